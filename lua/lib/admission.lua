@@ -1,6 +1,7 @@
 --- Admission of a grouped job: its turn, a free slot, tokens, the rate window.
 
 local groups = require("groups")
+local guarded = require("guarded")
 local record = require("record")
 local release = require("release")
 local tokens = require("tokens")
@@ -82,7 +83,7 @@ function admission.enter(queue, job_id, job, now, skip_events)
   end
   admit(queue, name, group, seq, returning, cost, now)
   if seq > 0 then
-    redis.call("ZREM", groups.parked_key(queue, name), job_id)
+    guarded.call("ZREM", groups.parked_key(queue, name), job_id)
   end
   return nil
 end

@@ -8,7 +8,6 @@ local stream = require("stream")
 local draining = {}
 
 local PAGE = 1000
-local PENDING_PAGE = 10000
 
 --- Remove jobs; those of a group no longer hold up the ones behind them.
 local function remove(queue, job_ids)
@@ -25,30 +24,28 @@ local function remove(queue, job_ids)
   end
 end
 
---- Ids of the entries the group holds.
-local function pending(queue, group)
-  local held, from = {}, "-"
-  repeat
-    local page = redis.pcall("XPENDING", queue .. "stream", group, from, "+", PENDING_PAGE)
-    if page.err then
-      break
-    end
-    for _, entry in ipairs(page) do
-      held[entry[1]] = true
-    end
-    from = page[1] and "(" .. page[#page][1]
-  until #page < PENDING_PAGE
+--- Ids of those of a page's entries that the group holds.
+local function pending(queue, group, page)
+  local held = {}
+  local found = redis.pcall("XPENDING", queue .. "stream", group, page[1][1], page[#page][1], #page)
+  for _, entry in ipairs(found.err and {} or found) do
+    held[entry[1]] = true
+  end
   return held
 end
 
 --- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
-  local held = pending(queue, group)
   local entry_ids, job_ids = {}, {}
-  stream.walk(queue .. "stream", function(entry_id, fields)
-    if not held[entry_id] then
-      entry_ids[#entry_ids + 1] = entry_id
-      job_ids[#job_ids + 1] = stream.field(fields, "jobId")
+  stream.pages(queue .. "stream", math.min(limit or PAGE, PAGE), function(page)
+    local held = pending(queue, group, page)
+    for _, entry in ipairs(page) do
+      if #entry_ids == limit then
+        return true
+      elseif not held[entry[1]] then
+        entry_ids[#entry_ids + 1] = entry[1]
+        job_ids[#job_ids + 1] = stream.field(entry[2], "jobId")
+      end
     end
     return #entry_ids == limit
   end)

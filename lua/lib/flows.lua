@@ -1,6 +1,7 @@
 --- Jobs that wait for others: counted on the waiting job, each child once.
 
 local events = require("events")
+local guarded = require("guarded")
 local numbers = require("numbers")
 local stream = require("stream")
 
@@ -32,7 +33,7 @@ function flows.notify(queue, parent_id, member, decide)
   local done = numbers.count(key, "depsCompleted", 1)
   if parent[1] ~= "waiting-children" then
     return
-  elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+  elseif done >= guarded.call("SCARD", queue .. "deps:" .. parent_id) then
     flows.resume(queue, parent_id, parent[2])
   elseif parent[3] and decide then
     decide()
@@ -41,7 +42,7 @@ end
 
 --- Call `visit(parent_queue, parent_id)` for all further parents of a job.
 function flows.each_registered(queue, job_id, visit)
-  for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+  for _, parent in ipairs(guarded.call("SMEMBERS", queue .. "parents:" .. job_id)) do
     local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
     if parent_queue then
       visit(parent_queue, parent_id)

@@ -3,6 +3,7 @@
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
+local guarded = require("guarded")
 local record = require("record")
 
 local group_limit = { REASON = "group rate limited" }
@@ -13,7 +14,7 @@ local function score_of(queue, name, job_id, job, position)
   if position ~= "back" then
     return seq
   end
-  local last = redis.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
+  local last = guarded.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
   if last[2] then
     return tonumber(last[2]) + 1
   end

@@ -1,5 +1,6 @@
 --- State of one group: its limits, its slots, its sequence, and the jobs parked until admission.
 
+local guarded = require("guarded")
 local tokens = require("tokens")
 
 local groups = {}
@@ -21,7 +22,7 @@ end
 
 --- The group's numbers.
 function groups.load(queue, name)
-  local values = redis.call("HMGET", hash(queue, name), unpack(FIELDS))
+  local values = guarded.call("HMGET", hash(queue, name), unpack(FIELDS))
   return {
     max_concurrency = tonumber(values[1]) or 0,
     active = tonumber(values[2]) or 0,
@@ -97,7 +98,7 @@ end
 
 --- Park a job until admission.
 function groups.park(queue, name, job_id, score)
-  redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
+  guarded.call("ZADD", groups.parked_key(queue, name), score, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 

@@ -4,6 +4,7 @@
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
 
 local chunks = require("chunks")
+local guarded = require("guarded")
 local record = require("record")
 
 local lists = {}
@@ -31,7 +32,7 @@ function lists.taken(queue, job_ids)
     members[#members + 1], members[#members + 2] = TAKEN, job_id
   end
   if members[1] then
-    redis.call("ZADD", index_key(queue), unpack(members))
+    guarded.call("ZADD", index_key(queue), unpack(members))
   end
   return job_ids
 end
@@ -43,7 +44,7 @@ function lists.pop(queue, count)
 end
 
 function lists.activated(queue, job_id, now)
-  redis.call("ZADD", index_key(queue), now, job_id)
+  guarded.call("ZADD", index_key(queue), now, job_id)
 end
 
 --- Who started a job, and when, as one text: what another start left there does not say the same.
@@ -53,7 +54,7 @@ end
 
 --- Forget that a job was taken, without a change to the count.
 function lists.forget(queue, job_id)
-  redis.call("ZREM", index_key(queue), job_id)
+  guarded.call("ZREM", index_key(queue), job_id)
 end
 
 --- Count jobs popped from a list as in a worker's hands.
@@ -74,7 +75,7 @@ end
 --- Jobs taken from a list are in no worker's hands any more.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
-    chunks.call(job_ids, "ZREM", index_key(queue))
+    chunks.guarded_call(job_ids, "ZREM", index_key(queue))
     count_out(queue, #job_ids)
   end
 end
@@ -82,7 +83,7 @@ end
 --- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
-  local indexed = redis.call("ZREM", index_key(queue), job_id) == 1
+  local indexed = guarded.call("ZREM", index_key(queue), job_id) == 1
   if indexed or not is_gone then
     count_out(queue, 1)
   end
@@ -122,7 +123,7 @@ end
 --- only taken, each `{ id, since }`. Jobs that another library activated may be missing.
 function lists.indexed(queue)
   local active, taken = {}, {}
-  local members = redis.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
+  local members = guarded.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
   for index = 1, #members, 2 do
     local job_id, score = members[index], tonumber(members[index + 1])
     local job = record.load(queue, job_id)
@@ -160,18 +161,12 @@ end
 
 --- Remember when a job was first seen taken but not active.
 function lists.seen_taken(queue, job_id, now)
-  redis.call("ZADD", index_key(queue), -now, job_id)
+  guarded.call("ZADD", index_key(queue), -now, job_id)
 end
 
 --- Whether no list job is in anybody's hands.
 function lists.is_idle(queue)
   return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
-end
-
---- Take a job off the list where it may wait; returns whether it was there.
-function lists.remove(queue, job_id, job)
-  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
-  return list and redis.call("LREM", queue .. list, 1, job_id) == 1
 end
 
 --- Correct the count; returns by how much it was too high.

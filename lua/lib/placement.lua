@@ -4,12 +4,14 @@ local lists = require("lists")
 local record = require("record")
 local scheduled = require("scheduled")
 local stream = require("stream")
+local withdrawal = require("withdrawal")
 
 local placement = {}
 
 local function runs_before(list, index, queue, priority)
   local other = redis.call("LINDEX", list, index)
-  return priority < (tonumber(redis.call("HGET", queue .. "job:" .. other, "priority")) or 0), other
+  local others = withdrawal.read_tombstone(other) or redis.call("HGET", queue .. "job:" .. other, "priority")
+  return priority < (tonumber(others) or 0), other
 end
 
 --- Enter a job into the priority list, which runs from its right end: behind its equals, before all it precedes.
@@ -75,7 +77,7 @@ end
 --- Put a job that was popped but never activated back, unless it is on its list already.
 function placement.back(queue, job_id, job)
   for _, list in ipairs({ "priority", "lifo" }) do
-    if redis.call("LPOS", queue .. list, job_id) then
+    if withdrawal.find(queue, list, job_id) then
       lists.forget(queue, job_id)
       return
     end

@@ -44,6 +44,13 @@ function record.from_flat(flat)
   return job
 end
 
+--- When a job was due on its queue: by its record, or by `otherwise`.
+function record.arrival(queue, job_id, otherwise)
+  local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
+  local time = tonumber(times[1] or nil) or tonumber(otherwise)
+  return time and time + (tonumber(times[2]) or 0)
+end
+
 function record.has_ended(job)
   return job.state == "completed" or job.state == "failed"
 end

@@ -3,6 +3,7 @@
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
+local guarded = require("guarded")
 local ordering = require("ordering")
 local record = require("record")
 local stream = require("stream")
@@ -37,7 +38,7 @@ local function bucket_allows(queue, name, group, now)
   local parked = groups.parked_key(queue, name)
   local level = groups.refill(queue, name, group, now)
   for _ = 1, MOST_HEADS do
-    local head = redis.call("ZRANGE", parked, 0, 0, "WITHSCORES")
+    local head = guarded.call("ZRANGE", parked, 0, 0, "WITHSCORES")
     if not head[1] then
       return false
     end
@@ -104,7 +105,7 @@ local function promote_in_turn(queue, name, group, free, now)
   local parked, promoted = groups.parked_key(queue, name), 0
   local turn = group.next_seq
   for _ = 1, free + SPARE_POPS do
-    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
+    local popped = promoted < free and guarded.call("ZPOPMIN", parked) or {}
     if not popped[1] then
       return promoted
     end

@@ -1,9 +1,11 @@
 --- Removes one job from wherever it is.
 
+local guarded = require("guarded")
 local lists = require("lists")
 local purge = require("purge")
 local record = require("record")
 local release = require("release")
+local withdrawal = require("withdrawal")
 
 local removal = {}
 
@@ -16,9 +18,9 @@ function removal.remove(queue, job_id)
   if job.state == "active" and lists.holds(job) then
     lists.leave(queue, job_id)
   elseif job.state == "waiting" then
-    lists.remove(queue, job_id, job)
+    withdrawal.remove(queue, job_id, job)
   elseif job.state == "group-waiting" then
-    redis.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
+    guarded.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
   end
   for _, set in ipairs({ "scheduled", "completed", "failed", "suspended" }) do
     redis.call("ZREM", queue .. set, job_id)

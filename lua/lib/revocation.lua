@@ -1,10 +1,11 @@
 --- The one way in which a job is cancelled.
 
 local events = require("events")
-local lists = require("lists")
+local guarded = require("guarded")
 local record = require("record")
 local release = require("release")
 local stream = require("stream")
+local withdrawal = require("withdrawal")
 
 local revocation = {}
 
@@ -22,9 +23,9 @@ function revocation.revoke(queue, job_id, now_ms, group)
     return "flagged"
   end
   if job.state == "group-waiting" then
-    redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
+    guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or lists.remove(queue, job_id, job)
+    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
     if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
       stream.note_stray(queue, job_id)
     end

@@ -1,5 +1,7 @@
 --- The `stream`: ready jobs in order of arrival, and what the consumer group holds of them.
 
+local record = require("record")
+
 local stream = {}
 
 local PAGE = 1000
@@ -32,28 +34,27 @@ function stream.settle(queue, group, entry_id, broadcast)
   end
 end
 
---- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
-function stream.walk(key, visit)
+--- Call `visit(entries)` for each page of `size` entries, oldest first, until it returns true.
+function stream.pages(key, size, visit)
   local from = "-"
-  while true do
-    local page = redis.call("XRANGE", key, from, "+", "COUNT", PAGE)
-    for _, entry in ipairs(page) do
-      if visit(entry[1], entry[2]) then
-        return
-      end
-    end
-    if #page < PAGE then
+  repeat
+    local page = redis.call("XRANGE", key, from, "+", "COUNT", size)
+    if page[1] and visit(page) then
       return
     end
-    from = "(" .. page[#page][1]
-  end
+    from = page[1] and "(" .. page[#page][1]
+  until #page < size
 end
 
---- When a job was due on the stream: by its record, or by `otherwise`.
-local function arrival(queue, job_id, otherwise)
-  local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
-  local time = tonumber(times[1] or nil) or tonumber(otherwise)
-  return time and time + (tonumber(times[2]) or 0)
+--- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
+function stream.walk(key, visit)
+  stream.pages(key, PAGE, function(page)
+    for _, entry in ipairs(page) do
+      if visit(entry[1], entry[2]) then
+        return true
+      end
+    end
+  end)
 end
 
 local function millisecond_of(key, command, from, to)
@@ -86,11 +87,11 @@ end
 --- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry or where
 --- the clocks of producers disagree.
 local function find_near(queue, job_id)
-  local key, time, number = queue .. "stream", arrival(queue, job_id), tonumber(job_id)
+  local key, time, number = queue .. "stream", record.arrival(queue, job_id), tonumber(job_id)
   -- Whether an entry precedes the job's: by time, and within a bulk of one time by automatic id.
   local function precedes(entry)
     local other_id = stream.field(entry[2], "jobId") or ""
-    local other_time = arrival(queue, other_id, entry[1]:match("^%d+"))
+    local other_time = record.arrival(queue, other_id, entry[1]:match("^%d+"))
     if other_time == time then
       local other_number = tonumber(other_id)
       return number ~= nil and other_number ~= nil and other_number < number

@@ -1,6 +1,8 @@
 --- Jobs by tag. A job's record holds its tags; beside it there is an index, in which a job that is removed stays at first,
 --- so that jobs without tags cost nothing. Each change of a tag and each reclaim checks some ids and drops the dead ones.
 
+local guarded = require("guarded")
+
 local tags = { MOST = 20 }
 
 local MOST_BYTES = 400
@@ -44,17 +46,17 @@ local function has(queue, job_id, name)
 end
 
 local function count(queue, name)
-  local jobs = redis.call("ZCARD", queue .. "tag:" .. name)
+  local jobs = guarded.call("ZCARD", queue .. "tag:" .. name)
   if jobs > 0 then
-    redis.call("ZADD", queue .. "tags", jobs, name)
+    guarded.call("ZADD", queue .. "tags", jobs, name)
   else
-    redis.call("ZREM", queue .. "tags", name)
+    guarded.call("ZREM", queue .. "tags", name)
   end
 end
 
 --- Check up to `most` jobs of a tag, chosen at random, and drop those that are gone or have it no more.
 local function sweep(queue, name, most)
-  for _, job_id in ipairs(redis.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
+  for _, job_id in ipairs(guarded.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
     if not has(queue, job_id, name) then
       redis.call("ZREM", queue .. "tag:" .. name, job_id)
     end
@@ -65,7 +67,7 @@ end
 --- Enter a job under tags, which its record holds already. Checking two for one that comes in bounds the dead ones.
 function tags.enter(queue, job_id, names, now)
   for _, name in ipairs(names) do
-    redis.call("ZADD", queue .. "tag:" .. name, string.format("%.0f", now), job_id)
+    guarded.call("ZADD", queue .. "tag:" .. name, string.format("%.0f", now), job_id)
     sweep(queue, name, SAMPLE)
   end
 end
@@ -73,14 +75,14 @@ end
 --- Take a job out from under tags.
 function tags.leave(queue, job_id, names)
   for _, name in ipairs(names) do
-    redis.call("ZREM", queue .. "tag:" .. name, job_id)
+    guarded.call("ZREM", queue .. "tag:" .. name, job_id)
     count(queue, name)
   end
 end
 
 --- Check jobs of one tag, chosen at random.
 function tags.sweep_any(queue)
-  local name = redis.call("ZRANDMEMBER", queue .. "tags")
+  local name = guarded.call("ZRANDMEMBER", queue .. "tags")
   if name then
     sweep(queue, name, MOST_CHECKED)
   end
@@ -93,7 +95,7 @@ function tags.page(queue, name, offset, limit)
   local ended = false
   while #found < limit and checked < MOST_CHECKED and not ended do
     local first = offset + #found
-    local job_ids = redis.call("ZRANGE", key, first, first + math.min(limit - #found, MOST_CHECKED) - 1)
+    local job_ids = guarded.call("ZRANGE", key, first, first + math.min(limit - #found, MOST_CHECKED) - 1)
     for _, job_id in ipairs(job_ids) do
       if has(queue, job_id, name) then
         found[#found + 1] = job_id

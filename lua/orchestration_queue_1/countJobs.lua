@@ -11,6 +11,7 @@
 --- @error   the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for another day, or for what is not a number
 --- @cost    O(1) per field
 
+local guarded = require("guarded")
 local validate = require("validate")
 
 local KEPT_S = 30 * 86400
@@ -26,7 +27,7 @@ for _, count in ipairs(counts) do
   end
 end
 local key = queue .. "statistics:" .. day
-local size, added = redis.call("HLEN", key), 0
+local size, added = guarded.call("HLEN", key), 0
 for _, count in ipairs(counts) do
   if size + #counts <= MOST_FIELDS or redis.call("HEXISTS", key, count.field) == 1 then
     redis.call("HINCRBYFLOAT", key, count.field, count.by)

@@ -16,6 +16,7 @@ local lists = require("lists")
 local placement = require("placement")
 local record = require("record")
 local stream = require("stream")
+local withdrawal = require("withdrawal")
 
 -- It becomes due at once: a set holds it only once, however often this is called, and promotion gives it its place.
 -- A worker that took it from the stream or, with this library, from a list is recorded there. A worker of another library that
@@ -25,8 +26,8 @@ local WAITS = { waiting = true, delayed = true, prioritized = true }
 
 local function is_listed()
   return redis.call("ZSCORE", scheduled_key, job_id)
-    or redis.call("LPOS", priority_key, job_id)
-    or redis.call("LPOS", lifo_key, job_id)
+    or withdrawal.find(queue, "priority", job_id)
+    or withdrawal.find(queue, "lifo", job_id)
     or redis.call("ZSCORE", queue .. "list-active:jobs", job_id)
 end
 

@@ -25,6 +25,7 @@
 --- @cost    O(log N) per entry, at most `limit`; O(A) for A active list jobs; a scan of the keys when another library activated some
 
 local dead_letters = require("dead_letters")
+local guarded = require("guarded")
 local history = require("history")
 local numbers = require("numbers")
 local propagation = require("propagation")
@@ -70,6 +71,9 @@ local _, more_entries = reclaim.entries(queue, consumer, sweep)
 local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
 local timed_out = suspension.sweep(queue, now_ms)
 tags.sweep_any(queue)
+for _, index in ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended" }) do
+  guarded.call("ZCARD", queue .. index) -- clients write there without a function, and would be refused
+end
 local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
 local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
 return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }

@@ -249,12 +249,12 @@ async def test_failed_jobs_are_retried_100_to_a_call(face: Face, queue_name: str
         assert await queue.retry_jobs() == 0
 
 
-async def test_finished_jobs_are_cleaned_200_to_a_call_oldest_first(face: Face, queue_name: str, raw: Any) -> None:
+async def test_finished_jobs_are_cleaned_100_to_a_call_oldest_first(face: Face, queue_name: str, raw: Any) -> None:
     async with face.queue(queue_name) as queue:
         ids = store_finished(raw, queue, "completed", 2300)
         with calls(raw, "oq1_clean") as made:
             assert await queue.clean(timedelta(0), 2100) == ids[:2100]
-        assert len(made) == 11
+        assert len(made) == 21
         assert await queue.clean(timedelta(0), 5000) == ids[2100:]
         assert raw.keys(queue.keys.job("*")) == []
 
@@ -269,7 +269,7 @@ async def test_draining_keeps_active_jobs_and_removes_all_that_is_ready(
         await queue.add("work", options=JobOptions(delay=60))
         with calls(raw, "oq1_drain") as made:
             assert await queue.drain() == 2100
-        assert len(made) == 11
+        assert len(made) == 21
         assert await queue.drain() == 0
         assert await queue.drain(delayed=True) == 1
         assert await queue.count() == 1

@@ -2,6 +2,7 @@
 
 local bulk = require("bulk")
 local dependents = require("dependents")
+local guarded = require("guarded")
 
 local dead_letters = {}
 
@@ -43,7 +44,7 @@ end
 --- Keep a letter until the caller, or the worker that recovers overdue ones, has added it and struck it off.
 local function keep(self, letter_id, name, data)
   local letter = cjson.encode({ self.dead_letter, letter_id, name, data })
-  redis.call("ZADD", self.queue .. "outbox", string.format("%.0f", self.now), letter)
+  guarded.call("ZADD", self.queue .. "outbox", string.format("%.0f", self.now), letter)
   self.letters[#self.letters + 1] = letter
 end
 
@@ -51,7 +52,7 @@ end
 --- whether there may be more.
 function dead_letters.overdue(self, before_ms)
   local latest = string.format("%.0f", before_ms)
-  local found = redis.call("ZRANGEBYSCORE", self.queue .. "outbox", "-inf", latest, "LIMIT", 0, MOST_OVERDUE)
+  local found = guarded.call("ZRANGEBYSCORE", self.queue .. "outbox", "-inf", latest, "LIMIT", 0, MOST_OVERDUE)
   for _, letter in ipairs(found) do
     self.letters[#self.letters + 1] = letter
   end

@@ -4,6 +4,7 @@
 --- `depweak:{member}` marks an optional one, which counts as completed however it ends; `depsOptional` says that there
 --- are some.
 
+local guarded = require("guarded")
 local rules = require("rules")
 
 local dependencies = {}
@@ -58,7 +59,7 @@ end
 
 --- Call `visit(members)` for what a job waits for, some hundred at a time.
 local function each_portion(queue, job_id, visit)
-  local members = redis.call("SMEMBERS", queue .. "deps:" .. job_id)
+  local members = guarded.call("SMEMBERS", queue .. "deps:" .. job_id)
   for first = 1, #members, MEMBERS_PER_COMMAND do
     visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
   end
@@ -95,7 +96,7 @@ function dependencies.counts(queue, job_id)
     "HMGET", queue .. "job:" .. job_id,
     "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn", "depsOptional"
   )
-  local held = redis.call("SMISMEMBER", deps, hold, queue .. RULE)
+  local held = guarded.call("SMISMEMBER", deps, hold, queue .. RULE)
   local wired = fields[5] and 1 or 0
   if held[1] > wired then
     return nil

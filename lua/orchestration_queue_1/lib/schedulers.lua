@@ -1,5 +1,6 @@
 --- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and what they did.
 
+local guarded = require("guarded")
 local revocation = require("revocation")
 
 local schedulers = {}
@@ -12,7 +13,7 @@ local MOST_SEARCHED = 1000
 --- Whether the index has to be compared with the entries, which other clients write without it.
 function schedulers.needs_full_look(queue)
   local entries = redis.call("HLEN", queue .. "schedulers")
-  local indexed = redis.call("ZCARD", queue .. "schedulers:due")
+  local indexed = guarded.call("ZCARD", queue .. "schedulers:due")
   if entries == 0 and indexed == 0 then
     return false
   end
@@ -24,14 +25,14 @@ function schedulers.next_look(queue)
   if schedulers.needs_full_look(queue) then
     return 0
   end
-  local first = redis.call("ZRANGE", queue .. "schedulers:due", 0, 0, "WITHSCORES")
+  local first = guarded.call("ZRANGE", queue .. "schedulers:due", 0, 0, "WITHSCORES")
   return first[2] and math.max(0, tonumber(first[2])) or -1
 end
 
 --- Note what became of a run.
 function schedulers.note(queue, name, due_ms, now_ms, job_id, outcome)
   local key = queue .. "schedulers:history:" .. name
-  redis.call("LPUSH", key, cjson.encode({ due_ms, now_ms, job_id, outcome }))
+  guarded.call("LPUSH", key, cjson.encode({ due_ms, now_ms, job_id, outcome }))
   redis.call("LTRIM", key, 0, HISTORY - 1)
   redis.call("EXPIRE", key, HISTORY_S)
 end
@@ -40,13 +41,13 @@ end
 function schedulers.put(queue, name, entry, look_ms)
   local entries, due = queue .. "schedulers", queue .. "schedulers:due"
   if entry == "drop" then
-    redis.call("ZREM", due, name)
+    guarded.call("ZREM", due, name)
     redis.call("EXPIRE", queue .. "schedulers:history:" .. name, HISTORY_AFTER_S)
     return redis.call("HDEL", entries, name)
   elseif entry ~= "" then
     redis.call("HSET", entries, name, entry)
   end
-  redis.call("ZADD", due, look_ms, name)
+  guarded.call("ZADD", due, look_ms, name)
   return 1
 end
 

@@ -1,12 +1,14 @@
 --- Signals to the workers of a queue: that something is due earlier than they expect, or that a running job is cancelled.
 --- They read them from a stream of their own, `wake`. Clients of other languages neither write nor read it.
 
+local guarded = require("guarded")
+
 local wake = {}
 
 local KEPT, TTL_MS = 1000, 60000
 
 local function signal(queue, what, value)
-  redis.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
+  guarded.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
   redis.call("PEXPIRE", queue .. "wake", TTL_MS)
 end
 

@@ -28,7 +28,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["QueueUpkeep"]
 
-_JOBS_PER_CALL = 200
+_JOBS_PER_CALL = 100
 _RETRIES_PER_CALL = 100
 """Most jobs that one call retries or removes, so that it holds the server for less than 10 ms."""
 
@@ -230,7 +230,7 @@ class QueueUpkeep(QueueClient):
         return removed
 
     def drain(self, *, delayed: bool = False) -> int:
-        """Remove every job that is ready by now, and with ``delayed`` those that are due later, 200 per call.
+        """Remove every job that is ready by now, and with ``delayed`` those that are due later, 100 per call.
 
         Node's clients do it in one call, which blocks the server for seconds in a long queue. Here
         jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.

@@ -27,8 +27,41 @@ local function queue_of(fname, key, name)
   return key:sub(1, -#name - 1)
 end
 
+modules.guarded = (function()
+--- Commands on keys that must stop no call when another client gave them another type.
+
+local guarded = {}
+
+local KEPT_S = 7 * 86400
+
+--- Keep the damaged key under another name for some days, for inspection.
+local function set_aside(key)
+  local kept = key:gsub("}:", "}:damaged:", 1)
+  redis.log(redis.LOG_WARNING, key .. " is of another type than expected; it is " .. kept .. " now")
+  redis.call("UNLINK", kept)
+  redis.call("RENAME", key, kept)
+  redis.call("EXPIRE", kept, KEPT_S)
+end
+
+--- As `redis.call`, on a key of this queue. A key of another type is set aside first, as if it had never been there.
+function guarded.call(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) ~= "table" or not reply.err then
+    return reply
+  elseif not reply.err:find("WRONGTYPE", 1, true) then
+    error(reply)
+  end
+  set_aside(key)
+  return redis.call(command, key, ...)
+end
+
+return guarded
+end)()
+
 modules.chunks = (function()
 --- Commands with more words than the stack of a script holds, sent in pieces.
+
+local guarded = require("guarded")
 
 local chunks = {}
 
@@ -44,16 +77,25 @@ function chunks.any_exist(keys)
   return false
 end
 
---- Send a command with words of a list behind the given ones.
-function chunks.call(words, ...)
+local function send(issue, words, ...)
   local head = { ... }
   for first = 1, #words, WORDS do
     local command = { unpack(head) }
     for index = first, math.min(first + WORDS - 1, #words) do
       command[#command + 1] = words[index]
     end
-    redis.call(unpack(command))
+    issue(unpack(command))
   end
+end
+
+--- Send a command with words of a list behind the given ones.
+function chunks.call(words, ...)
+  send(redis.call, words, ...)
+end
+
+--- The same about a key that must stop no call.
+function chunks.guarded_call(words, ...)
+  send(guarded.call, words, ...)
 end
 
 return chunks
@@ -160,6 +202,7 @@ end)()
 modules.groups = (function()
 --- State of one group: its limits, its slots, its sequence, and the jobs parked until admission.
 
+local guarded = require("guarded")
 local tokens = require("tokens")
 
 local groups = {}
@@ -181,7 +224,7 @@ end
 
 --- The group's numbers.
 function groups.load(queue, name)
-  local values = redis.call("HMGET", hash(queue, name), unpack(FIELDS))
+  local values = guarded.call("HMGET", hash(queue, name), unpack(FIELDS))
   return {
     max_concurrency = tonumber(values[1]) or 0,
     active = tonumber(values[2]) or 0,
@@ -257,7 +300,7 @@ end
 
 --- Park a job until admission.
 function groups.park(queue, name, job_id, score)
-  redis.call("ZADD", groups.parked_key(queue, name), score, job_id)
+  guarded.call("ZADD", groups.parked_key(queue, name), score, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 
@@ -446,6 +489,13 @@ function record.from_flat(flat)
   return job
 end
 
+--- When a job was due on its queue: by its record, or by `otherwise`.
+function record.arrival(queue, job_id, otherwise)
+  local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
+  local time = tonumber(times[1] or nil) or tonumber(otherwise)
+  return time and time + (tonumber(times[2]) or 0)
+end
+
 function record.has_ended(job)
   return job.state == "completed" or job.state == "failed"
 end
@@ -468,6 +518,7 @@ modules.lists = (function()
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
 
 local chunks = require("chunks")
+local guarded = require("guarded")
 local record = require("record")
 
 local lists = {}
@@ -495,7 +546,7 @@ function lists.taken(queue, job_ids)
     members[#members + 1], members[#members + 2] = TAKEN, job_id
   end
   if members[1] then
-    redis.call("ZADD", index_key(queue), unpack(members))
+    guarded.call("ZADD", index_key(queue), unpack(members))
   end
   return job_ids
 end
@@ -507,7 +558,7 @@ function lists.pop(queue, count)
 end
 
 function lists.activated(queue, job_id, now)
-  redis.call("ZADD", index_key(queue), now, job_id)
+  guarded.call("ZADD", index_key(queue), now, job_id)
 end
 
 --- Who started a job, and when, as one text: what another start left there does not say the same.
@@ -517,7 +568,7 @@ end
 
 --- Forget that a job was taken, without a change to the count.
 function lists.forget(queue, job_id)
-  redis.call("ZREM", index_key(queue), job_id)
+  guarded.call("ZREM", index_key(queue), job_id)
 end
 
 --- Count jobs popped from a list as in a worker's hands.
@@ -538,7 +589,7 @@ end
 --- Jobs taken from a list are in no worker's hands any more.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
-    chunks.call(job_ids, "ZREM", index_key(queue))
+    chunks.guarded_call(job_ids, "ZREM", index_key(queue))
     count_out(queue, #job_ids)
   end
 end
@@ -546,7 +597,7 @@ end
 --- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
-  local indexed = redis.call("ZREM", index_key(queue), job_id) == 1
+  local indexed = guarded.call("ZREM", index_key(queue), job_id) == 1
   if indexed or not is_gone then
     count_out(queue, 1)
   end
@@ -586,7 +637,7 @@ end
 --- only taken, each `{ id, since }`. Jobs that another library activated may be missing.
 function lists.indexed(queue)
   local active, taken = {}, {}
-  local members = redis.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
+  local members = guarded.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
   for index = 1, #members, 2 do
     local job_id, score = members[index], tonumber(members[index + 1])
     local job = record.load(queue, job_id)
@@ -624,18 +675,12 @@ end
 
 --- Remember when a job was first seen taken but not active.
 function lists.seen_taken(queue, job_id, now)
-  redis.call("ZADD", index_key(queue), -now, job_id)
+  guarded.call("ZADD", index_key(queue), -now, job_id)
 end
 
 --- Whether no list job is in anybody's hands.
 function lists.is_idle(queue)
   return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
-end
-
---- Take a job off the list where it may wait; returns whether it was there.
-function lists.remove(queue, job_id, job)
-  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
-  return list and redis.call("LREM", queue .. list, 1, job_id) == 1
 end
 
 --- Correct the count; returns by how much it was too high.
@@ -699,6 +744,8 @@ end)()
 modules.stream = (function()
 --- The `stream`: ready jobs in order of arrival, and what the consumer group holds of them.
 
+local record = require("record")
+
 local stream = {}
 
 local PAGE = 1000
@@ -731,28 +778,27 @@ function stream.settle(queue, group, entry_id, broadcast)
   end
 end
 
---- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
-function stream.walk(key, visit)
+--- Call `visit(entries)` for each page of `size` entries, oldest first, until it returns true.
+function stream.pages(key, size, visit)
   local from = "-"
-  while true do
-    local page = redis.call("XRANGE", key, from, "+", "COUNT", PAGE)
-    for _, entry in ipairs(page) do
-      if visit(entry[1], entry[2]) then
-        return
-      end
-    end
-    if #page < PAGE then
+  repeat
+    local page = redis.call("XRANGE", key, from, "+", "COUNT", size)
+    if page[1] and visit(page) then
       return
     end
-    from = "(" .. page[#page][1]
-  end
+    from = page[1] and "(" .. page[#page][1]
+  until #page < size
 end
 
---- When a job was due on the stream: by its record, or by `otherwise`.
-local function arrival(queue, job_id, otherwise)
-  local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
-  local time = tonumber(times[1] or nil) or tonumber(otherwise)
-  return time and time + (tonumber(times[2]) or 0)
+--- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
+function stream.walk(key, visit)
+  stream.pages(key, PAGE, function(page)
+    for _, entry in ipairs(page) do
+      if visit(entry[1], entry[2]) then
+        return true
+      end
+    end
+  end)
 end
 
 local function millisecond_of(key, command, from, to)
@@ -785,11 +831,11 @@ end
 --- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry or where
 --- the clocks of producers disagree.
 local function find_near(queue, job_id)
-  local key, time, number = queue .. "stream", arrival(queue, job_id), tonumber(job_id)
+  local key, time, number = queue .. "stream", record.arrival(queue, job_id), tonumber(job_id)
   -- Whether an entry precedes the job's: by time, and within a bulk of one time by automatic id.
   local function precedes(entry)
     local other_id = stream.field(entry[2], "jobId") or ""
-    local other_time = arrival(queue, other_id, entry[1]:match("^%d+"))
+    local other_time = record.arrival(queue, other_id, entry[1]:match("^%d+"))
     if other_time == time then
       local other_number = tonumber(other_id)
       return number ~= nil and other_number ~= nil and other_number < number
@@ -855,6 +901,82 @@ end
 return stream
 end)()
 
+modules.withdrawal = (function()
+--- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, however long these are.
+
+local record = require("record")
+
+local withdrawal = {}
+
+-- LPOS compares some 30 elements in a microsecond.
+local NEAR = 20000
+local NEIGHBORS = 250
+-- What is left where a job was: no job has such an id, so who pops it finds no record, and drops it. It keeps the
+-- priority, by which others find their place in the list.
+local TOMBSTONE = "removed:"
+
+--- The priority of the job that a tombstone replaces; nil for a job id.
+function withdrawal.read_tombstone(element)
+  return element:match("^" .. TOMBSTONE .. "(%d+)$")
+end
+
+--- The index of a LIFO job near where its record says it was added; nil when it is not there, as after a retry.
+local function bisect(queue, key, job_id, length)
+  local time, number = record.arrival(queue, job_id), tonumber(job_id)
+  if not time then
+    return nil
+  end
+  local low, high = 0, length
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local other = redis.call("LINDEX", key, middle)
+    local other_time, other_number = record.arrival(queue, other, 0), tonumber(other)
+    if other_time < time or other_time == time and number and other_number and other_number < number then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  local first = math.max(0, low - NEIGHBORS)
+  for index, other in ipairs(redis.call("LRANGE", key, first, low + NEIGHBORS)) do
+    if other == job_id then
+      return first + index - 1
+    end
+  end
+end
+
+--- Where a job waits on a list, from 0; nil when it does not. It is looked for at both ends first, and everywhere last.
+function withdrawal.find(queue, list, job_id)
+  local key = queue .. list
+  local length = redis.call("LLEN", key)
+  return redis.call("LPOS", key, job_id, "MAXLEN", NEAR)
+    or length > NEAR and redis.call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
+    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or redis.call("LPOS", key, job_id))
+    or nil
+end
+
+--- Take a job off the list where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- place: to close a gap there takes as long as to search the whole list.
+function withdrawal.remove(queue, job_id, job)
+  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+  local index = list and withdrawal.find(queue, list, job_id)
+  if not index then
+    return false
+  end
+  local key = queue .. list
+  if index < NEAR then
+    redis.call("LREM", key, 1, job_id)
+  elseif redis.call("LLEN", key) - index <= NEAR then
+    redis.call("LREM", key, -1, job_id)
+  else
+    redis.call("LSET", key, index, string.format("%s%.0f", TOMBSTONE, record.priority(job)))
+  end
+  return true
+end
+
+return withdrawal
+end)()
+
 modules.placement = (function()
 --- Where a job that is not active goes.
 
@@ -862,12 +984,14 @@ local lists = require("lists")
 local record = require("record")
 local scheduled = require("scheduled")
 local stream = require("stream")
+local withdrawal = require("withdrawal")
 
 local placement = {}
 
 local function runs_before(list, index, queue, priority)
   local other = redis.call("LINDEX", list, index)
-  return priority < (tonumber(redis.call("HGET", queue .. "job:" .. other, "priority")) or 0), other
+  local others = withdrawal.read_tombstone(other) or redis.call("HGET", queue .. "job:" .. other, "priority")
+  return priority < (tonumber(others) or 0), other
 end
 
 --- Enter a job into the priority list, which runs from its right end: behind its equals, before all it precedes.
@@ -933,7 +1057,7 @@ end
 --- Put a job that was popped but never activated back, unless it is on its list already.
 function placement.back(queue, job_id, job)
   for _, list in ipairs({ "priority", "lifo" }) do
-    if redis.call("LPOS", queue .. list, job_id) then
+    if withdrawal.find(queue, list, job_id) then
       lists.forget(queue, job_id)
       return
     end
@@ -948,6 +1072,8 @@ end)()
 modules.tags = (function()
 --- Jobs by tag. A job's record holds its tags; beside it there is an index, in which a job that is removed stays at first,
 --- so that jobs without tags cost nothing. Each change of a tag and each reclaim checks some ids and drops the dead ones.
+
+local guarded = require("guarded")
 
 local tags = { MOST = 20 }
 
@@ -992,17 +1118,17 @@ local function has(queue, job_id, name)
 end
 
 local function count(queue, name)
-  local jobs = redis.call("ZCARD", queue .. "tag:" .. name)
+  local jobs = guarded.call("ZCARD", queue .. "tag:" .. name)
   if jobs > 0 then
-    redis.call("ZADD", queue .. "tags", jobs, name)
+    guarded.call("ZADD", queue .. "tags", jobs, name)
   else
-    redis.call("ZREM", queue .. "tags", name)
+    guarded.call("ZREM", queue .. "tags", name)
   end
 end
 
 --- Check up to `most` jobs of a tag, chosen at random, and drop those that are gone or have it no more.
 local function sweep(queue, name, most)
-  for _, job_id in ipairs(redis.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
+  for _, job_id in ipairs(guarded.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
     if not has(queue, job_id, name) then
       redis.call("ZREM", queue .. "tag:" .. name, job_id)
     end
@@ -1013,7 +1139,7 @@ end
 --- Enter a job under tags, which its record holds already. Checking two for one that comes in bounds the dead ones.
 function tags.enter(queue, job_id, names, now)
   for _, name in ipairs(names) do
-    redis.call("ZADD", queue .. "tag:" .. name, string.format("%.0f", now), job_id)
+    guarded.call("ZADD", queue .. "tag:" .. name, string.format("%.0f", now), job_id)
     sweep(queue, name, SAMPLE)
   end
 end
@@ -1021,14 +1147,14 @@ end
 --- Take a job out from under tags.
 function tags.leave(queue, job_id, names)
   for _, name in ipairs(names) do
-    redis.call("ZREM", queue .. "tag:" .. name, job_id)
+    guarded.call("ZREM", queue .. "tag:" .. name, job_id)
     count(queue, name)
   end
 end
 
 --- Check jobs of one tag, chosen at random.
 function tags.sweep_any(queue)
-  local name = redis.call("ZRANDMEMBER", queue .. "tags")
+  local name = guarded.call("ZRANDMEMBER", queue .. "tags")
   if name then
     sweep(queue, name, MOST_CHECKED)
   end
@@ -1041,7 +1167,7 @@ function tags.page(queue, name, offset, limit)
   local ended = false
   while #found < limit and checked < MOST_CHECKED and not ended do
     local first = offset + #found
-    local job_ids = redis.call("ZRANGE", key, first, first + math.min(limit - #found, MOST_CHECKED) - 1)
+    local job_ids = guarded.call("ZRANGE", key, first, first + math.min(limit - #found, MOST_CHECKED) - 1)
     for _, job_id in ipairs(job_ids) do
       if has(queue, job_id, name) then
         found[#found + 1] = job_id
@@ -1594,6 +1720,7 @@ modules.release = (function()
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
+local guarded = require("guarded")
 local ordering = require("ordering")
 local record = require("record")
 local stream = require("stream")
@@ -1628,7 +1755,7 @@ local function bucket_allows(queue, name, group, now)
   local parked = groups.parked_key(queue, name)
   local level = groups.refill(queue, name, group, now)
   for _ = 1, MOST_HEADS do
-    local head = redis.call("ZRANGE", parked, 0, 0, "WITHSCORES")
+    local head = guarded.call("ZRANGE", parked, 0, 0, "WITHSCORES")
     if not head[1] then
       return false
     end
@@ -1695,7 +1822,7 @@ local function promote_in_turn(queue, name, group, free, now)
   local parked, promoted = groups.parked_key(queue, name), 0
   local turn = group.next_seq
   for _ = 1, free + SPARE_POPS do
-    local popped = promoted < free and redis.call("ZPOPMIN", parked) or {}
+    local popped = promoted < free and guarded.call("ZPOPMIN", parked) or {}
     if not popped[1] then
       return promoted
     end
@@ -1836,6 +1963,7 @@ modules.flows = (function()
 --- Jobs that wait for others: counted on the waiting job, each child once.
 
 local events = require("events")
+local guarded = require("guarded")
 local numbers = require("numbers")
 local stream = require("stream")
 
@@ -1867,7 +1995,7 @@ function flows.notify(queue, parent_id, member, decide)
   local done = numbers.count(key, "depsCompleted", 1)
   if parent[1] ~= "waiting-children" then
     return
-  elseif done >= redis.call("SCARD", queue .. "deps:" .. parent_id) then
+  elseif done >= guarded.call("SCARD", queue .. "deps:" .. parent_id) then
     flows.resume(queue, parent_id, parent[2])
   elseif parent[3] and decide then
     decide()
@@ -1876,7 +2004,7 @@ end
 
 --- Call `visit(parent_queue, parent_id)` for all further parents of a job.
 function flows.each_registered(queue, job_id, visit)
-  for _, parent in ipairs(redis.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+  for _, parent in ipairs(guarded.call("SMEMBERS", queue .. "parents:" .. job_id)) do
     local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
     if parent_queue then
       visit(parent_queue, parent_id)
@@ -2025,6 +2153,7 @@ modules.admission = (function()
 --- Admission of a grouped job: its turn, a free slot, tokens, the rate window.
 
 local groups = require("groups")
+local guarded = require("guarded")
 local record = require("record")
 local release = require("release")
 local tokens = require("tokens")
@@ -2106,7 +2235,7 @@ function admission.enter(queue, job_id, job, now, skip_events)
   end
   admit(queue, name, group, seq, returning, cost, now)
   if seq > 0 then
-    redis.call("ZREM", groups.parked_key(queue, name), job_id)
+    guarded.call("ZREM", groups.parked_key(queue, name), job_id)
   end
   return nil
 end
@@ -2374,7 +2503,6 @@ local stream = require("stream")
 local draining = {}
 
 local PAGE = 1000
-local PENDING_PAGE = 10000
 
 --- Remove jobs; those of a group no longer hold up the ones behind them.
 local function remove(queue, job_ids)
@@ -2391,30 +2519,28 @@ local function remove(queue, job_ids)
   end
 end
 
---- Ids of the entries the group holds.
-local function pending(queue, group)
-  local held, from = {}, "-"
-  repeat
-    local page = redis.pcall("XPENDING", queue .. "stream", group, from, "+", PENDING_PAGE)
-    if page.err then
-      break
-    end
-    for _, entry in ipairs(page) do
-      held[entry[1]] = true
-    end
-    from = page[1] and "(" .. page[#page][1]
-  until #page < PENDING_PAGE
+--- Ids of those of a page's entries that the group holds.
+local function pending(queue, group, page)
+  local held = {}
+  local found = redis.pcall("XPENDING", queue .. "stream", group, page[1][1], page[#page][1], #page)
+  for _, entry in ipairs(found.err and {} or found) do
+    held[entry[1]] = true
+  end
   return held
 end
 
 --- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
-  local held = pending(queue, group)
   local entry_ids, job_ids = {}, {}
-  stream.walk(queue .. "stream", function(entry_id, fields)
-    if not held[entry_id] then
-      entry_ids[#entry_ids + 1] = entry_id
-      job_ids[#job_ids + 1] = stream.field(fields, "jobId")
+  stream.pages(queue .. "stream", math.min(limit or PAGE, PAGE), function(page)
+    local held = pending(queue, group, page)
+    for _, entry in ipairs(page) do
+      if #entry_ids == limit then
+        return true
+      elseif not held[entry[1]] then
+        entry_ids[#entry_ids + 1] = entry[1]
+        job_ids[#job_ids + 1] = stream.field(entry[2], "jobId")
+      end
     end
     return #entry_ids == limit
   end)
@@ -2697,6 +2823,7 @@ modules.group_limit = (function()
 local events = require("events")
 local failure = require("failure")
 local groups = require("groups")
+local guarded = require("guarded")
 local record = require("record")
 
 local group_limit = { REASON = "group rate limited" }
@@ -2707,7 +2834,7 @@ local function score_of(queue, name, job_id, job, position)
   if position ~= "back" then
     return seq
   end
-  local last = redis.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
+  local last = guarded.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
   if last[2] then
     return tonumber(last[2]) + 1
   end
@@ -3020,10 +3147,12 @@ end)()
 modules.removal = (function()
 --- Removes one job from wherever it is.
 
+local guarded = require("guarded")
 local lists = require("lists")
 local purge = require("purge")
 local record = require("record")
 local release = require("release")
+local withdrawal = require("withdrawal")
 
 local removal = {}
 
@@ -3036,9 +3165,9 @@ function removal.remove(queue, job_id)
   if job.state == "active" and lists.holds(job) then
     lists.leave(queue, job_id)
   elseif job.state == "waiting" then
-    lists.remove(queue, job_id, job)
+    withdrawal.remove(queue, job_id, job)
   elseif job.state == "group-waiting" then
-    redis.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
+    guarded.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
   end
   for _, set in ipairs({ "scheduled", "completed", "failed", "suspended" }) do
     redis.call("ZREM", queue .. set, job_id)
@@ -3055,10 +3184,11 @@ modules.revocation = (function()
 --- The one way in which a job is cancelled.
 
 local events = require("events")
-local lists = require("lists")
+local guarded = require("guarded")
 local record = require("record")
 local release = require("release")
 local stream = require("stream")
+local withdrawal = require("withdrawal")
 
 local revocation = {}
 
@@ -3076,9 +3206,9 @@ function revocation.revoke(queue, job_id, now_ms, group)
     return "flagged"
   end
   if job.state == "group-waiting" then
-    redis.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
+    guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or lists.remove(queue, job_id, job)
+    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
     if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
       stream.note_stray(queue, job_id)
     end

@@ -1,0 +1,73 @@
+--- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, however long these are.
+
+local record = require("record")
+
+local withdrawal = {}
+
+-- LPOS compares some 30 elements in a microsecond.
+local NEAR = 20000
+local NEIGHBORS = 250
+-- What is left where a job was: no job has such an id, so who pops it finds no record, and drops it. It keeps the
+-- priority, by which others find their place in the list.
+local TOMBSTONE = "removed:"
+
+--- The priority of the job that a tombstone replaces; nil for a job id.
+function withdrawal.read_tombstone(element)
+  return element:match("^" .. TOMBSTONE .. "(%d+)$")
+end
+
+--- The index of a LIFO job near where its record says it was added; nil when it is not there, as after a retry.
+local function bisect(queue, key, job_id, length)
+  local time, number = record.arrival(queue, job_id), tonumber(job_id)
+  if not time then
+    return nil
+  end
+  local low, high = 0, length
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local other = redis.call("LINDEX", key, middle)
+    local other_time, other_number = record.arrival(queue, other, 0), tonumber(other)
+    if other_time < time or other_time == time and number and other_number and other_number < number then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  local first = math.max(0, low - NEIGHBORS)
+  for index, other in ipairs(redis.call("LRANGE", key, first, low + NEIGHBORS)) do
+    if other == job_id then
+      return first + index - 1
+    end
+  end
+end
+
+--- Where a job waits on a list, from 0; nil when it does not. It is looked for at both ends first, and everywhere last.
+function withdrawal.find(queue, list, job_id)
+  local key = queue .. list
+  local length = redis.call("LLEN", key)
+  return redis.call("LPOS", key, job_id, "MAXLEN", NEAR)
+    or length > NEAR and redis.call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
+    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or redis.call("LPOS", key, job_id))
+    or nil
+end
+
+--- Take a job off the list where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- place: to close a gap there takes as long as to search the whole list.
+function withdrawal.remove(queue, job_id, job)
+  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+  local index = list and withdrawal.find(queue, list, job_id)
+  if not index then
+    return false
+  end
+  local key = queue .. list
+  if index < NEAR then
+    redis.call("LREM", key, 1, job_id)
+  elseif redis.call("LLEN", key) - index <= NEAR then
+    redis.call("LREM", key, -1, job_id)
+  else
+    redis.call("LSET", key, index, string.format("%s%.0f", TOMBSTONE, record.priority(job)))
+  end
+  return true
+end
+
+return withdrawal

@@ -1,0 +1,96 @@
+"""A job is taken off a long list without a search through it, and what is left there runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue, Job
+from orchestration_queue.options import JobOptions
+from tests.waiting import wait_until
+from tests.workers import working
+
+JOBS = 42_000
+MIDDLE = JOBS // 2
+FILL = """
+for n = 1, tonumber(ARGV[1]) do
+  redis.call("HSET", KEYS[2] .. n, "id", n, "name", "work", "data", "1", "opts", "{}", "state", "waiting",
+    "timestamp", n, ARGV[2], ARGV[3])
+  redis.call(ARGV[4], KEYS[1], n)
+end
+"""
+
+
+@pytest.fixture
+async def queue(server_url: str, queue_name: str) -> AsyncIterator[AsyncQueue]:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        yield queue
+
+
+def fill(raw: redis.Redis, queue: AsyncQueue, list_: str, *field: str, push: str = "RPUSH") -> str:
+    """Write waiting jobs 1 to 42,000 into a list; returns its key."""
+    key = queue.keys.named(list_)
+    raw.set(queue.keys.id, JOBS)
+    raw.eval(FILL, 2, key, queue.keys.job(""), str(JOBS), *field, push)
+    return key
+
+
+def calls(raw: redis.Redis, command: str) -> int:
+    stats = raw.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+async def test_a_cancelled_job_deep_in_the_lifo_list_leaves_a_tombstone_that_runs_nothing(
+    queue: AsyncQueue, raw: redis.Redis, server_url: str
+) -> None:
+    key = fill(raw, queue, "lifo", "lifo", "1")
+    raw.config_resetstat()
+    await queue.cancel(str(MIDDLE))
+    assert await queue.remove(str(MIDDLE + 1))
+    assert (calls(raw, "lpos"), calls(raw, "lrem")) == (4, 0)  # both ends of each, and no search of everything
+    assert raw.lrange(key, MIDDLE - 2, MIDDLE + 1) == [str(MIDDLE - 1), "removed:0", "removed:0", str(MIDDLE + 2)]
+    raw.ltrim(key, MIDDLE - 5, MIDDLE + 4)
+    assert {job.id for job in await queue.jobs("waiting")} == {str(MIDDLE + n) for n in (*range(-4, 0), *range(2, 6))}
+    ran: list[str] = []
+
+    async def note(job: Job) -> None:
+        ran.append(job.id)
+
+    async with working(queue, note, server_url, concurrency=1) as worker:
+        await wait_until(lambda: not raw.exists(key) and not worker.running, "the list to be empty")
+        fine = await queue.add("work", options=JobOptions(lifo=True))
+        await fine.wait(timeout=30)
+    assert ran == [str(MIDDLE + n) for n in (5, 4, 3, 2, -1, -2, -3, -4)] + [fine.id]
+    assert raw.hget(queue.keys.job(str(MIDDLE)), "state") == "failed"
+    assert raw.get(queue.keys.list_active) in (None, "0")
+    raw.flushall()
+
+
+async def test_a_job_is_found_anywhere_in_a_list_that_is_out_of_order(queue: AsyncQueue, raw: redis.Redis) -> None:
+    key = fill(raw, queue, "lifo", "lifo", "1")
+    for place in (1, 3, MIDDLE, JOBS - 3, JOBS):
+        job_id = str(place)
+        raw.hset(queue.keys.job(job_id), "timestamp", "nan" if place == MIDDLE else str(JOBS - place))
+        assert await queue.remove(job_id)
+        assert raw.lpos(key, job_id) is None
+        assert not await queue.remove(job_id)
+    assert raw.llen(key) == JOBS - 4  # the tombstone is left
+    raw.flushall()
+
+
+async def test_a_tombstone_in_the_priority_list_keeps_its_place_among_the_others(
+    queue: AsyncQueue, raw: redis.Redis
+) -> None:
+    key = fill(raw, queue, "priority", "priority", "5", push="LPUSH")
+    await queue.cancel(str(MIDDLE))
+    assert raw.lindex(key, MIDDLE) == "removed:5"
+    raw.ltrim(key, MIDDLE, MIDDLE + 1)
+    for priority in (7, 3, 5):
+        await queue.add("work", options=JobOptions(priority=priority))
+    raw.fcall("glidemq_promote", 3, *(queue.keys.named(name) for name in ("scheduled", "stream", "events")), 1 << 40)
+    urgent, equal, late = (str(JOBS + 2), str(JOBS + 3), str(JOBS + 1))
+    found = raw.lrange(key, 0, -1)
+    assert found == [late, equal, "removed:5", str(MIDDLE - 1), urgent], found
+    raw.flushall()
