@@ -112,7 +112,7 @@ def _is_loopback(host: str) -> bool:
 
 def token(
     name: Annotated[str, typer.Argument(help="Whose token it is, for the audit log.")],
-    scope: Annotated[list[str], typer.Option(help="What it may do: read, add, act or admin; several times.")],
+    scope: Annotated[list[str], typer.Option(help="What it may do: read, add, work, act or admin; several times.")],
     queue: Annotated[list[str] | None, typer.Option(help="Pattern of queues it holds for; several times.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests a second that it may send; default any number.")] = None,
     as_json: JsonFlag = False,

@@ -20,6 +20,7 @@ __all__ = ["Access", "DeniedError", "Token", "new_token", "read_tokens"]
 _GRANTED = {
     Scope.READ: {Scope.READ, Scope.ACT, Scope.ADMIN},
     Scope.ADD: {Scope.ADD, Scope.ACT, Scope.ADMIN},
+    Scope.WORK: {Scope.WORK, Scope.ACT, Scope.ADMIN},
     Scope.ACT: {Scope.ACT, Scope.ADMIN},
     Scope.ADMIN: {Scope.ADMIN},
 }

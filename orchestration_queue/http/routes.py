@@ -24,12 +24,14 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Scope(StrEnum):
-    """What a token may do. Each includes those before it, except that ``add`` does not include ``read``."""
+    """What a token may do. ``act`` includes those before it, and ``admin`` all; the first three are apart."""
 
     READ = "read"
     """Read everything."""
     ADD = "add"
     """Add jobs, flows and messages, and wait for their results."""
+    WORK = "work"
+    """Take jobs and report what became of them."""
     ACT = "act"
     """Change jobs, queues, flows and schedulers that are there."""
     ADMIN = "admin"

@@ -102,6 +102,11 @@ class Service:
         self.keys(name)
         return AsyncQueue(name, connection=self.connection, prefix=self.prefix, codec=self.codec)
 
+    async def waiting_queue(self, name: str) -> AsyncQueue:
+        """Return a client of a queue whose calls may block, after the same checks."""
+        self.keys(name)
+        return AsyncQueue(name, connection=await self.waits(), prefix=self.prefix, codec=self.codec)
+
     async def add(self, name: str, job: NewJob) -> Added:
         """Add a job, in one exchange with those that are added to the same queue meanwhile."""
         keys = self.keys(name)

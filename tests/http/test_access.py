@@ -19,11 +19,12 @@ from tests.http.conftest import called
 ALLOWED = {
     Scope.READ: {"read", "act", "admin"},
     Scope.ADD: {"add", "act", "admin"},
+    Scope.WORK: {"work", "act", "admin"},
     Scope.ACT: {"act", "admin"},
     Scope.ADMIN: {"admin"},
-    Scope.OPEN: {"read", "add", "act", "admin"},
+    Scope.OPEN: {"read", "add", "work", "act", "admin"},
 }
-SCOPES = ("read", "add", "act", "admin")
+SCOPES = ("read", "add", "work", "act", "admin")
 
 
 @pytest.fixture

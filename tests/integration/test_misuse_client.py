@@ -117,6 +117,9 @@ CASES: list[Case] = [
     *(_call("queue", "take", count) for count in (0, 101, -1, "1", True, 1.5, None)),
     *(_call("queue", "take", lease=lease) for lease in (*DURATIONS, 0, 0.5, 86_401)),
     *(_call("queue", "take", wait=wait) for wait in (*DURATIONS, None)),
+    *(_call("queue", "taken", "1", token) for token in (None, 5, "", "x", "1.2", "1.2.3", "-1.0.1-1", "1.0.1-1\n")),
+    *(_call("queue", "taken", job_id, "1.0.1-1") for job_id in (None, 5, "")),
+    *(_call("queue", "taken", "1", "1.0.1-1", lease=lease) for lease in (*DURATIONS, 0, 86_401)),
     # Upkeep.
     *(_call("queue", "set_global_concurrency", limit) for limit in (0, -1, "5", True, 1.5)),
     *(_call("queue", "set_global_rate_limit", limit) for limit in (5, "5/s", (5, 1))),

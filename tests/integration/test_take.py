@@ -11,7 +11,14 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue, AsyncTakenJob, NewJob
-from orchestration_queue.errors import InvalidOptionError, JobFailedError, LeaseLostError, PayloadError, UsageError
+from orchestration_queue.errors import (
+    InvalidOptionError,
+    JobFailedError,
+    JobNotFoundError,
+    LeaseLostError,
+    PayloadError,
+    UsageError,
+)
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions, RateLimit, Retention
 from orchestration_queue.protocol.keys import TAKER
@@ -220,6 +227,28 @@ async def test_a_lease_lasts_as_long_as_was_asked_and_is_renewed(queue: AsyncQue
     await job.cancel()
     assert await taken.heartbeat() is False
     await taken.fail("cancelled")
+
+
+async def test_another_process_goes_on_with_a_taken_job(queue: AsyncQueue, face: Face, raw: Any) -> None:
+    jobs = await queue.add_bulk([NewJob("n", options=TWICE), NewJob("n", options=JobOptions(lifo=True))])
+    held = {taken.id: taken.token for taken in await queue.take(2)}
+    async with face.queue(queue.name) as other:
+        first, last = [await other.taken(job.id, held[job.id], lease=60) for job in jobs]
+        assert await first.heartbeat() is True
+        assert await first.fail("bad") is True
+        await last.complete(5)
+        for job in jobs:
+            with pytest.raises(LeaseLostError):
+                await other.taken(job.id, held[job.id])
+        again = await take_one(other)
+        assert (again.id, again.attempt) == (jobs[0].id, 2)
+        with pytest.raises(LeaseLostError):
+            await other.taken(again.id, held[again.id])
+        await (await other.taken(again.id, again.token)).complete(6)
+        assert [await job.wait(SOON) for job in jobs] == [6, 5]
+        assert raw.xpending(queue.keys.stream, "workers")["pending"] == 0
+        with pytest.raises(JobNotFoundError):
+            await other.taken("nope", again.token)
 
 
 async def test_a_wait_ends_with_the_first_job(queue: AsyncQueue, face: Face) -> None:

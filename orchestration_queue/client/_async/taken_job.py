@@ -66,6 +66,11 @@ class AsyncTakenJob:
         """Which try this is: 1 for the first."""
         return self._held.record.attempts_made + 1
 
+    @property
+    def token(self) -> str:
+        """What :meth:`AsyncQueue.taken` needs, beside the id, to go on with this attempt in another process."""
+        return f"{self._held.taken_ms}.{self._held.stalled_count}.{self._held.entry_id}"
+
     async def heartbeat(self) -> bool:
         """Renew the lease, as workers do every half of it.
 

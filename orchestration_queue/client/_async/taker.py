@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import time
 from collections.abc import Sequence
@@ -11,8 +12,16 @@ from datetime import timedelta
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.taken_job import AsyncTakenJob
+from orchestration_queue.client.checks import checked_text
 from orchestration_queue.client.values import Deadline
-from orchestration_queue.errors import InvalidOptionError, ServerError, TransportError
+from orchestration_queue.errors import (
+    InvalidOptionError,
+    JobNotFoundError,
+    LeaseLostError,
+    ServerError,
+    TransportError,
+    UsageError,
+)
 from orchestration_queue.flows.mapping import MAP
 from orchestration_queue.options import Duration, milliseconds
 from orchestration_queue.options.durations import checked_duration
@@ -22,6 +31,7 @@ from orchestration_queue.protocol.lease import Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations import (
     dead_letters,
     exchanges,
+    job_records,
     maintenance,
     queue_settings,
     queue_state,
@@ -35,6 +45,7 @@ from orchestration_queue.protocol.operations.queue_settings import StoredSetting
 from orchestration_queue.schedules import SUBMIT_FLOW
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.states import JobState
 
 __all__ = ["AsyncTaker", "AsyncTaking"]
 
@@ -47,6 +58,7 @@ _MAX_STALLED = 1
 _OF_WORKERS = {MAP, SUBMIT_FLOW}
 """Jobs that every worker runs by itself; a taker would not know how."""
 _LATER_MS = 1000
+_TOKEN = re.compile(r"([0-9]{1,16})\.([0-9]{1,9})\.((?:[0-9]{1,20}-[0-9]{1,20})?)")
 _SHORTEST_LEASE, _LONGEST_LEASE = timedelta(seconds=1), timedelta(days=1)
 
 
@@ -74,12 +86,23 @@ class AsyncTaker:
         """The server's time, by which leases are judged, epoch ms."""
         return now_ms() + (self._ahead_ms or 0)
 
-    async def take(self, want: int) -> list[Lease]:
-        """Start up to ``want`` jobs. One trip, and one or two more when there are fewer."""
+    async def resume(self, lease: Lease) -> Lease:
+        """Go on with a job that another taker started."""
+        await self._open()
+        self._settings = await self._connection.look(queue_settings.stored_settings(self._keys))
+        lease.record.fill_options(self._settings.job_options)
+        return lease
+
+    async def _open(self) -> None:
+        """Read the server's time and where dead letters go, once."""
         if self._ahead_ms is None:
             opening = await self._connection.follow(taking.open_queue(self._keys))
             self._named_letters = opening.dead_letter_queue
             self._ahead_ms = opening.server_ms - time.time_ns() // 1_000_000
+
+    async def take(self, want: int) -> list[Lease]:
+        """Start up to ``want`` jobs. One trip, and one or two more when there are fewer."""
+        await self._open()
         leases = await self._exchange(want)
         if len(leases) < want and await self._find_forgotten():
             leases += await self._exchange(want - len(leases))
@@ -199,12 +222,9 @@ class AsyncTaking(AsyncQueueClient):
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_TAKEN:
             raise InvalidOptionError(f"`count` must be a whole number from 1 to {_MOST_TAKEN}, got {count!r}.")
-        span = None if lease is None else checked_duration(lease, "lease")
-        if span is not None and not _SHORTEST_LEASE <= span <= _LONGEST_LEASE:
-            raise InvalidOptionError(f"`lease` must be from 1 second to a day, got {lease!r}.")
+        span = _checked_lease(lease)
         deadline = Deadline(checked_duration(wait, "wait"))
-        taker = AsyncTaker(self.keys, self._connection) if self._taker is None else self._taker
-        self._taker = taker
+        taker = self._hands()
         while not (leases := await taker.take(count)) and not deadline.has_passed:
             last = await self._connection.follow(queue_state.handed_out_until(self.keys))
             block_ms = min(_LONGEST_LOOK_MS, max(1, round(deadline.left * 1000)))
@@ -212,3 +232,44 @@ class AsyncTaking(AsyncQueueClient):
         if span is not None and leases:
             await taker.renew(leases, span)
         return [AsyncTakenJob(taker, self._job(held.record), held, span) for held in leases]
+
+    async def taken(self, job_id: str, token: str, *, lease: Duration | None = None) -> AsyncTakenJob:
+        """Return a job that another process took, to go on with it here: a function that takes, one that completes.
+
+        Args:
+            job_id: The job.
+            token: The ``token`` of what :meth:`take` returned there.
+            lease: What :meth:`take` was given, for heartbeats.
+
+        Raises:
+            JobNotFoundError: The job is gone.
+            LeaseLostError: It is finished, or another worker has it now.
+            UsageError: It is no such token, or the lease is out of bounds.
+        """
+        checked_text(job_id, "job_id")
+        matched = _TOKEN.fullmatch(token) if isinstance(token, str) else None
+        if matched is None:
+            raise UsageError(f"`token` must be the `token` of a taken job, got {token!r:.80}.")
+        span = _checked_lease(lease)
+        record = await self._connection.run(job_records.job(self.keys, job_id))
+        if record is None:
+            raise JobNotFoundError(self.name, job_id)
+        taken_ms, stalled_count = matched[1], int(matched[2])
+        is_ours = record.fields.get("processedOn") == taken_ms and record.stalled_count == stalled_count
+        if record.state != JobState.ACTIVE or not is_ours:
+            raise LeaseLostError(self.name, job_id)
+        taker = self._hands()
+        held = await taker.resume(Lease(record, matched[3]))
+        return AsyncTakenJob(taker, self._job(held.record), held, span)
+
+    def _hands(self) -> AsyncTaker:
+        if self._taker is None:
+            self._taker = AsyncTaker(self.keys, self._connection)
+        return self._taker
+
+
+def _checked_lease(lease: Duration | None) -> timedelta | None:
+    span = None if lease is None else checked_duration(lease, "lease")
+    if span is not None and not _SHORTEST_LEASE <= span <= _LONGEST_LEASE:
+        raise InvalidOptionError(f"`lease` must be from 1 second to a day, got {lease!r}.")
+    return span

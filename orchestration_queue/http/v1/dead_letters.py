@@ -5,15 +5,14 @@ from __future__ import annotations
 from orchestration_queue.client.checks import checked_limit
 from orchestration_queue.errors import DeadLetterNotFoundError
 from orchestration_queue.http.messages import Json, Request
-from orchestration_queue.http.v1.reading import job_shape, members, plain, whole
+from orchestration_queue.http.v1.reading import job_shape, members, page_of, plain
 
 __all__ = ["drop_letter", "drop_letters", "list_letters", "replay_letter", "replay_letters", "show_letter"]
 
 
 async def list_letters(request: Request) -> Json:
     """List a queue's dead letters, oldest first."""
-    limit = whole(request, "limit", 100, most=1000)
-    offset = whole(request, "offset", 0, least=0, most=1_000_000)
+    limit, offset = page_of(request)
     letters = request.service.queue(request.params["name"]).dead_letters
     return Json({"dead_letters": plain(await letters.list(limit=limit, offset=offset))})
 

@@ -33,6 +33,20 @@ _EDIT: dict[str, Any] = {
     },
 }
 
+_SECONDS: dict[str, Any] = {"type": "number", "minimum": 0, "description": "seconds"}
+_IDS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+_OR_ALL: dict[str, Any] = {"type": ["array", "null"], "items": {"type": "string"}, "description": "null for all"}
+
+
+def _body(*required: str, **members: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": members}
+    return found | ({"required": list(required)} if required else {})
+
+
+def _of_taken(**members: Any) -> dict[str, Any]:
+    return _body("token", token={"type": "string"}, **members)
+
+
 OWN_BODIES: dict[str, dict[str, Any]] = {
     f"POST {_Q}/failures/retry": {
         "type": "object",
@@ -42,11 +56,36 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
     f"POST {_Q}/flows/:id/cancel": {"type": "object", "properties": {"reason": {"type": "string", "minLength": 1}}},
     f"PATCH {_Q}/schedulers/:id": _EDIT,
     f"POST {_Q}/schedulers/:id/preview": _EDIT,
+    f"PATCH {_Q}/settings": _body(
+        attempts=_or_null("integer"),
+        backoff=_or_null("object"),
+        timeout=_or_null("number", description="seconds"),
+        remove_on_complete=_or_null("object"),
+        remove_on_fail=_or_null("object"),
+        lease=_or_null("number", description="seconds"),
+        dead_letter_queue=_or_null("string"),
+        concurrency=_or_null("integer"),
+        rate_limit=_or_null("object"),
+    ),
+    f"POST {_Q}/jobs/:id/tags": _body(add=_IDS, remove=_IDS),
+    f"POST {_Q}/workers/stop": _body(workers=_OR_ALL, timeout=_SECONDS),
+    f"POST {_Q}/workers/:verb": _body(workers=_OR_ALL, timeout=_SECONDS, concurrency={"type": "integer"}),
+    f"POST {_Q}/take": _body(count={"type": "integer"}, lease=_SECONDS, wait=_SECONDS),
+    f"POST {_Q}/taken/:id/complete": _of_taken(result={}),
+    f"POST {_Q}/taken/:id/fail": _of_taken(
+        reason={"type": "string"}, kind={"type": "string"}, retry={"type": "boolean"}
+    ),
+    f"POST {_Q}/taken/:id/retry": _of_taken(delay=_SECONDS, reason={"type": "string"}),
+    f"POST {_Q}/taken/:id/release": _of_taken(delay=_SECONDS),
+    f"POST {_Q}/taken/:id/heartbeat": _of_taken(lease=_SECONDS),
 }
 
 OWN_QUERIES: dict[str, tuple[str, ...]] = {
     f"GET {_Q}/search": ("name", "state", "data", "kind", "limit"),
     f"GET {_Q}/dead-letters": _PAGE,
+    f"GET {_Q}/statistics": ("day", "days"),
+    f"GET {_Q}/tags": _PAGE,
+    f"GET {_Q}/tags/:tag/jobs": _PAGE,
     f"GET {_Q}/flows": ("state", *_PAGE),
     f"GET {_Q}/schedulers": ("runs",),
     f"GET {_Q}/schedulers/:id": ("runs",),

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 from orchestration_queue.client import AsyncJob
 from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.http.messages import MISSING, Request
+from orchestration_queue.options import Options
+from orchestration_queue.options.durations import checked_duration
 
-__all__ = ["data_filter", "job_shape", "members", "plain", "text", "whole"]
+__all__ = ["data_filter", "job_shape", "members", "page_of", "plain", "seconds_of", "text", "whole"]
 
 _MOST_DIGITS = 9
 
@@ -25,6 +27,19 @@ def whole(request: Request, name: str, default: int, *, least: int = 1, most: in
     if given.isascii() and given.isdecimal() and len(given) <= _MOST_DIGITS and least <= int(given) <= most:
         return int(given)
     raise UsageError(f"`{name}` must be a whole number from {least} to {most}, got {given!r}; pass `{name}={default}`.")
+
+
+def page_of(request: Request) -> tuple[int, int]:
+    """Return ``limit`` and ``offset`` of the query."""
+    return whole(request, "limit", 100, most=1000), whole(request, "offset", 0, least=0, most=1_000_000)
+
+
+def seconds_of(body: Mapping[str, Any], name: str, default: float, *, most: float) -> float:
+    """Return a duration of the body, in seconds."""
+    seconds = checked_duration(body.get(name, default), name).total_seconds()
+    if seconds > most:
+        raise UsageError(f"`{name}` must be at most {most} seconds, got {seconds:g}; pass `{name}={default}`.")
+    return seconds
 
 
 def text(request: Request, name: str) -> str | None:
@@ -69,7 +84,9 @@ def plain(value: Any) -> Any:
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    if isinstance(value, datetime):
+    if isinstance(value, Options):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, date):
         return value.isoformat()
     return value.total_seconds() if isinstance(value, timedelta) else value
 
@@ -94,6 +111,7 @@ def job_shape(job: AsyncJob) -> dict[str, Any]:
         "progress": record.progress,
         "data": _readable(job, "data"),
         "result": _readable(job, "returnvalue"),
+        "tags": list(job.tags),
         "options": record.options,
         "parent_id": record.parent_id,
     }

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from orchestration_queue.http.routes import Route, Scope
-from orchestration_queue.http.v1 import dead_letters, findings, flows, jobs, schedulers
+from orchestration_queue.http.v1 import (
+    dead_letters,
+    findings,
+    flows,
+    jobs,
+    schedulers,
+    settings,
+    statistics,
+    tags,
+    taking,
+    workers,
+)
 
 __all__ = ["OWN_ROUTES"]
 
-_READ, _ACT, _ADMIN = Scope.READ, Scope.ACT, Scope.ADMIN
+_READ, _WORK, _ACT, _ADMIN = Scope.READ, Scope.WORK, Scope.ACT, Scope.ADMIN
 _Q = "/v1/queues/:name"
 _J, _D, _F, _S = f"{_Q}/jobs", f"{_Q}/dead-letters", f"{_Q}/flows", f"{_Q}/schedulers"
+_T, _W, _TAKEN = f"{_Q}/tags", f"{_Q}/workers", f"{_Q}/taken/:id"
 
 OWN_ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_Q}/search", _READ, jobs.search_jobs),
@@ -38,6 +50,24 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_S}/:id/run", _ACT, schedulers.run_scheduler),
     Route("POST", f"{_S}/:id/pause", _ACT, schedulers.pause_scheduler),
     Route("POST", f"{_S}/:id/resume", _ACT, schedulers.resume_scheduler),
+    Route("GET", f"{_Q}/settings", _READ, settings.show_settings),
+    Route("PATCH", f"{_Q}/settings", _ACT, settings.change_settings),
+    Route("GET", f"{_Q}/statistics", _READ, statistics.show_statistics),
+    Route("POST", f"{_J}/:id/tags", _ACT, tags.tag_job),
+    Route("GET", _T, _READ, tags.list_tags),
+    Route("GET", f"{_T}/:tag/jobs", _READ, tags.list_tagged),
+    Route("POST", f"{_T}/:tag/retry", _ACT, tags.retry_tagged),
+    Route("POST", f"{_T}/:tag/cancel", _ACT, tags.cancel_tagged),
+    Route("POST", f"{_T}/:tag/remove", _ADMIN, tags.remove_tagged),
+    Route("GET", _W, _READ, workers.list_workers),
+    Route("POST", f"{_W}/stop", _ADMIN, workers.stop_workers),
+    Route("POST", f"{_W}/:verb", _ACT, workers.control_workers),
+    Route("POST", f"{_Q}/take", _WORK, taking.take_jobs),
+    Route("POST", f"{_TAKEN}/complete", _WORK, taking.complete_taken),
+    Route("POST", f"{_TAKEN}/fail", _WORK, taking.fail_taken),
+    Route("POST", f"{_TAKEN}/retry", _WORK, taking.retry_taken),
+    Route("POST", f"{_TAKEN}/release", _WORK, taking.release_taken),
+    Route("POST", f"{_TAKEN}/heartbeat", _WORK, taking.heartbeat_taken),
     Route("GET", f"{_Q}/doctor", _READ, findings.diagnose_queue),
     Route("GET", "/v1/doctor", _READ, findings.diagnose),
 )
