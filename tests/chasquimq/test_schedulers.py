@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,3 +99,63 @@ async def test_both_kinds_fire_once_in_each_window_of_a_year_with_its_clock_chan
         at = after
     assert at == following
     assert len(ran) == len(set(ran)) == windows > 1000
+
+
+@dataclass(frozen=True)
+class ClockChange:
+    """A clock change, and a clock that runs fast from shortly before.
+
+    Attributes:
+        at: When the clocks change.
+        silent: How long no time of the pattern comes, of the hour that comes twice.
+        cron: A pattern that is often due.
+        every: How often.
+        speed: How fast the processes' clock runs.
+    """
+
+    at: datetime
+    silent: timedelta
+    cron: str
+    every: timedelta
+    speed: int
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ClockChange(datetime(2026, 3, 8, 7, tzinfo=UTC), timedelta(0), "* * * * * *", timedelta(seconds=1), 20),
+        ClockChange(datetime(2026, 11, 1, 6, tzinfo=UTC), timedelta(hours=1), "* * * * *", timedelta(minutes=1), 1800),
+    ],
+    ids=["spring", "autumn"],
+)
+def test_each_window_fires_once_while_the_lead_passes_over_a_clock_change(
+    change: ClockChange, server: Any, server_url: str, keys: ChasquiKeys, pytestconfig: pytest.Config
+) -> None:
+    """Clocks that go forward skip no window of an instant; of the hour that comes twice, the second does not fire."""
+    library = pytest.importorskip("libfaketime", reason="libfaketime is not installed (make installs it)")
+    windows = max(24, pytestconfig.getoption("--chasquimq-jobs") // 10 // SPECS)
+    first = change.at - windows // 2 * change.every
+    until = change.at + change.silent + (windows - windows // 2) * change.every
+    fast = {
+        "LD_PRELOAD": str(Path(library.__file__).parent / "vendor/libfaketime/src/libfaketime.so.1"),
+        "FAKETIME": f"@{first - 20 * change.every:%Y-%m-%d %H:%M:%S} x{change.speed}",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "TZ": "UTC",
+    }
+    counts = SPECS, round(first.timestamp() * 1000), round(until.timestamp() * 1000)
+    words = [server_url.removeprefix("unix://"), keys.queue, *map(str, counts), change.cron, ZONE]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chasquimq.clock_change", *words],
+        env=os.environ | fast,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert min(Counter(told["leads"]).values()) >= 2
+    due = {key: datetime.fromtimestamp(at / 1000, UTC) for key, at in told["due"].items()}
+    expected = {key: (at - first - change.silent) // change.every for key, at in due.items()}
+    assert (told["fired"], told["added"]) == (expected, sum(expected.values()))
+    assert min(due.values()) >= until
