@@ -17,6 +17,7 @@ REQUIRED = (
     "orchestration_queue/spark/listener.jar",
     "orchestration_queue/spark/log4j2.properties",
     "pyspark_orchestration_queue/__init__.py",
+    "pyspark_orchestration_queue/worker.py",
     "pyspark_orchestration_queue_chasquimq/__init__.py",
     "pyspark_orchestration_queue_qless/__init__.py",
 )

@@ -13,10 +13,13 @@ from pydantic import AfterValidator, Field
 from orchestration_queue.options import Options
 from orchestration_queue.options.durations import DurationField
 
-__all__ = ["JOB_PROPERTY", "SparkOptions", "properties_text", "write_properties"]
+__all__ = ["ISOLATION", "JOB_PROPERTY", "SparkOptions", "properties_text", "write_properties"]
 
 JOB_PROPERTY = "spark.orchestration_queue.job"
 """The property by which an application is known to belong to a job. Its name will not do: code may change that."""
+
+ISOLATION = "spark.sql.artifact.isolation.enabled"
+"""Whether each session of a Connect server has class loaders of its own."""
 
 _OF_SERVER = ("master", "memory", "env", "python", "java_home", "quick_start", "grace")
 
@@ -87,6 +90,11 @@ class SparkOptions(Options):
     def is_local(self) -> bool:
         """Whether Spark runs inside one process, with no cluster."""
         return self.master.startswith("local")
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether sessions of a server share neither generated code nor Python processes."""
+        return self.conf.get(ISOLATION, "false" if self.is_local else "true").lower() == "true"
 
     def properties(self, scratch: Path, name: str, job_id: str | None) -> dict[str, str]:
         """All of Spark's properties for one run.

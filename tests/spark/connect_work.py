@@ -236,3 +236,30 @@ def gather(spark: SparkSession, parts: dict[str, DataFrame], extra: DataFrame | 
 def gather_apart(spark: SparkSession, parts: list[DataFrame]) -> tuple[DataFrame, ...]:
     """Likewise in a process of its own."""
     return tuple(part.limit(1) for part in parts)
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def import_there(spark: SparkSession, directory: str, module: str) -> dict[str, int]:
+    """What a module says that Spark's Python imports, and which daemon's child that Python is."""
+
+    def read(batches: Iterable[Any]) -> Iterator[Any]:
+        import sys
+        from importlib import import_module
+
+        import pyarrow as pa
+
+        if directory not in sys.path:
+            sys.path.append(directory)
+        value = import_module(module).VALUE
+        yield from (pa.record_batch({"value": [value], "daemon": [os.getppid()]}) for _ in batches)
+
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(read, "value long, daemon long").collect()
+    return {"value": row["value"], "daemon": row["daemon"]}
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def add_artifact(spark: SparkSession, path: str) -> None:
+    """Give the session a file."""
+    spark.addArtifacts(path, file=True)

@@ -22,6 +22,7 @@ from orchestration_queue.spark.connect.control import SessionControl
 from orchestration_queue.spark.connect.run import run_connect
 from orchestration_queue.spark.connect.server_state import ServerState
 from orchestration_queue.spark.connect.session import QueryProgress
+from orchestration_queue.spark.options import ISOLATION
 from tests.spark.conftest import processes_in
 from tests.spark.connect_work import tasks
 from tests.spark.shared_server import answering
@@ -74,6 +75,23 @@ async def test_neighbours_have_views_properties_and_output_of_their_own(queue: A
     assert await first.wait(SOON) == ["Asia/Tokyo", "Asia/Tokyo"]
     assert await second.wait(SOON) == ["UTC", "UTC"]
     assert (await first.logs(), await second.logs()) == (["I am Asia/Tokyo"], ["I am UTC"])
+
+
+async def test_jobs_share_python_processes_that_see_changed_modules(queue: AsyncQueue, tmp_path: Path) -> None:
+    module = tmp_path / f"helper_{tmp_path.name}.py".replace("-", "_")
+    found = []
+    for value in ("1", "22", "333"):  # of other lengths: the times of two files may be equal
+        module.write_text(f"VALUE = {value}\n", "utf-8")
+        job = await queue.add("import_there", {"directory": str(tmp_path), "module": module.stem})
+        found.append(await job.wait(SOON))
+    assert [each["value"] for each in found] == [1, 22, 333]
+    assert len({each["daemon"] for each in found}) == 1, "no job left a daemon behind"
+
+
+async def test_files_for_one_session_are_refused_where_sessions_share_code(queue: AsyncQueue) -> None:
+    why = await reason(await queue.add("add_artifact", {"path": __file__}))
+    assert "addArtifacts() would leave its files to all jobs" in why
+    assert "'spark.sql.artifact.isolation.enabled': 'true'" in why
 
 
 async def test_a_job_is_cancelled_alone_within_two_seconds(
@@ -189,6 +207,22 @@ def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(
     server.close()
     wait_until_sync(lambda: not processes_in(server.directory), "server and keeper to leave", 60)
     assert not [entry for entry in server.directory.iterdir() if entry.is_dir()]
+
+
+def test_a_server_isolates_its_sessions_when_asked_to(tmp_path: Path) -> None:
+    options = SparkOptions(
+        master="local[2]", quick_start=True, conf={ISOLATION: "true"}, env={"OQ_TEST": str(tmp_path)}
+    )
+    server = ConnectServer(options, linger=timedelta(0))
+
+    def read(spark: Any) -> tuple[Any, list[Any]]:
+        spark.addArtifacts(__file__, file=True)
+        return spark.conf.get(ISOLATION), spark.range(1).collect()
+
+    try:
+        assert run_connect("read", read, server, SparkOptions()) == ("true", [(0,)])
+    finally:
+        server.close()
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:

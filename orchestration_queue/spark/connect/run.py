@@ -174,7 +174,9 @@ def _run(
 ) -> Any:
     tag = f"oq-{job.id}" if job else f"oq-{attempt.session}"
     conf = dict(options.session_conf) | ({JOB_PROPERTY: job.id} if job else {})
-    with SparkConnection(lease.url, attempt.session, tag.replace(",", "_"), conf) as connection:
+    with SparkConnection(
+        lease.url, attempt.session, tag.replace(",", "_"), conf, takes_artifacts=lease.takes_artifacts
+    ) as connection:
         watch = SessionWatchdog(
             should_stop=lambda: job is not None and job.should_stop,
             server_is_alive=lease.is_alive,

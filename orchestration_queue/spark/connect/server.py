@@ -59,6 +59,7 @@ class SessionLease:
         is_alive: Whether its process runs, as far as can be told.
         release: Returns the lease.
         log: The server's log, where it can be read.
+        takes_artifacts: Whether files that a session adds are for that session alone.
     """
 
     url: str
@@ -66,6 +67,7 @@ class SessionLease:
     is_alive: Callable[[], bool]
     release: Callable[[], None]
     log: Path | None = None
+    takes_artifacts: bool = True
 
 
 class ConnectServer:
@@ -201,7 +203,9 @@ class ConnectServer:
             os.close(lock)
 
         is_alive = partial(_is_held, process / SERVER_LOCK)
-        return SessionLease(state.url, self._place(state), is_alive, release, process / LOG)
+        return SessionLease(
+            state.url, self._place(state), is_alive, release, process / LOG, takes_artifacts=self.options.is_isolated
+        )
 
     def _place(self, state: ServerState) -> str:
         return f"local:{self.directory.name}/{state.process}"

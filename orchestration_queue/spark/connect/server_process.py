@@ -18,11 +18,15 @@ from orchestration_queue.server.embedded.supervisor import die_with
 from orchestration_queue.spark.connect.server_state import JOBS, LOG, RUNS, SERVER_LOCK, ServerState
 from orchestration_queue.spark.environment import spark_environment, spark_home
 from orchestration_queue.spark.failure import describe_exit, is_noise
-from orchestration_queue.spark.options import SparkOptions, write_properties
+from orchestration_queue.spark.options import ISOLATION, SparkOptions, write_properties
+from orchestration_queue.spark.progress import LISTENER_JAR
 
 __all__ = ["ServerProcess"]
 
-_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_ISOLATED = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+_SHARED = ["--class", "orchestrationqueue.ConnectServer", str(LISTENER_JAR)]
+"""Spark compiles generated code, and Java warms it up, again for each class loader: an isolated session's first queries
+take several times the processor time, and its Python processes stay behind."""
 _POOLS = """\
 <?xml version="1.0"?>
 <allocations>
@@ -56,7 +60,8 @@ class ServerProcess:
         properties = write_properties(self._directory, self._properties(options))
         environment = spark_environment(options, self._directory)
         home = environment.setdefault("SPARK_HOME", spark_home(environment))
-        words = ["--load-spark-defaults", "--properties-file", str(properties), "--class", _CLASS, "spark-internal"]
+        program = _ISOLATED if options.is_isolated else _SHARED
+        words = ["--load-spark-defaults", "--properties-file", str(properties), *program]
         lock = os.open(self._directory / SERVER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -85,6 +90,12 @@ class ServerProcess:
             "spark.scheduler.mode": "FAIR",
             "spark.scheduler.allocation.file": pools.absolute().as_uri(),
         }
+        if not options.is_isolated:
+            ours |= {
+                ISOLATION: "false",
+                "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
+                "spark.python.worker.module": "pyspark_orchestration_queue.worker",
+            }
         fixed = {"spark.connect.grpc.binding.port": "0", "spark.connect.authenticate.token": self.token}
         return ours | options.properties(self._directory, "orchestration-queue", None) | fixed
 

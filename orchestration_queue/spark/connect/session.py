@@ -9,7 +9,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, NoReturn, Self, cast
 
 import grpc
 from pyspark.errors import PySparkException
@@ -22,6 +22,7 @@ from orchestration_queue.errors import SparkFailedError, UnrecoverableError
 from orchestration_queue.spark.connect.address import place
 from orchestration_queue.spark.connect.control import SessionControl, channel_builder, fence, reason
 from orchestration_queue.spark.failure import Failure
+from orchestration_queue.spark.options import ISOLATION
 from orchestration_queue.spark.progress import ProgressReporter
 
 if TYPE_CHECKING:
@@ -42,13 +43,22 @@ class SparkConnection:
         session_id: The session's id, never used before.
         tag: Carried by every operation, visible in the server's UI.
         conf: The session's properties.
+        takes_artifacts: Whether ``addArtifacts`` works; other sessions would meet the files.
 
     Raises:
         UnrecoverableError: Spark refuses a property.
         SparkFailedError: The server does not answer.
     """
 
-    def __init__(self, url: str, session_id: str, tag: str, conf: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        session_id: str,
+        tag: str,
+        conf: Mapping[str, str] | None = None,
+        *,
+        takes_artifacts: bool = True,
+    ) -> None:
         self._url, self._id = url, session_id
         # As PySpark's own builder does it: its functions look there to know which kind of session they work for.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
@@ -62,6 +72,8 @@ class SparkConnection:
             [DefaultPolicy(max_retries=_MOST_RETRIES, max_backoff=_LONGEST_BACKOFF_MS)]
         )
         self._session.addTag(tag)
+        if not takes_artifacts:
+            self._session.client.add_artifacts = _refuse_artifacts  # type: ignore[method-assign]
         try:
             self._configure(conf or {})
         except BaseException:
@@ -114,6 +126,14 @@ class SparkConnection:
             ConnectSession._active_session.session = None
         # PySpark keeps every client there until the process ends.
         atexit.unregister(client._on_exit)
+
+
+def _refuse_artifacts(*_: object, **__: object) -> NoReturn:
+    raise UnrecoverableError(
+        "addArtifacts() would leave its files to all jobs of this Spark Connect server, whose sessions share compiled "
+        "code; make modules importable where the worker starts, name jars in the server's `spark.jars`, or give the "
+        f"server `conf={{{ISOLATION!r}: 'true'}}`."
+    )
 
 
 class QueryProgress(ProgressHandler):
