@@ -140,7 +140,7 @@ class Task(Generic[P, R_co]):
     @overload
     def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[R_co]]: ...
     def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[Any]]:
-        """Add many jobs, about 1,000 to an exchange. In a coroutine, await ``task.aio.add_bulk(...)``.
+        """Add many jobs, 100 to a call. In a coroutine, await ``task.aio.add_bulk(...)``.
 
         Args:
             jobs: What :meth:`job` of this task returned.

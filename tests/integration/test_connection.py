@@ -446,6 +446,52 @@ def test_lost_functions_are_loaded_again_and_each_call_counts_once(start: StartS
         assert connection.execute(Call("GET", ("counter",))) == b"5"
 
 
+def batches(*made: Call | Callable[[], object]) -> Iterator[list[Call]]:
+    """Batches of one call each; what is not a call is done before the next one is made."""
+    for one in made:
+        if isinstance(one, Call):
+            yield [one]
+        else:
+            one()
+
+
+def test_a_batch_is_made_while_the_server_works_on_the_one_before(start: StartServer) -> None:
+    url, _ = start()
+    with Connection.open(url, libraries=(DEMO,)) as connection, Connection.open(url, libraries=()) as other:
+        wait = Call("BLPOP", ("here",), (60,))
+        push = Call("LPUSH", ("here",), ("x",))
+        found = connection.pipelines(batches(COUNT, wait, lambda: other.execute(push), COUNT, PING))
+        assert found == [[1], [[b"here", b"x"]], [2], [b"PONG"]]
+        assert connection.pipelines(()) == []
+
+
+def test_batches_keep_their_order_when_the_functions_are_lost_among_them(start: StartServer) -> None:
+    url, _ = start()
+    with Connection.open(url, libraries=(DEMO,)) as connection, Connection.open(url, libraries=()) as other:
+        lose = Call("FUNCTION", args=("FLUSH",))
+        found = connection.pipelines(batches(COUNT, COUNT, lambda: other.execute(lose), COUNT, COUNT, COUNT))
+        assert found == [[1], [2], [3], [4], [5]]
+
+
+def test_a_refused_batch_ends_the_sending_and_the_one_under_way_is_answered(start: StartServer) -> None:
+    url, _ = start()
+    with Connection.open(url, libraries=(DEMO,)) as connection:
+        found = connection.pipelines(batches(COUNT, Call("GET", ("a", "b")), COUNT, COUNT, COUNT))
+        assert [reply for (reply,) in found if not isinstance(reply, ServerError)] == [1, 2]
+        assert isinstance(found[1][0], ServerError)
+        assert connection.execute(COUNT) == 3
+
+
+def test_a_connection_that_breaks_among_batches_says_so_and_is_replaced(start: StartServer) -> None:
+    url, _ = start()
+    with Connection.open(url, libraries=(DEMO,)) as connection, Connection.open(url, libraries=()) as other:
+        kill = Call("CLIENT", args=("KILL", "TYPE", "normal", "SKIPME", "yes"))
+        with pytest.raises(TransportError, match="broke while it carried out demo_count ") as caught:
+            connection.pipelines(batches(COUNT, COUNT, lambda: other.execute(kill), COUNT, COUNT))
+        assert caught.value.maybe_applied
+        assert connection.execute(PING) == b"PONG"
+
+
 def test_a_server_that_comes_back_without_functions_gets_them_before_the_first_call(start: StartServer) -> None:
     url, server = start()
     with Connection.open(url, libraries=(DEMO,)) as connection:

@@ -58,6 +58,28 @@ class Placed:
     at_ms: int
 
 
+def _placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome], at_ms: int) -> list[Placed]:
+    """Those of the first jobs that the server took, or had already."""
+    pairs = zip(jobs, outcomes, strict=False)
+    return [Placed(job, outcome, at_ms) for job, outcome in pairs if isinstance(outcome, Added)]
+
+
+def _all_placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome], at_ms: int) -> list[Placed]:
+    """All jobs, each with what became of it.
+
+    Raises:
+        ServerError: One was refused.
+    """
+    placed = _placed(jobs, outcomes, at_ms)
+    for place, outcome in enumerate(outcomes):
+        if not isinstance(outcome, Added):
+            raise ServerError(
+                f"Job {place} of {len(jobs)}, counted from 0, was refused, and {len(placed)} others were added: "
+                f"{outcome}"
+            ) from outcome
+    return placed
+
+
 class AsyncAdder(AsyncQueueClient):
     """A client that adds jobs to one queue.
 
@@ -126,38 +148,47 @@ class AsyncAdder(AsyncQueueClient):
         return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
 
     async def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
-        """Add many jobs, 100 to an exchange.
+        """Add many jobs, 100 to a call.
 
         Raises:
-            ServerError: One was refused; the others of the same thousand, and all before, were added nevertheless,
-                and their parents told.
+            ServerError: One was refused; all before it, and some or all behind it, were added nevertheless, and their
+                parents told.
         """
         wanted = self._durability if durability is None else checked_durability(durability)
         jobs = [self._encode(job) for job in checked_items(new, NewJob, "jobs")]
         at_ms = now_ms()
-        done: list[Placed] = []
-        for portion in additions.portions(jobs):
-            outcomes = await self._send(portion, at_ms, wanted)
-            placed = [
-                Placed(job, out, at_ms) for job, out in zip(portion, outcomes, strict=True) if isinstance(out, Added)
-            ]
-            all_good(await self._connection.pipeline(self._joining(placed)))
-            for place, refusal in enumerate(outcomes, len(done)):
-                if not isinstance(refusal, Added):
-                    raise ServerError(
-                        f"Job {place} of {len(jobs)}, counted from 0, was refused, and {len(done) + len(placed)} others"
-                        f" were added: {refusal}"
-                    ) from refusal
-            done += placed
-        return done
+        portions = list(additions.portions(jobs))
+        if jobs and all(job.is_plain for job in jobs):
+            return _all_placed(jobs, await self._add_plain(portions, at_ms, wanted), at_ms)
+        outcomes: list[Outcome] = []
+        for portion in portions:
+            outcomes += (added := await self._add_each(portion, at_ms, wanted))
+            all_good(await self._connection.pipeline(self._joining(_placed(portion, added, at_ms))))
+            if not all(isinstance(outcome, Added) for outcome in added):
+                break
+        return _all_placed(jobs, outcomes, at_ms)
 
-    async def _send(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> Sequence[Outcome]:
-        if all(job.is_plain for job in jobs):
-            try:
-                many = additions.add_many(self.keys, jobs, at_ms, skip_events=self._skip_events)
-                return await self._write(many, durability, jobs)
-            except ServerError as error:
-                return [error] * len(jobs)
+    async def _add_plain(
+        self, portions: Sequence[Sequence[NewJob]], at_ms: int, durability: Durability
+    ) -> list[Outcome]:
+        """Add jobs in one call a portion, each made while the server works on the one before."""
+
+        def calls(portion: Sequence[NewJob]) -> list[Call]:
+            many = additions.add_many(self.keys, portion, at_ms, skip_events=self._skip_events)
+            return [many.call, *self._waking(portion), *confirmation(self.keys, durability)]
+
+        outcomes: list[Outcome] = []
+        answers = await self._connection.pipelines(map(calls, portions))
+        for portion, (reply, *replies) in zip(portions, answers, strict=False):  # none is sent after a refusal
+            if isinstance(reply, ServerError):
+                outcomes += [reply] * len(portion)
+                continue
+            outcomes += additions.read_each(self.keys, portion, reply)
+            read_confirmation(self.keys, durability, replies[len(self._waking(portion)) :])
+        return outcomes
+
+    async def _add_each(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:
+        """Add jobs in a call each, all in one exchange."""
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
         wake = self._waking(jobs)
         replies = await self._connection.pipeline([*calls, *wake, *confirmation(self.keys, durability)])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, cast
 
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import ServerError, UsageError
 from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
@@ -206,12 +206,42 @@ class AsyncConnection:
         """
         if not calls:
             return []
-        replies = await self._exchange(calls, atomic=atomic, repeatable=repeatable)
+        replies = self._named(calls, await self._exchange(calls, atomic=atomic, repeatable=repeatable))
+        if atomic and raises:
+            for reply in replies:
+                if isinstance(reply, ServerError):
+                    raise reply
+        return replies
+
+    async def pipelines(self, batches: Iterable[Sequence[Call]]) -> list[list[Reply]]:
+        """Send batches of calls as :meth:`pipeline` does, each while the server works on the one before.
+
+        Nothing more is sent once the first call of a batch is refused; the batch after it was then sent already.
+
+        Args:
+            batches: What to send; it may make each batch when asked for it.
+
+        Returns:
+            For each batch that was sent, one reply per call.
+
+        Raises:
+            TransportError: The server could not be reached; ``maybe_applied`` says whether anything was sent.
+        """
+        server = self._server or await self._greet()
+        done: list[list[Reply]] = []
+        if watchers or isinstance(server, AsyncCluster):  # batch by batch: observed, or wherever the slot moves
+            for calls in batches:
+                done.append(await self.pipeline(calls))
+                if isinstance(done[-1][0], ServerError):
+                    break
+            return done
+        return [self._named(calls, replies) for calls, replies in await server.exchange_each(iter(batches))]
+
+    def _named(self, calls: Sequence[Call], replies: list[Reply]) -> list[Reply]:
+        """Put our own error, which names the call, in the place of each refusal."""
         for index, reply in enumerate(replies):
             if isinstance(reply, REFUSALS):
                 replies[index] = refused(self.url, calls[index].name, reply)
-                if atomic and raises:
-                    raise replies[index]
         return replies
 
     async def _exchange(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> list[Reply]:

@@ -111,7 +111,15 @@ class AsyncLink:
             redis.RedisError: The connection broke; whether the server carried out anything is unknown.
             OSError: Likewise.
         """
+        await self.write(packed)
+        return await self.read(count)
+
+    async def write(self, packed: bytes) -> None:
+        """Send commands, whose replies are still to be read; raises what :meth:`exchange` does."""
         await self._driver.send_packed_command((packed,), check_health=False)
+
+    async def read(self, count: int) -> list[Reply]:
+        """Read as many replies; as :meth:`exchange`."""
         replies: list[Reply] = []
         for _ in range(count):
             try:

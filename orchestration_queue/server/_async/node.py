@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from typing import Protocol, TypeAlias, TypeVar
 
 from redis.exceptions import BusyLoadingError, ReadOnlyError
 from redis.exceptions import ConnectionError as NoConnectionError
@@ -42,6 +44,18 @@ _LOADING_TIMEOUT = timedelta(seconds=60)
 _REPEATS = 3
 """How often a repeatable call is sent again after its connection broke."""
 _ROLE = Call("ROLE")
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+Answered: TypeAlias = tuple[Sequence[Call], list[Reply]]
+"""Calls that were sent, with their replies."""
+
+
+class _Converse(Protocol[T_co]):
+    """Use of a link by one caller."""
+
+    async def __call__(self, link: AsyncLink) -> T_co: ...
 
 
 class AsyncNode:
@@ -107,7 +121,8 @@ class AsyncNode:
         if atomic or asking:
             replies = await self._send(calls, atomic, repeatable, asking)
         else:
-            replies = await self._trip(calls, pack(calls), len(calls), repeatable)
+            converse = partial(AsyncLink.exchange, packed=pack(calls), count=len(calls))
+            replies = await self._trip(calls, converse, repeatable=repeatable)
         missing = [
             index
             for index, call in enumerate(calls)
@@ -134,19 +149,47 @@ class AsyncNode:
         return lacks_function(call, reply) or (self._watch is not None and isinstance(reply, ReadOnlyError))
 
     async def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:
-        packed = pack(calls, atomic=atomic, asking=asking)
-        if not atomic:
-            replies = await self._trip(calls, packed, 2 * len(calls) if asking else len(calls), repeatable)
-            return replies[1::2] if asking else replies
         frame = 3 if asking else 2
-        *queued, outcome = (await self._trip(calls, packed, len(calls) + frame, repeatable))[frame - 1 :]
+        count = len(calls) + frame if atomic else 2 * len(calls) if asking else len(calls)
+        converse = partial(AsyncLink.exchange, packed=pack(calls, atomic=atomic, asking=asking), count=count)
+        replies = await self._trip(calls, converse, repeatable=repeatable)
+        if not atomic:
+            return replies[1::2] if asking else replies
+        *queued, outcome = replies[frame - 1 :]
         if isinstance(outcome, list):
             return outcome
         # EXEC was refused because a call was, and that refusal says why.
         return queued if any(isinstance(reply, REFUSALS) for reply in queued) else [outcome] * len(queued)
 
-    async def _trip(self, calls: Sequence[Call], packed: bytes, count: int, repeatable: bool) -> list[Reply]:
-        """Send what the calls became, and read as many replies; a link that breaks is not used again."""
+    async def exchange_each(self, batches: Iterator[Sequence[Call]]) -> list[Answered]:
+        """Send batches of calls, each taken from the iterator and sent while the server works on the one before.
+
+        Nothing more is sent once the first call of a batch is refused; the batch after it was then sent already.
+
+        Args:
+            batches: What to send; it may make each batch when asked for it.
+
+        Returns:
+            Each batch that was sent, with what :meth:`exchange` returns.
+
+        Raises:
+            TransportError: The server could not be reached, or the connection broke: any batch may have been applied.
+        """
+        done: list[Answered] = []
+        while True:
+            said: list[Call] = []
+            is_lost = False
+            for calls, replies in await self._trip(
+                said, partial(_overlap, batches=batches, said=said), repeatable=False
+            ):
+                if isinstance(replies[0], REFUSALS) and self._may_send_again(calls[0], replies[0]):
+                    is_lost, replies = True, await self.exchange(calls)
+                done.append((calls, replies))
+            if not is_lost or any(isinstance(replies[0], REFUSALS) for _, replies in done):
+                return done
+
+    async def _trip(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
+        """Say something on a link, and return what is answered; a link that breaks is not used again."""
         if self._process != os.getpid():
             # Kept, since closing them here would take them out of the event loop's epoll set, which parent and
             # child share.
@@ -164,7 +207,7 @@ class AsyncNode:
                     raise
                 try:
                     was_sent = True
-                    replies = await link.exchange(packed, count)
+                    replies = await converse(link)
                 except LINK_ERRORS as error:
                     await link.close()
                     if not repeats:
@@ -250,6 +293,23 @@ class AsyncNode:
                 await self._watch.forget()
         if self._embedded:
             self._embedded.leave()
+
+
+async def _overlap(link: AsyncLink, batches: Iterator[Sequence[Call]], said: list[Call]) -> list[Answered]:
+    """Send batches until one is refused or none is left, one ahead of the replies; ``said`` takes their calls."""
+    answered: list[Answered] = []
+    under_way: Sequence[Call] = ()
+    for calls in batches:
+        await link.write(pack(calls))
+        said += calls
+        if under_way:
+            answered.append((under_way, await link.read(len(under_way))))
+        under_way = calls
+        if answered and isinstance(answered[-1][1][0], REFUSALS):
+            break
+    if under_way:
+        answered.append((under_way, await link.read(len(under_way))))
+    return answered
 
 
 async def _close_all(pool: list[AsyncLink]) -> None:

@@ -112,7 +112,15 @@ class Link:
             redis.RedisError: The connection broke; whether the server carried out anything is unknown.
             OSError: Likewise.
         """
+        self.write(packed)
+        return self.read(count)
+
+    def write(self, packed: bytes) -> None:
+        """Send commands, whose replies are still to be read; raises what :meth:`exchange` does."""
         self._driver.send_packed_command((packed,), check_health=False)
+
+    def read(self, count: int) -> list[Reply]:
+        """Read as many replies; as :meth:`exchange`."""
         replies: list[Reply] = []
         for _ in range(count):
             try:
