@@ -162,7 +162,10 @@ class Cluster:
 
     def owner(self, queue: str) -> Node:
         """The primary that holds the queue, as all nodes agree."""
-        slot = slot_of(queue)
+        return self.owner_of(slot_of(queue))
+
+    def owner_of(self, slot: int) -> Node:
+        """The primary that holds a slot, as all nodes agree."""
         wait_until_sync(lambda: len({_owner_port(node, slot) for node in self.nodes}) == 1, "the nodes to agree")
         port = _owner_port(self.nodes[0], slot)
         return next(node for node in self.nodes if node.port == port)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,24 @@ from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
-from orchestration_queue.errors import FlowError, JobFailedError, ServerError, TransportError, UsageError
+from orchestration_queue.dialects.chasquimq import (
+    AsyncChasquiEvents,
+    AsyncChasquiQueue,
+    ChasquiJob,
+    ChasquiMove,
+    ChasquiWorker,
+    ChasquiWorkerOptions,
+    NewChasquiJob,
+)
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.errors import (
+    FlowError,
+    JobFailedError,
+    ServerError,
+    TransportError,
+    UnrecoverableError,
+    UsageError,
+)
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
 from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
 from orchestration_queue.protocol.call import Call
@@ -28,6 +46,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Failure
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.protocol.operations import exchanges, job_records, worker_registry
+from orchestration_queue.protocol.slots import key_slot
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker
@@ -445,3 +464,67 @@ async def test_queues_on_several_servers_share_the_places_of_one_process(cluster
         worker.stop()
     await asyncio.wait_for(asyncio.gather(*running), 60)
     assert order == [name for name in queues for _ in range(3)]
+
+
+async def test_a_chasquimq_queue_on_each_primary_works(cluster: Cluster, queue_name: str) -> None:
+    """All keys of a queue share a slot, so each feature works wherever it is: one queue for each primary."""
+    placed = {}
+    for node in cluster.nodes[:3]:
+        names = (f"{queue_name}-{number}" for number in count())
+        placed[next(name for name in names if cluster.owner_of(key_slot(ChasquiKeys(name).stream)) is node)] = node
+    await asyncio.gather(*(use_chasquimq(name, cluster.url) for name in placed))
+    for name, node in placed.items():
+        keys = {key for other in cluster.nodes for key in other.raw.keys(f"{{chasqui:{name}}}:*")}
+        assert ChasquiKeys(name).stream in keys
+        assert keys <= set(node.raw.keys())
+
+
+async def use_chasquimq(name: str, url: str) -> None:
+    """Run jobs, delayed, repeated, retried and failing ones, of one queue."""
+    ran: Counter[str] = Counter()
+
+    async def handle(job: ChasquiJob) -> Any:
+        ran[job.name] += 1
+        if job.name == "hopeless":
+            raise UnrecoverableError("never")
+        if job.name == "flaky" and not job.attempt:
+            raise RuntimeError("boom")
+        return job.data
+
+    worker = ChasquiWorker(name, handle, url=url, options=ChasquiWorkerOptions(store_results=True))
+    async with AsyncChasquiQueue(name, url=url) as queue, AsyncChasquiEvents(name, url=url, after="0") as events:
+        running = asyncio.ensure_future(worker.run())
+        key = await queue.put_schedule("tick", every=0.1)
+        bulk = await queue.add_bulk([NewChasquiJob("bulk", number) for number in range(20)])
+        flaky = await queue.add("flaky", "done", attempts=2, backoff=0.01)
+        hopeless = await queue.add("hopeless")
+        soon = await queue.add("soon", 1, delay=0.05)
+        assert (await queue.add("late", delay=60, job_id="mine")).is_new
+        assert not (await queue.add("late", delay=60, job_id="mine")).is_new
+        assert await queue.cancel("mine")
+        await wait_until(lambda: ran["bulk"] == 20 and ran["flaky"] == 2 and ran["tick"] and ran["soon"], "jobs to run")
+        assert await queue.remove_schedule(key)
+        assert await queue.wait(flaky.id, after="0", timeout=60) == "done"
+        assert await queue.wait(soon.id, after="0", timeout=60) == 1
+        assert [await queue.wait(job.id, after="0", timeout=60) for job in bulk] == list(range(20))
+        with pytest.raises(JobFailedError):
+            await queue.wait(hopeless.id, after="0", timeout=60)
+        assert [letter.job_id for letter in await queue.dead_letters()] == [hopeless.id]
+        assert await queue.replay_dead_letters() == 1
+        await wait_until(lambda: ran["hopeless"] == 2, "the dead letter to run again")
+        assert {"active", "completed", "failed", "dlq"} <= {event.type for event in await events.read(0, 1000)}
+        worker.stop()
+        await asyncio.wait_for(running, 60)
+        await queue.pause()
+        assert (await queue.counts()).is_paused
+
+
+def test_a_chasquimq_queue_moves_to_a_queue_on_another_primary(cluster: Cluster, queue_name: str) -> None:
+    owner = cluster.owner_of(key_slot(ChasquiKeys(queue_name).stream))
+    other = next(node for node in cluster.nodes[:3] if node is not owner)
+    target = cluster.queue_on(other, queue_name)
+    with ChasquiMove(queue_name, target, url=cluster.url) as mover, Queue(target, url=cluster.url) as queue:
+        queue.add("one", {"n": 1})
+        assert mover.to_theirs().jobs == 1
+        assert mover.to_ours().jobs == 1
+        assert [job.name for job in queue.jobs("waiting")] == ["one"]
