@@ -41,7 +41,7 @@ def outputs(sources: Path = ROOT / "lua") -> dict[Path, str]:
     if commands:
         older = [read_contract(path) for path in sorted((sources / "qless" / "older").glob("*.lua"))]
         modules = _modules(sources / "qless" / "lib")
-        files[PROTOCOL / "lua" / "qless.lua"] = write_commands("qless", "2", commands, older, modules)
+        files[PROTOCOL / "lua" / "qless.lua"] = write_commands("qless", "3", commands, older, modules)
     return files
 
 

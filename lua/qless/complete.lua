@@ -10,7 +10,6 @@
 
 local calls = require("calls")
 local completion = require("completion")
-local jobs = require("jobs")
 
 -- `next` without a name is a plain completion.
 if words[#words] == "next" and #words % 2 == 1 then
@@ -22,9 +21,8 @@ if not options.next and (options.delay or 0) > 0 then
 elseif not options.next and #(options.depends or {}) > 0 then
   calls.refuse("Complete", '"depends" cannot be used without a "next" queue')
 end
-local job = jobs.read_running("Complete", jid, worker)
-if job.queue ~= queue then
-  calls.refuse("Complete", "Job " .. jid .. " running in another queue: " .. job.queue)
+local left, refusal = completion.leave(now, { completion.read(jid, worker, queue, data) }, options.next)
+if not left[1] then
+  error(refusal)
 end
-completion.leave(now, job, data)
-return options.next and completion.advance(now, job, options) or completion.finish(now, job)
+return options.next and completion.advance(now, left[1], options) or completion.finish(now, left)

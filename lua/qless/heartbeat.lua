@@ -18,6 +18,6 @@ if data then
   redis.call("HSET", "ql:j:" .. jid, "data", cjson.encode(data))
 end
 redis.call("HSET", "ql:j:" .. jid, "expires", expires)
-places.lock(job.queue, jid, worker, expires)
+places.lock(job.queue, { jid }, worker, expires)
 redis.call("ZADD", "ql:workers", now, worker)
 return expires

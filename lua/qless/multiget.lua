@@ -5,4 +5,4 @@
 
 local jobs = require("jobs")
 
-return jobs.encode(jids)
+return cjson.encode(jobs.list(jids))

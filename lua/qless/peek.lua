@@ -10,7 +10,7 @@ local jobs = require("jobs")
 local popping = require("popping")
 
 if not words[1] then
-  return jobs.encode(popping.peek(now, queue, count))
+  return cjson.encode(jobs.list(popping.peek(now, queue, count)))
 end
 local offset, total = count, calls.number("Peek", "count", words[1])
 local jids = popping.peek(now, queue, offset + total)
@@ -18,4 +18,4 @@ local page = {}
 for index = offset + 1, #jids do
   page[#page + 1] = jids[index]
 end
-return jobs.encode(page)
+return cjson.encode(jobs.list(page))

@@ -5,7 +5,6 @@
 --- @returns JSON, an array of jobs
 --- @cost    O(log N) per job
 
-local jobs = require("jobs")
 local popping = require("popping")
 
-return jobs.encode(popping.pop(now, queue, worker, count))
+return cjson.encode(popping.pop(now, queue, worker, count))

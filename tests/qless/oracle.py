@@ -60,7 +60,11 @@ class Both:
         if command == "heartbeat" and not original.is_error:
             # An old defect of the oracle's: its heartbeat does not note that the worker is alive.
             self.oracle.zadd("ql:workers", {str(args[1]): now})
-        return original, self._run(self.ours, ("FCALL", "qless", 0, command, now, *args))
+        return original, self.run_ours(command, now, *args)
+
+    def run_ours(self, command: str, now: float, *args: str | float) -> Outcome:
+        """Run a command in our library alone."""
+        return self._run(self.ours, ("FCALL", "qless", 0, command, now, *args))
 
     def _run(self, client: Any, words: Words) -> Outcome:
         try:

@@ -5,6 +5,11 @@ function calls.refuse(command, why)
   error(command .. "(): " .. why)
 end
 
+--- Return the text of an error that was caught.
+function calls.reason(caught)
+  return type(caught) == "table" and caught.err or tostring(caught)
+end
+
 function calls.text(command, name, word)
   if not word then
     calls.refuse(command, 'Arg "' .. name .. '" missing')

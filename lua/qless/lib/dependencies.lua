@@ -46,7 +46,8 @@ end
 --- Let those go that wait for a job which is complete now.
 function dependencies.release(now, jid)
   local key = "ql:j:" .. jid .. "-dependents"
-  for _, dependent in ipairs(redis.call("SMEMBERS", key)) do
+  local dependents = redis.call("SMEMBERS", key)
+  for _, dependent in ipairs(dependents) do
     local waits = "ql:j:" .. dependent .. "-dependencies"
     redis.call("SREM", waits, jid)
     local job = redis.call("SCARD", waits) == 0 and jobs.read(dependent)
@@ -63,7 +64,9 @@ function dependencies.release(now, jid)
       end
     end
   end
-  redis.call("DEL", key)
+  if #dependents > 0 then
+    redis.call("DEL", key)
+  end
 end
 
 return dependencies

@@ -3,7 +3,8 @@ local config = require("config")
 
 local history = {}
 
-local function entry(when, what, more)
+--- Return an entry as text.
+function history.entry(when, what, more)
   return cjson.encode({ math.floor(when), what, more })
 end
 
@@ -14,16 +15,16 @@ local function convert(jid)
   local entries = {}
   for _, stage in ipairs(is_json and type(stages) == "table" and stages or {}) do
     if stage.put then
-      entries[#entries + 1] = entry(stage.put, "put", { q = stage.q })
+      entries[#entries + 1] = history.entry(stage.put, "put", { q = stage.q })
     end
     if stage.popped then
-      entries[#entries + 1] = entry(stage.popped, "popped", { worker = stage.worker })
+      entries[#entries + 1] = history.entry(stage.popped, "popped", { worker = stage.worker })
     end
     if stage.failed then
-      entries[#entries + 1] = entry(stage.failed, "failed")
+      entries[#entries + 1] = history.entry(stage.failed, "failed")
     end
     if stage.done then
-      entries[#entries + 1] = entry(stage.done, "done")
+      entries[#entries + 1] = history.entry(stage.done, "done")
     end
   end
   if old then
@@ -32,23 +33,32 @@ local function convert(jid)
   return entries
 end
 
---- Add an entry, and keep the first one and the newest ones when there are more than `max-job-history`.
-function history.add(jid, when, what, more)
+--- Return how many entries a job keeps.
+function history.limit()
+  return config.number("max-job-history", 100)
+end
+
+--- Add an entry, and keep the first one and the newest ones when there are more than `limit`.
+function history.append(jid, text, limit)
   local key = "ql:j:" .. jid .. "-history"
-  local length = redis.call("RPUSH", key, entry(when, what, more))
+  local length = redis.call("RPUSH", key, text)
   if length == 1 then
     local old = convert(jid)
     for index = #old, 1, -1 do
       length = redis.call("LPUSH", key, old[index])
     end
   end
-  local limit = config.number("max-job-history", 100)
   -- A limit of 2 has never limited anything, and one of 1 drops an entry for each new one, but for the first and last.
   if limit > 0 and limit ~= 2 and length > math.max(limit, 2) then
     local first = redis.call("LPOP", key)
     redis.call("LTRIM", key, limit == 1 and 1 or 1 - limit, -1)
     redis.call("LPUSH", key, first)
   end
+end
+
+--- Add an entry to the history of one job.
+function history.add(jid, when, what, more)
+  history.append(jid, history.entry(when, what, more), history.limit())
 end
 
 --- Return the entries as objects.

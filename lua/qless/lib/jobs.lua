@@ -6,7 +6,7 @@ local jobs = {}
 
 local FIELDS = {
   "jid", "klass", "state", "queue", "worker", "priority", "expires", "retries", "remaining", "data", "tags",
-  "failure", "spawned_from_jid",
+  "failure", "spawned_from_jid", "time",
 }
 
 --- Return the fields of a job by name, as text; nil when it does not exist.
@@ -16,8 +16,8 @@ function jobs.read(jid)
     return nil
   end
   local job = {}
-  for index, name in ipairs(FIELDS) do
-    job[name] = values[index]
+  for index = 1, #FIELDS do
+    job[FIELDS[index]] = values[index]
   end
   return job
 end
@@ -35,34 +35,44 @@ function jobs.read_running(command, jid, worker)
   return job
 end
 
---- Return a job as clients see it; nil when it does not exist.
-function jobs.show(jid)
-  local job = jobs.read(jid)
-  if not job then
-    return nil
-  end
-  local key = "ql:j:" .. jid
+local function decoded(encoded)
+  return encoded and encoded ~= "{}" and encoded ~= "[]" and cjson.decode(encoded) or {}
+end
+
+--- Turn a job's fields and whether it is `tracked` into what clients see, and return it.
+function jobs.present(job)
+  local key = "ql:j:" .. job.jid
   job.priority = tonumber(job.priority)
   job.expires = tonumber(job.expires) or 0
   job.retries = tonumber(job.retries)
   job.remaining = math.floor(tonumber(job.remaining) or 0)
   job.data = job.data or "{}"
-  job.tags = cjson.decode(job.tags or "[]")
-  job.failure = cjson.decode(job.failure or "{}")
-  job.tracked = redis.call("ZSCORE", "ql:tracked", jid) ~= false
-  job.history = history.read(jid)
-  job.dependents = redis.call("SMEMBERS", key .. "-dependents")
-  job.dependencies = redis.call("SMEMBERS", key .. "-dependencies")
+  job.tags = decoded(job.tags)
+  job.failure = decoded(job.failure)
+  job.history = history.read(job.jid)
+  local is_linked = redis.call("EXISTS", key .. "-dependents", key .. "-dependencies") > 0
+  job.dependents = is_linked and redis.call("SMEMBERS", key .. "-dependents") or {}
+  job.dependencies = is_linked and redis.call("SMEMBERS", key .. "-dependencies") or {}
+  job.time = nil
   return job
 end
 
---- Return jobs as JSON text; those that do not exist are left out.
-function jobs.encode(jids)
+--- Return a job as clients see it; nil when it does not exist.
+function jobs.show(jid)
+  local job = jobs.read(jid)
+  if job then
+    job.tracked = redis.call("ZSCORE", "ql:tracked", jid) ~= false
+  end
+  return job and jobs.present(job)
+end
+
+--- Return jobs as clients see them; those that do not exist are left out.
+function jobs.list(jids)
   local shown = {}
   for _, jid in ipairs(jids) do
     shown[#shown + 1] = jobs.show(jid)
   end
-  return cjson.encode(shown)
+  return shown
 end
 
 --- Return a time as the record keeps it: in full, as statistics are computed from it.

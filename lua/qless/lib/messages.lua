@@ -7,11 +7,13 @@ function messages.log(event, fields)
   redis.call("PUBLISH", "ql:log", cjson.encode(fields))
 end
 
---- Publish a job's id on `ql:<event>` when the job is tracked.
+--- Publish a job's id on `ql:<event>` when the job is tracked. Return whether it is.
 function messages.tracked(event, jid)
-  if redis.call("ZSCORE", "ql:tracked", jid) then
+  local is_tracked = redis.call("ZSCORE", "ql:tracked", jid) ~= false
+  if is_tracked then
     redis.call("PUBLISH", "ql:" .. event, jid)
   end
+  return is_tracked
 end
 
 --- Tell a worker, and then the log, that its lock is lost.

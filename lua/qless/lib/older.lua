@@ -3,12 +3,8 @@ local jobs = require("jobs")
 
 local older = {}
 
---- Return a job as old clients see it; nil when it does not exist. Its history has an object per stage.
-function older.show(jid)
-  local job = jobs.show(jid)
-  if not job then
-    return nil
-  end
+--- Return a job that clients see as old clients see it: its history has an object per stage.
+local function present(job)
   local stages = {}
   for _, entry in ipairs(job.history) do
     local stage = stages[#stages]
@@ -24,12 +20,17 @@ function older.show(jid)
   return job
 end
 
---- Return jobs as a list of JSON texts.
-function older.list(jids)
+--- Return a job as old clients see it; nil when it does not exist.
+function older.show(jid)
+  local job = jobs.show(jid)
+  return job and present(job)
+end
+
+--- Return jobs that clients see as a list of JSON texts.
+function older.list(shown)
   local texts = {}
-  for _, jid in ipairs(jids) do
-    local job = older.show(jid)
-    texts[#texts + 1] = job and cjson.encode(job)
+  for index, job in ipairs(shown) do
+    texts[index] = cjson.encode(present(job))
   end
   return texts
 end

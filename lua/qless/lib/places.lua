@@ -19,22 +19,33 @@ function places.depend(queue, jid, now)
   redis.call("ZADD", "ql:q:" .. queue .. "-depends", now, jid)
 end
 
-function places.lock(queue, jid, worker, expires)
-  redis.call("ZADD", "ql:w:" .. worker .. ":jobs", expires, jid)
-  redis.call("ZADD", "ql:q:" .. queue .. "-locks", expires, jid)
+--- Lock jobs of a queue for a worker.
+function places.lock(queue, jids, worker, expires)
+  local entries = {}
+  for _, jid in ipairs(jids) do
+    entries[#entries + 1] = expires
+    entries[#entries + 1] = jid
+  end
+  redis.call("ZADD", "ql:w:" .. worker .. ":jobs", unpack(entries))
+  redis.call("ZADD", "ql:q:" .. queue .. "-locks", unpack(entries))
 end
 
---- Take a job out of whichever of a queue's sets holds it.
-function places.leave(queue, jid)
-  for _, set in ipairs({ "-work", "-locks", "-scheduled", "-depends" }) do
-    redis.call("ZREM", "ql:q:" .. queue .. set, jid)
+--- Take jobs out of whichever of a queue's sets holds them.
+function places.leave(queue, ...)
+  local key = "ql:q:" .. queue
+  redis.call("ZREM", key .. "-locks", ...)
+  redis.call("ZREM", key .. "-work", ...)
+  -- Most queues have none of these.
+  if redis.call("EXISTS", key .. "-scheduled", key .. "-depends") > 0 then
+    redis.call("ZREM", key .. "-scheduled", ...)
+    redis.call("ZREM", key .. "-depends", ...)
   end
 end
 
---- Take a job from the list of its worker.
-function places.release(worker, jid)
+--- Take jobs from the list of their worker.
+function places.release(worker, ...)
   if worker and worker ~= "" then
-    redis.call("ZREM", "ql:w:" .. worker .. ":jobs", jid)
+    redis.call("ZREM", "ql:w:" .. worker .. ":jobs", ...)
   end
 end
 

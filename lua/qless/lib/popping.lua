@@ -66,20 +66,34 @@ local function allowed(now, queue, count)
   return count
 end
 
-local function hand_out(now, queue, worker, jid, expires)
-  local key = "ql:j:" .. jid
-  local held = redis.call("HGET", key, "time")
-  -- An entry without a job is dropped: it would keep the queue from ever handing out another.
-  if not held then
-    redis.call("ZREM", "ql:q:" .. queue .. "-locks", jid)
-    return false
+--- Hand jobs of a queue to a worker, at most 100 a call, and add them to `popped` as clients see them.
+local function hand_out(now, queue, worker, jids, popped)
+  local entry, limit = history.entry(now, "popped", { worker = worker }), history.limit()
+  local time, expires = jobs.time(now), now + config.heartbeat(queue)
+  local tracks = redis.call("EXISTS", "ql:tracked") == 1
+  local taken, waits, first = {}, {}, #popped + 1
+  for _, jid in ipairs(jids) do
+    local job = jobs.read(jid)
+    -- An entry without a job is dropped: it would keep the queue from ever handing out another.
+    if not job then
+      redis.call("ZREM", "ql:q:" .. queue .. "-locks", jid)
+    else
+      history.append(jid, entry, limit)
+      redis.call("HSET", "ql:j:" .. jid, "time", time, "worker", worker, "expires", expires, "state", "running")
+      job.worker, job.expires, job.state = worker, expires, "running"
+      job.tracked = tracks and messages.tracked("popped", jid)
+      taken[#taken + 1], waits[#waits + 1] = jid, now - (tonumber(job.time) or now)
+      popped[#popped + 1] = job
+    end
   end
-  history.add(jid, now, "popped", { worker = worker })
-  stats.add(now, "wait", queue, now - (tonumber(held) or now))
-  places.lock(queue, jid, worker, expires)
-  redis.call("HMSET", key, "time", jobs.time(now), "worker", worker, "expires", expires, "state", "running")
-  messages.tracked("popped", jid)
-  return true
+  if taken[1] then
+    places.lock(queue, taken, worker, expires)
+    stats.add(now, "wait", queue, waits)
+  end
+  redis.call("ZREM", "ql:q:" .. queue .. "-work", unpack(jids))
+  for index = first, #popped do
+    jobs.present(popped[index])
+  end
 end
 
 --- Return the ready jobs that come next, after having made those ready whose time has come.
@@ -92,8 +106,8 @@ local function ready(now, queue, count)
   return redis.call("ZREVRANGE", "ql:q:" .. queue .. "-work", 0, count - 1)
 end
 
---- Hand out at most `count` jobs of a queue, and return their ids. `grace` is what a worker that lost a job has left
--- for it, when that is not the option.
+--- Hand out at most `count` jobs of a queue, and return them as clients see them. `grace` is what a worker that lost a
+-- job has left for it, when that is not the option.
 function popping.pop(now, queue, worker, count, grace)
   count = math.floor(count)
   if redis.call("SISMEMBER", "ql:paused_queues", queue) == 1 then
@@ -104,14 +118,10 @@ function popping.pop(now, queue, worker, count, grace)
   if count <= 0 then
     return {}
   end
-  local expires = now + config.heartbeat(queue)
   local popped = {}
   local function take(jids)
-    for _, jid in ipairs(jids) do
-      if hand_out(now, queue, worker, jid, expires) then
-        popped[#popped + 1] = jid
-      end
-      redis.call("ZREM", "ql:q:" .. queue .. "-work", jid)
+    for first = 1, #jids, 100 do
+      hand_out(now, queue, worker, { unpack(jids, first, math.min(first + 99, #jids)) }, popped)
     end
     return #jids > 0
   end

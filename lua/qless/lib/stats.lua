@@ -17,16 +17,24 @@ local function bucket(seconds)
   return "d" .. math.floor(seconds / 86400)
 end
 
---- Add a duration to the mean and deviation (after Welford) and to the histogram; `kind` is `wait` or `run`.
-function stats.add(now, kind, queue, seconds)
+--- Add durations to the mean and deviation (after Welford) and to the histogram; `kind` is `wait` or `run`.
+function stats.add(now, kind, queue, durations)
   local key = "ql:s:" .. kind .. ":" .. stats.day(now) .. ":" .. queue
   local held = redis.call("HMGET", key, "total", "mean", "vk")
-  local total, mean, vk = (tonumber(held[1]) or 0) + 1, tonumber(held[2]) or 0, tonumber(held[3]) or 0
-  local old_mean = mean
-  mean = mean + (seconds - mean) / total
-  vk = vk + (seconds - mean) * (seconds - old_mean)
-  redis.call("HMSET", key, "total", total, "mean", mean, "vk", vk)
-  redis.call("HINCRBY", key, bucket(seconds), 1)
+  local total, mean, vk = tonumber(held[1]) or 0, tonumber(held[2]) or 0, tonumber(held[3]) or 0
+  local counts = {}
+  for _, seconds in ipairs(durations) do
+    local old_mean = mean
+    total = total + 1
+    mean = mean + (seconds - mean) / total
+    vk = vk + (seconds - mean) * (seconds - old_mean)
+    local name = bucket(seconds)
+    counts[name] = (counts[name] or 0) + 1
+  end
+  redis.call("HSET", key, "total", total, "mean", mean, "vk", vk)
+  for name, count in pairs(counts) do
+    redis.call("HINCRBY", key, name, count)
+  end
 end
 
 --- Add to one of `retries`, `failures` and `failed`.

@@ -5,7 +5,8 @@
 --- @returns JSON texts, a job each
 --- @cost    O(log N) per job
 
+local jobs = require("jobs")
 local older = require("older")
 local popping = require("popping")
 
-return older.list(popping.peek(now, queue, count))
+return older.list(jobs.list(popping.peek(now, queue, count)))

@@ -6,7 +6,7 @@ from orchestration_queue.protocol.library import Library
 
 __all__ = ["LIBRARY", "script_text"]
 
-LIBRARY = Library("qless", "2", "qless_version")
+LIBRARY = Library("qless", "3", "qless_version")
 
 _FUNCTIONS = "-- Functions; as a script"
 

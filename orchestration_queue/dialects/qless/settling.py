@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from orchestration_queue.dialects.qless.completions import Completion, completion_batches
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import AsyncConnection
@@ -18,16 +19,22 @@ _PAUSE_S = 0.2
 
 
 class Settler:
-    """Sends outcomes. Outages delay them; a job whose lock is lost by then runs again elsewhere."""
+    """Sends outcomes. Outages delay them; a job whose lock is lost by then runs again elsewhere.
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    Args:
+        connection: Where to.
+        worker: The worker's name.
+    """
+
+    def __init__(self, connection: AsyncConnection, worker: str) -> None:
         self._connection = connection
-        self._pending: list[tuple[str, Call]] = []
+        self._worker = worker
+        self._pending: list[tuple[str, Completion | Call]] = []
         self._task: asyncio.Task[None] | None = None
 
-    def settle(self, jid: str, call: Call) -> None:
-        """Send an outcome soon."""
-        self._pending.append((jid, call))
+    def settle(self, jid: str, outcome: Completion | Call) -> None:
+        """Send an outcome soon: a plain completion, or any other command."""
+        self._pending.append((jid, outcome))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._send())
 
@@ -42,15 +49,26 @@ class Settler:
         while self._pending:
             batch = self._pending[:_BATCH]
             try:
-                replies = await self._connection.pipeline([call for _, call in batch])
+                refusals = await self._exchange(batch)
             except TransportError as error:
                 log.warning("%d outcomes wait for the server: %s", len(batch), error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             except OrchestrationQueueError as error:
-                replies = [error] * len(batch)
+                refusals = {jid: error for jid, _ in batch}
             del self._pending[: len(batch)]
-            for (jid, _), reply in zip(batch, replies, strict=True):
-                # Sent twice after an outage, it is refused the second time.
-                if isinstance(reply, ServerError):
-                    log.warning("The outcome of job %s was refused: %s", jid, reply)
+            # Sent twice after an outage, they are refused the second time.
+            for jid, why in refusals.items():
+                log.warning("The outcome of job %s was refused: %s", jid, why)
+
+    async def _exchange(self, batch: list[tuple[str, Completion | Call]]) -> dict[str, Exception]:
+        """Send outcomes. Return the errors of those that were refused."""
+        completions = [outcome for _, outcome in batch if isinstance(outcome, Completion)]
+        batches = completion_batches(completions)
+        others = [(jid, outcome) for jid, outcome in batch if isinstance(outcome, Call)]
+        calls = [part.call(self._worker) for part in batches]
+        replies = await self._connection.pipeline(calls + [call for _, call in others])
+        refusals = {jid: reply for (jid, _), reply in zip(others, replies[len(calls) :], strict=True)}
+        for part, reply in zip(batches, replies, strict=False):
+            refusals |= {completions[place].jid: outcome for place, outcome in part.outcomes(reply).items()}
+        return {jid: reply for jid, reply in refusals.items() if isinstance(reply, ServerError)}

@@ -22,6 +22,7 @@ from typing import Any
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
 from orchestration_queue.dialects.qless.commands import command, text_word, text_words
+from orchestration_queue.dialects.qless.completions import Completion
 from orchestration_queue.dialects.qless.handlers import QlessHandler, QlessNext, QlessRouter, handler_of_class
 from orchestration_queue.dialects.qless.leases import LeaseKeeper
 from orchestration_queue.dialects.qless.observer import Outcome, QlessObserver
@@ -128,7 +129,7 @@ class QlessWorker:
                 connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
-            self._settler = Settler(connection)
+            self._settler = Settler(connection, self.name)
             stack.push_async_callback(_farewell, partial(self._client.deregister, self.name))
             stack.push_async_callback(_farewell, self._settler.flush)
             stack.push_async_callback(self._finish)
@@ -191,23 +192,22 @@ class QlessWorker:
     async def _run(self, job: QlessJob) -> None:
         started = time.monotonic()
         try:
-            call = self._completion(job, await self._call(job))
+            outcome = self._completion(job, await self._call(job))
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
-            call = self._failure(job, RuntimeError("the handler was cancelled"))
+            outcome = self._failure(job, RuntimeError("the handler was cancelled"))
         except BaseException as error:
-            call = self._failure(job, error)
+            outcome = self._failure(job, error)
         if self._running.get(job.jid) is asyncio.current_task():
             self._leases.drop(job.jid)
-            self._observer.ended(job, _outcome(call), time.monotonic() - started)
-            self._settler.settle(job.jid, call)
+            self._observer.ended(job, _outcome(outcome), time.monotonic() - started)
+            self._settler.settle(job.jid, outcome)
 
-    def _completion(self, job: QlessJob, outcome: Any) -> Call:
-        if isinstance(outcome, QlessNext):
-            words = self._client._completion(job, outcome.data, outcome.queue, outcome.delay, outcome.depends)
-        else:
-            words = self._client._completion(job, None, None, 0, ())
+    def _completion(self, job: QlessJob, returned: Any) -> Completion | Call:
+        if not isinstance(returned, QlessNext):
+            return Completion(job.jid, job.queue, job.encoded)
+        words = self._client._completion(job, returned.data, returned.queue, returned.delay, returned.depends)
         return command("complete", *words)
 
     def _failure(self, job: QlessJob, error: BaseException) -> Call:
@@ -262,11 +262,12 @@ class QlessWorker:
             self._lose(jid)
 
 
-def _outcome(call: Call) -> Outcome:
+_OUTCOMES: dict[object, Outcome] = {"complete": "advanced", "fail": "failed", "retry": "retried"}
+
+
+def _outcome(outcome: Completion | Call) -> Outcome:
     """Return what an outcome's command does to the job."""
-    if call.args[0] == "complete":
-        return "advanced" if "next" in call.args[6:] else "completed"
-    return "failed" if call.args[0] == "fail" else "retried"
+    return "completed" if isinstance(outcome, Completion) else _OUTCOMES[outcome.args[0]]
 
 
 def _contained(handler: Callable[[QlessJob], Any], job: QlessJob) -> Any:

@@ -25,6 +25,11 @@ function calls.refuse(command, why)
   error(command .. "(): " .. why)
 end
 
+--- Return the text of an error that was caught.
+function calls.reason(caught)
+  return type(caught) == "table" and caught.err or tostring(caught)
+end
+
 function calls.text(command, name, word)
   if not word then
     calls.refuse(command, 'Arg "' .. name .. '" missing')
@@ -126,7 +131,8 @@ local config = require("config")
 
 local history = {}
 
-local function entry(when, what, more)
+--- Return an entry as text.
+function history.entry(when, what, more)
   return cjson.encode({ math.floor(when), what, more })
 end
 
@@ -137,16 +143,16 @@ local function convert(jid)
   local entries = {}
   for _, stage in ipairs(is_json and type(stages) == "table" and stages or {}) do
     if stage.put then
-      entries[#entries + 1] = entry(stage.put, "put", { q = stage.q })
+      entries[#entries + 1] = history.entry(stage.put, "put", { q = stage.q })
     end
     if stage.popped then
-      entries[#entries + 1] = entry(stage.popped, "popped", { worker = stage.worker })
+      entries[#entries + 1] = history.entry(stage.popped, "popped", { worker = stage.worker })
     end
     if stage.failed then
-      entries[#entries + 1] = entry(stage.failed, "failed")
+      entries[#entries + 1] = history.entry(stage.failed, "failed")
     end
     if stage.done then
-      entries[#entries + 1] = entry(stage.done, "done")
+      entries[#entries + 1] = history.entry(stage.done, "done")
     end
   end
   if old then
@@ -155,23 +161,32 @@ local function convert(jid)
   return entries
 end
 
---- Add an entry, and keep the first one and the newest ones when there are more than `max-job-history`.
-function history.add(jid, when, what, more)
+--- Return how many entries a job keeps.
+function history.limit()
+  return config.number("max-job-history", 100)
+end
+
+--- Add an entry, and keep the first one and the newest ones when there are more than `limit`.
+function history.append(jid, text, limit)
   local key = "ql:j:" .. jid .. "-history"
-  local length = redis.call("RPUSH", key, entry(when, what, more))
+  local length = redis.call("RPUSH", key, text)
   if length == 1 then
     local old = convert(jid)
     for index = #old, 1, -1 do
       length = redis.call("LPUSH", key, old[index])
     end
   end
-  local limit = config.number("max-job-history", 100)
   -- A limit of 2 has never limited anything, and one of 1 drops an entry for each new one, but for the first and last.
   if limit > 0 and limit ~= 2 and length > math.max(limit, 2) then
     local first = redis.call("LPOP", key)
     redis.call("LTRIM", key, limit == 1 and 1 or 1 - limit, -1)
     redis.call("LPUSH", key, first)
   end
+end
+
+--- Add an entry to the history of one job.
+function history.add(jid, when, what, more)
+  history.append(jid, history.entry(when, what, more), history.limit())
 end
 
 --- Return the entries as objects.
@@ -205,7 +220,7 @@ local jobs = {}
 
 local FIELDS = {
   "jid", "klass", "state", "queue", "worker", "priority", "expires", "retries", "remaining", "data", "tags",
-  "failure", "spawned_from_jid",
+  "failure", "spawned_from_jid", "time",
 }
 
 --- Return the fields of a job by name, as text; nil when it does not exist.
@@ -215,8 +230,8 @@ function jobs.read(jid)
     return nil
   end
   local job = {}
-  for index, name in ipairs(FIELDS) do
-    job[name] = values[index]
+  for index = 1, #FIELDS do
+    job[FIELDS[index]] = values[index]
   end
   return job
 end
@@ -234,34 +249,44 @@ function jobs.read_running(command, jid, worker)
   return job
 end
 
---- Return a job as clients see it; nil when it does not exist.
-function jobs.show(jid)
-  local job = jobs.read(jid)
-  if not job then
-    return nil
-  end
-  local key = "ql:j:" .. jid
+local function decoded(encoded)
+  return encoded and encoded ~= "{}" and encoded ~= "[]" and cjson.decode(encoded) or {}
+end
+
+--- Turn a job's fields and whether it is `tracked` into what clients see, and return it.
+function jobs.present(job)
+  local key = "ql:j:" .. job.jid
   job.priority = tonumber(job.priority)
   job.expires = tonumber(job.expires) or 0
   job.retries = tonumber(job.retries)
   job.remaining = math.floor(tonumber(job.remaining) or 0)
   job.data = job.data or "{}"
-  job.tags = cjson.decode(job.tags or "[]")
-  job.failure = cjson.decode(job.failure or "{}")
-  job.tracked = redis.call("ZSCORE", "ql:tracked", jid) ~= false
-  job.history = history.read(jid)
-  job.dependents = redis.call("SMEMBERS", key .. "-dependents")
-  job.dependencies = redis.call("SMEMBERS", key .. "-dependencies")
+  job.tags = decoded(job.tags)
+  job.failure = decoded(job.failure)
+  job.history = history.read(job.jid)
+  local is_linked = redis.call("EXISTS", key .. "-dependents", key .. "-dependencies") > 0
+  job.dependents = is_linked and redis.call("SMEMBERS", key .. "-dependents") or {}
+  job.dependencies = is_linked and redis.call("SMEMBERS", key .. "-dependencies") or {}
+  job.time = nil
   return job
 end
 
---- Return jobs as JSON text; those that do not exist are left out.
-function jobs.encode(jids)
+--- Return a job as clients see it; nil when it does not exist.
+function jobs.show(jid)
+  local job = jobs.read(jid)
+  if job then
+    job.tracked = redis.call("ZSCORE", "ql:tracked", jid) ~= false
+  end
+  return job and jobs.present(job)
+end
+
+--- Return jobs as clients see them; those that do not exist are left out.
+function jobs.list(jids)
   local shown = {}
   for _, jid in ipairs(jids) do
     shown[#shown + 1] = jobs.show(jid)
   end
-  return cjson.encode(shown)
+  return shown
 end
 
 --- Return a time as the record keeps it: in full, as statistics are computed from it.
@@ -294,22 +319,33 @@ function places.depend(queue, jid, now)
   redis.call("ZADD", "ql:q:" .. queue .. "-depends", now, jid)
 end
 
-function places.lock(queue, jid, worker, expires)
-  redis.call("ZADD", "ql:w:" .. worker .. ":jobs", expires, jid)
-  redis.call("ZADD", "ql:q:" .. queue .. "-locks", expires, jid)
+--- Lock jobs of a queue for a worker.
+function places.lock(queue, jids, worker, expires)
+  local entries = {}
+  for _, jid in ipairs(jids) do
+    entries[#entries + 1] = expires
+    entries[#entries + 1] = jid
+  end
+  redis.call("ZADD", "ql:w:" .. worker .. ":jobs", unpack(entries))
+  redis.call("ZADD", "ql:q:" .. queue .. "-locks", unpack(entries))
 end
 
---- Take a job out of whichever of a queue's sets holds it.
-function places.leave(queue, jid)
-  for _, set in ipairs({ "-work", "-locks", "-scheduled", "-depends" }) do
-    redis.call("ZREM", "ql:q:" .. queue .. set, jid)
+--- Take jobs out of whichever of a queue's sets holds them.
+function places.leave(queue, ...)
+  local key = "ql:q:" .. queue
+  redis.call("ZREM", key .. "-locks", ...)
+  redis.call("ZREM", key .. "-work", ...)
+  -- Most queues have none of these.
+  if redis.call("EXISTS", key .. "-scheduled", key .. "-depends") > 0 then
+    redis.call("ZREM", key .. "-scheduled", ...)
+    redis.call("ZREM", key .. "-depends", ...)
   end
 end
 
---- Take a job from the list of its worker.
-function places.release(worker, jid)
+--- Take jobs from the list of their worker.
+function places.release(worker, ...)
   if worker and worker ~= "" then
-    redis.call("ZREM", "ql:w:" .. worker .. ":jobs", jid)
+    redis.call("ZREM", "ql:w:" .. worker .. ":jobs", ...)
   end
 end
 
@@ -396,7 +432,8 @@ end
 --- Let those go that wait for a job which is complete now.
 function dependencies.release(now, jid)
   local key = "ql:j:" .. jid .. "-dependents"
-  for _, dependent in ipairs(redis.call("SMEMBERS", key)) do
+  local dependents = redis.call("SMEMBERS", key)
+  for _, dependent in ipairs(dependents) do
     local waits = "ql:j:" .. dependent .. "-dependencies"
     redis.call("SREM", waits, jid)
     local job = redis.call("SCARD", waits) == 0 and jobs.read(dependent)
@@ -413,7 +450,9 @@ function dependencies.release(now, jid)
       end
     end
   end
-  redis.call("DEL", key)
+  if #dependents > 0 then
+    redis.call("DEL", key)
+  end
 end
 
 return dependencies
@@ -429,11 +468,13 @@ function messages.log(event, fields)
   redis.call("PUBLISH", "ql:log", cjson.encode(fields))
 end
 
---- Publish a job's id on `ql:<event>` when the job is tracked.
+--- Publish a job's id on `ql:<event>` when the job is tracked. Return whether it is.
 function messages.tracked(event, jid)
-  if redis.call("ZSCORE", "ql:tracked", jid) then
+  local is_tracked = redis.call("ZSCORE", "ql:tracked", jid) ~= false
+  if is_tracked then
     redis.call("PUBLISH", "ql:" .. event, jid)
   end
+  return is_tracked
 end
 
 --- Tell a worker, and then the log, that its lock is lost.
@@ -466,16 +507,24 @@ local function bucket(seconds)
   return "d" .. math.floor(seconds / 86400)
 end
 
---- Add a duration to the mean and deviation (after Welford) and to the histogram; `kind` is `wait` or `run`.
-function stats.add(now, kind, queue, seconds)
+--- Add durations to the mean and deviation (after Welford) and to the histogram; `kind` is `wait` or `run`.
+function stats.add(now, kind, queue, durations)
   local key = "ql:s:" .. kind .. ":" .. stats.day(now) .. ":" .. queue
   local held = redis.call("HMGET", key, "total", "mean", "vk")
-  local total, mean, vk = (tonumber(held[1]) or 0) + 1, tonumber(held[2]) or 0, tonumber(held[3]) or 0
-  local old_mean = mean
-  mean = mean + (seconds - mean) / total
-  vk = vk + (seconds - mean) * (seconds - old_mean)
-  redis.call("HMSET", key, "total", total, "mean", mean, "vk", vk)
-  redis.call("HINCRBY", key, bucket(seconds), 1)
+  local total, mean, vk = tonumber(held[1]) or 0, tonumber(held[2]) or 0, tonumber(held[3]) or 0
+  local counts = {}
+  for _, seconds in ipairs(durations) do
+    local old_mean = mean
+    total = total + 1
+    mean = mean + (seconds - mean) / total
+    vk = vk + (seconds - mean) * (seconds - old_mean)
+    local name = bucket(seconds)
+    counts[name] = (counts[name] or 0) + 1
+  end
+  redis.call("HSET", key, "total", total, "mean", mean, "vk", vk)
+  for name, count in pairs(counts) do
+    redis.call("HINCRBY", key, name, count)
+  end
 end
 
 --- Add to one of `retries`, `failures` and `failed`.
@@ -609,8 +658,8 @@ return tags
 end)()
 
 modules.completion = (function()
--- The end of a job, or of its work in one queue.
-local config = require("config")
+-- The end of jobs, or of their work in one queue.
+local calls = require("calls")
 local dependencies = require("dependencies")
 local history = require("history")
 local jobs = require("jobs")
@@ -621,60 +670,104 @@ local tags = require("tags")
 
 local completion = {}
 
-local function forget(jid)
-  tags.clear(jid, redis.call("HGET", "ql:j:" .. jid, "tags"))
-  redis.call("DEL", "ql:j:" .. jid, "ql:j:" .. jid .. "-history")
+-- How many jobs a call forgets at most of those that are too old, and of those that are too many. The next goes on.
+local FORGOTTEN = 100
+
+--- Return a job that a worker runs in a queue, with its new data, or refuse.
+function completion.read(jid, worker, queue, data)
+  local job = jobs.read_running("Complete", jid, worker)
+  if job.queue ~= queue then
+    calls.refuse("Complete", "Job " .. jid .. " running in another queue: " .. job.queue)
+  end
+  job.data = data
+  return job
+end
+
+local function forget(jids)
+  local keys = {}
+  for _, jid in ipairs(jids) do
+    local key = "ql:j:" .. jid
+    tags.clear(jid, redis.call("HGET", key, "tags"))
+    keys[#keys + 1] = key
+    keys[#keys + 1] = key .. "-history"
+  end
+  if keys[1] then
+    redis.call("DEL", unpack(keys))
+    redis.call("ZREM", "ql:completed", unpack(jids))
+  end
 end
 
 --- Forget completed jobs that are too old or too many.
 local function expire(now)
-  local history_s = config.number("jobs-history", 604800)
-  local old = redis.call("ZRANGEBYSCORE", "ql:completed", "-inf", now - history_s)
-  for _, jid in ipairs(old) do
-    forget(jid)
+  local set = redis.call("HMGET", "ql:config", "jobs-history", "jobs-history-count")
+  local oldest, kept = now - (tonumber(set[1]) or 604800), tonumber(set[2]) or 50000
+  forget(redis.call("ZRANGEBYSCORE", "ql:completed", "-inf", oldest, "LIMIT", 0, FORGOTTEN))
+  local surplus = kept < 0 and -kept or redis.call("ZCARD", "ql:completed") - kept
+  if surplus > 0 then
+    forget(redis.call("ZRANGE", "ql:completed", 0, math.min(surplus, FORGOTTEN) - 1))
   end
-  redis.call("ZREMRANGEBYSCORE", "ql:completed", "-inf", now - history_s)
-  local kept = config.number("jobs-history-count", 50000)
-  local surplus = redis.call("ZRANGE", "ql:completed", 0, -1 - kept)
-  for _, jid in ipairs(surplus) do
-    forget(jid)
-  end
-  redis.call("ZREMRANGEBYRANK", "ql:completed", 0, -1 - kept)
 end
 
---- End a job's work in its queue.
-function completion.leave(now, job, data)
-  local key = "ql:j:" .. job.jid
-  history.add(job.jid, now, "done")
-  places.leave(job.queue, job.jid)
-  stats.add(now, "run", job.queue, now - (tonumber(redis.call("HGET", key, "time")) or now))
-  places.release(job.worker, job.jid)
+--- Write what ends a job's work.
+local function close(job, done, limit, time, queue)
+  history.append(job.jid, done, limit)
   redis.call(
-    "HMSET", key,
-    "data", data, "time", jobs.time(now), "worker", "", "expires", 0, "failure", "{}", "remaining", job.retries
+    "HSET", "ql:j:" .. job.jid,
+    "data", job.data, "time", time, "worker", "", "expires", 0, "failure", "{}", "remaining", job.retries,
+    "state", queue and "waiting" or "complete", "queue", queue or ""
   )
-  messages.tracked("completed", job.jid)
+end
+
+--- End the work of jobs that one worker runs in one queue, with their new data. `queue` is where they go, if anywhere.
+-- Return those whose records could be written, and why the last of the others could not.
+function completion.leave(now, list, queue)
+  local done, limit, time = history.entry(now, "done"), history.limit(), jobs.time(now)
+  local tracks = redis.call("EXISTS", "ql:tracked") == 1
+  local left, jids, durations, refusal = {}, {}, {}, nil
+  for _, job in ipairs(list) do
+    -- Not to leave those before it half ended, a record that cannot be written ends only itself.
+    local is_written, why = pcall(close, job, done, limit, time, queue)
+    if is_written then
+      local index = #left + 1
+      left[index], jids[index], durations[index] = job, job.jid, now - (tonumber(job.time) or now)
+      if tracks then
+        messages.tracked("completed", job.jid)
+      end
+      messages.log(queue and "advanced" or "completed", { jid = job.jid, queue = job.queue, to = queue })
+    else
+      refusal = why
+    end
+  end
+  if left[1] then
+    places.leave(left[1].queue, unpack(jids))
+    places.release(left[1].worker, unpack(jids))
+    stats.add(now, "run", left[1].queue, durations)
+  end
+  return left, refusal
 end
 
 --- Move a job on to its next queue. Return its state.
 function completion.advance(now, job, options)
   local jid, queue = job.jid, options.next
   local waits_for = options.depends or {}
-  messages.log("advanced", { jid = jid, queue = job.queue, to = queue })
   history.add(jid, now, "put", { q = queue })
   places.learn(now, queue)
-  redis.call("HMSET", "ql:j:" .. jid, "state", "waiting", "queue", queue)
   dependencies.link(jid, waits_for)
   return dependencies.place(now, queue, jid, job.priority, options.delay or 0, #waits_for > 0)
 end
 
---- End a job for good.
-function completion.finish(now, job)
-  messages.log("completed", { jid = job.jid, queue = job.queue })
-  redis.call("HMSET", "ql:j:" .. job.jid, "state", "complete", "queue", "")
-  redis.call("ZADD", "ql:completed", now, job.jid)
+--- End jobs for good.
+function completion.finish(now, list)
+  local entries = {}
+  for _, job in ipairs(list) do
+    entries[#entries + 1] = now
+    entries[#entries + 1] = job.jid
+  end
+  redis.call("ZADD", "ql:completed", unpack(entries))
   expire(now)
-  dependencies.release(now, job.jid)
+  for _, job in ipairs(list) do
+    dependencies.release(now, job.jid)
+  end
   return "complete"
 end
 
@@ -808,20 +901,34 @@ local function allowed(now, queue, count)
   return count
 end
 
-local function hand_out(now, queue, worker, jid, expires)
-  local key = "ql:j:" .. jid
-  local held = redis.call("HGET", key, "time")
-  -- An entry without a job is dropped: it would keep the queue from ever handing out another.
-  if not held then
-    redis.call("ZREM", "ql:q:" .. queue .. "-locks", jid)
-    return false
+--- Hand jobs of a queue to a worker, at most 100 a call, and add them to `popped` as clients see them.
+local function hand_out(now, queue, worker, jids, popped)
+  local entry, limit = history.entry(now, "popped", { worker = worker }), history.limit()
+  local time, expires = jobs.time(now), now + config.heartbeat(queue)
+  local tracks = redis.call("EXISTS", "ql:tracked") == 1
+  local taken, waits, first = {}, {}, #popped + 1
+  for _, jid in ipairs(jids) do
+    local job = jobs.read(jid)
+    -- An entry without a job is dropped: it would keep the queue from ever handing out another.
+    if not job then
+      redis.call("ZREM", "ql:q:" .. queue .. "-locks", jid)
+    else
+      history.append(jid, entry, limit)
+      redis.call("HSET", "ql:j:" .. jid, "time", time, "worker", worker, "expires", expires, "state", "running")
+      job.worker, job.expires, job.state = worker, expires, "running"
+      job.tracked = tracks and messages.tracked("popped", jid)
+      taken[#taken + 1], waits[#waits + 1] = jid, now - (tonumber(job.time) or now)
+      popped[#popped + 1] = job
+    end
   end
-  history.add(jid, now, "popped", { worker = worker })
-  stats.add(now, "wait", queue, now - (tonumber(held) or now))
-  places.lock(queue, jid, worker, expires)
-  redis.call("HMSET", key, "time", jobs.time(now), "worker", worker, "expires", expires, "state", "running")
-  messages.tracked("popped", jid)
-  return true
+  if taken[1] then
+    places.lock(queue, taken, worker, expires)
+    stats.add(now, "wait", queue, waits)
+  end
+  redis.call("ZREM", "ql:q:" .. queue .. "-work", unpack(jids))
+  for index = first, #popped do
+    jobs.present(popped[index])
+  end
 end
 
 --- Return the ready jobs that come next, after having made those ready whose time has come.
@@ -834,8 +941,8 @@ local function ready(now, queue, count)
   return redis.call("ZREVRANGE", "ql:q:" .. queue .. "-work", 0, count - 1)
 end
 
---- Hand out at most `count` jobs of a queue, and return their ids. `grace` is what a worker that lost a job has left
--- for it, when that is not the option.
+--- Hand out at most `count` jobs of a queue, and return them as clients see them. `grace` is what a worker that lost a
+-- job has left for it, when that is not the option.
 function popping.pop(now, queue, worker, count, grace)
   count = math.floor(count)
   if redis.call("SISMEMBER", "ql:paused_queues", queue) == 1 then
@@ -846,14 +953,10 @@ function popping.pop(now, queue, worker, count, grace)
   if count <= 0 then
     return {}
   end
-  local expires = now + config.heartbeat(queue)
   local popped = {}
   local function take(jids)
-    for _, jid in ipairs(jids) do
-      if hand_out(now, queue, worker, jid, expires) then
-        popped[#popped + 1] = jid
-      end
-      redis.call("ZREM", "ql:q:" .. queue .. "-work", jid)
+    for first = 1, #jids, 100 do
+      hand_out(now, queue, worker, { unpack(jids, first, math.min(first + 99, #jids)) }, popped)
     end
     return #jids > 0
   end
@@ -966,12 +1069,8 @@ local jobs = require("jobs")
 
 local older = {}
 
---- Return a job as old clients see it; nil when it does not exist. Its history has an object per stage.
-function older.show(jid)
-  local job = jobs.show(jid)
-  if not job then
-    return nil
-  end
+--- Return a job that clients see as old clients see it: its history has an object per stage.
+local function present(job)
   local stages = {}
   for _, entry in ipairs(job.history) do
     local stage = stages[#stages]
@@ -987,12 +1086,17 @@ function older.show(jid)
   return job
 end
 
---- Return jobs as a list of JSON texts.
-function older.list(jids)
+--- Return a job as old clients see it; nil when it does not exist.
+function older.show(jid)
+  local job = jobs.show(jid)
+  return job and present(job)
+end
+
+--- Return jobs that clients see as a list of JSON texts.
+function older.list(shown)
   local texts = {}
-  for _, jid in ipairs(jids) do
-    local job = older.show(jid)
-    texts[#texts + 1] = job and cjson.encode(job)
+  for index, job in ipairs(shown) do
+    texts[index] = cjson.encode(present(job))
   end
   return texts
 end
@@ -1178,7 +1282,6 @@ end
 
 do
   local completion = require("completion")
-  local jobs = require("jobs")
   commands["complete"] = function(now, ARGV)
     local jid = calls.text("Complete", "jid", ARGV[3])
     local worker = calls.text("Complete", "worker", ARGV[4])
@@ -1195,12 +1298,11 @@ do
     elseif not options.next and #(options.depends or {}) > 0 then
       calls.refuse("Complete", '"depends" cannot be used without a "next" queue')
     end
-    local job = jobs.read_running("Complete", jid, worker)
-    if job.queue ~= queue then
-      calls.refuse("Complete", "Job " .. jid .. " running in another queue: " .. job.queue)
+    local left, refusal = completion.leave(now, { completion.read(jid, worker, queue, data) }, options.next)
+    if not left[1] then
+      error(refusal)
     end
-    completion.leave(now, job, data)
-    return options.next and completion.advance(now, job, options) or completion.finish(now, job)
+    return options.next and completion.advance(now, left[1], options) or completion.finish(now, left)
   end
 end
 
@@ -1350,7 +1452,7 @@ do
       redis.call("HSET", "ql:j:" .. jid, "data", cjson.encode(data))
     end
     redis.call("HSET", "ql:j:" .. jid, "expires", expires)
-    places.lock(job.queue, jid, worker, expires)
+    places.lock(job.queue, { jid }, worker, expires)
     redis.call("ZADD", "ql:workers", now, worker)
     return expires
   end
@@ -1409,10 +1511,52 @@ do
 end
 
 do
+  local completion = require("completion")
+  commands["multicomplete"] = function(now, ARGV)
+    local worker = calls.text("Multicomplete", "worker", ARGV[3])
+    local queue = calls.text("Multicomplete", "queue", ARGV[4])
+    local words = rest(ARGV, 5)
+    if #words == 0 or #words % 2 == 1 or #words > 200 then
+      calls.refuse("Multicomplete", "takes an id and data for each of 1 to 100 jobs, got " .. #words .. " words")
+    end
+    local replies, list, by_jid = {}, {}, {}
+
+    local function read(jid, data)
+      if by_jid[jid] then
+        calls.refuse("Complete", "Job " .. jid .. " is not currently running: complete")
+      end
+      return completion.read(jid, worker, queue, calls.json("Complete", "data", data))
+    end
+
+    for index = 1, #words, 2 do
+      local jid = words[index]
+      local is_read, job = pcall(read, jid, words[index + 1])
+      if is_read then
+        list[#list + 1], by_jid[jid] = job, #replies + 1
+      end
+      replies[#replies + 1] = is_read and "complete" or calls.reason(job)
+    end
+    local left, refusal = completion.leave(now, list)
+    if #left < #list then
+      for _, job in ipairs(list) do
+        replies[by_jid[job.jid]] = calls.reason(refusal)
+      end
+      for _, job in ipairs(left) do
+        replies[by_jid[job.jid]] = "complete"
+      end
+    end
+    if left[1] then
+      completion.finish(now, left)
+    end
+    return replies
+  end
+end
+
+do
   local jobs = require("jobs")
   commands["multiget"] = function(_, ARGV)
     local jids = rest(ARGV, 3)
-    return jobs.encode(jids)
+    return cjson.encode(jobs.list(jids))
   end
 end
 
@@ -1431,7 +1575,7 @@ do
     local count = calls.number("Peek", "count", ARGV[4])
     local words = rest(ARGV, 5)
     if not words[1] then
-      return jobs.encode(popping.peek(now, queue, count))
+      return cjson.encode(jobs.list(popping.peek(now, queue, count)))
     end
     local offset, total = count, calls.number("Peek", "count", words[1])
     local jids = popping.peek(now, queue, offset + total)
@@ -1439,18 +1583,17 @@ do
     for index = offset + 1, #jids do
       page[#page + 1] = jids[index]
     end
-    return jobs.encode(page)
+    return cjson.encode(jobs.list(page))
   end
 end
 
 do
-  local jobs = require("jobs")
   local popping = require("popping")
   commands["pop"] = function(now, ARGV)
     local queue = calls.text("Pop", "queue", ARGV[3])
     local worker = calls.text("Pop", "worker", ARGV[4])
     local count = calls.number("Pop", "count", ARGV[5])
-    return jobs.encode(popping.pop(now, queue, worker, count))
+    return cjson.encode(popping.pop(now, queue, worker, count))
   end
 end
 
@@ -1936,7 +2079,7 @@ end
 redis.register_function("qless", call)
 
 redis.register_function("qless_version", function()
-  return "2"
+  return "3"
 end)
 
 --- Run a command for a function of the older form.
@@ -2096,13 +2239,14 @@ do
 end
 
 do
+  local jobs = require("jobs")
   local older = require("older")
   local popping = require("popping")
   register("qless_peek", 1, function(KEYS, ARGV)
     local queue = KEYS[1]
     local count = calls.number("Peek", "count", ARGV[1])
     local now = calls.number("Peek", "now", ARGV[2])
-    return older.list(popping.peek(now, queue, count))
+    return older.list(jobs.list(popping.peek(now, queue, count)))
   end)
 end
 

@@ -23,6 +23,7 @@ from orchestration_queue.dialects.qless.commands import (
     text_words,
     translated,
 )
+from orchestration_queue.dialects.qless.completions import Completion, completion_batches
 from orchestration_queue.dialects.qless.records import QlessJob, decoded, read_jobs, strings
 from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.protocol.call import Word, text
@@ -137,14 +138,18 @@ class QlessJobs(QlessConnection):
         return text(self._about(job, "complete", *words))
 
     def complete_many(self, jobs: Sequence[QlessJob]) -> list[str | Exception]:
-        """Complete jobs in one exchange. Return the state of each, or its error."""
+        """Complete jobs in one exchange, in commands of 20. Return the state of each, or its error."""
         if not isinstance(jobs, list | tuple):
             raise UsageError(f"`jobs` must be a list of QlessJob, got {jobs!r}; pass those that `pop` returned.")
-        calls = [command("complete", *self._completion(job, None, None, 0, ())) for job in jobs]
+        batches = completion_batches([Completion(checked_job(job).jid, job.queue, job.encoded) for job in jobs])
+        calls = [batch.call(self.worker) for batch in batches]
         replies = (self._connection()).pipeline(calls) if calls else []
+        outcomes: dict[int, str | Exception] = {}
+        for batch, reply in zip(batches, replies, strict=True):
+            outcomes |= batch.outcomes(reply)
         return [
-            translated(reply, job.jid, job.queue) if isinstance(reply, ServerError) else text(reply)
-            for job, reply in zip(jobs, replies, strict=True)
+            translated(outcome, job.jid, job.queue) if isinstance(outcome, ServerError) else outcome
+            for job, (_, outcome) in zip(jobs, sorted(outcomes.items()), strict=True)
         ]
 
     def _completion(
