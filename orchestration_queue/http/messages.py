@@ -40,6 +40,7 @@ class Request:
         gone: Waits until the client has disconnected.
         user: Who asks, by the name of the token.
         raw_body: The body as it came.
+        subject: What an act concerns, for the audit log; empty for the id of the path.
         allow: Refuses queues that the token or the allow-list does not name; set on our own routes.
     """
 
@@ -53,6 +54,7 @@ class Request:
     user: str = ""
     raw_body: bytes = b""
     path: str = ""
+    subject: str = ""
     allow: Callable[[Iterable[str]], None] = field(default=lambda _: None)
     _query: dict[str, str] | None = None
 

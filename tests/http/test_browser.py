@@ -71,8 +71,8 @@ async def test_every_page_is_accessible_quiet_and_fits(
         base = f"/ui/queues/{queue.name}"
         paths = [
             "/ui", base, f"{base}?state=failed", f"{base}/jobs/bad", f"{base}/flows/f1", f"{base}/events", "/ui/flows",
-            "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/server",
-            "/ui/login",
+            "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/doctor",
+            "/ui/server", "/ui/login",
         ]  # fmt: skip
         found: list[str] = []
         for path in paths:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -63,7 +64,7 @@ async def fail(job: AsyncActiveJob) -> None:
 
 
 async def test_an_empty_server_has_pages(ui: httpx.AsyncClient) -> None:
-    for path in ("", "/flows", "/schedules", "/dead", "/broadcasts", "/workers", "/server"):
+    for path in ("", "/flows", "/schedules", "/dead", "/broadcasts", "/workers", "/doctor", "/server"):
         assert "</html>" in await page(ui, path), path
 
 
@@ -252,6 +253,66 @@ async def test_dead_letters_are_replayed(ui: httpx.AsyncClient, queue: AsyncQueu
     assert "Replay all" in await page(ui, "/dead")
     await submit(ui, f"/queues/{queue.name}/dead", "replay", id=letters[0].id)
     assert (await queue.dead_letters.list(), (await queue.counts()).waiting) == ([], 1)
+
+
+async def test_workers_are_told(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    async def idle(_: AsyncActiveJob) -> None:
+        return
+
+    async with working(queue, idle, server_url, concurrency=3) as worker:
+        async with asyncio.timeout(60):
+            while not await queue.workers():  # noqa: ASYNC110  the server has no event of it
+                await asyncio.sleep(0.02)
+        base, shown = f"/queues/{queue.name}/workers", await page(ui, "/workers")
+        for words in ("0<span", " of 3<", " MiB", "Pause", "Set slots", "Stop"):
+            assert words in shown
+        paused = await submit(ui, base, "pause", id=worker.id, back="/ui/workers")
+        assert paused.headers["location"] == "/ui/workers?done=pause-1"
+        assert "Resume" in await page(ui, "/workers")
+        await submit(ui, base, "resume", id=worker.id)
+        await submit(ui, base, "concurrency", id=worker.id, slots="7")
+        assert " of 7<" in await page(ui, "/workers")
+        for act, slots, status in (
+            ("stop", "", 400),
+            ("dance", "", 400),
+            ("concurrency", "x", 400),
+            ("concurrency", "0", 400),
+        ):
+            assert (await submit(ui, base, act, id=worker.id, slots=slots, confirmed="y")).status_code == status
+        assert (await submit(ui, base, "ping", id="nobody")).status_code == 404
+        assert "Stop 1 worker of" in (await submit(ui, f"{base}/stop", "stop", id=worker.id)).text
+        stopped = await submit(ui, f"{base}/stop", "stop", id=worker.id, confirmed="yes")
+        assert "done=stop-1" in stopped.headers["location"]
+    entries: Any = raw.xrange("glide:audit")
+    assert ("pause", worker.id) in {(fields["act"], fields["subject"]) for _, fields in entries}
+
+
+async def test_what_is_wrong_is_shown_and_fixed(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    async def found(words: str) -> str:
+        async with asyncio.timeout(60):
+            while words not in (text := await page(ui, "/doctor")):  # noqa: ASYNC110  a check takes its time
+                await asyncio.sleep(0.1)
+        return text
+
+    job = await queue.add("a", None, {"delay": 9999})
+    raw.zrem(queue.keys.scheduled, job.id)
+    assert "Doctor" in await page(ui, "")
+    wrong = await found(f"Job {job.id} has state delayed, but is in no list")
+    assert "is in no list" in await page(ui, "")
+    section = next(each for each in wrong.split("<section")[1:] if "is in no list" in each)
+    (wanted,) = re.findall(r'name="id" value="([0-9a-f]+)"', section)
+    asked = await submit(ui, "/doctor/fix", "fix", id=wanted)
+    assert "What will be done" in asked.text
+    assert await queue.find(job.id) is not None
+    assert (await queue.counts()).delayed == 0
+    done = await submit(ui, "/doctor/fix", "fix", id=wanted, confirmed="yes")
+    assert (done.status_code, "is%20due%20now" in done.headers["location"]) == (303, True)
+    assert (await queue.counts()).delayed == 1
+    assert "is in no list" not in await page(ui, "/doctor")
+    assert (await submit(ui, "/doctor", "check")).headers["location"] == "/ui/doctor"
+    assert (await submit(ui, "/doctor/fix", "fix", id=wanted, confirmed="yes")).status_code == 409
+    entries: Any = raw.xrange("glide:audit")
+    assert any(fields["act"] == "fix" and job.id in fields["subject"] for _, fields in entries)
 
 
 async def test_forged_forms_and_foreign_pages_change_nothing(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:

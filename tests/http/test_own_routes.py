@@ -222,6 +222,20 @@ async def test_doctor_finds_what_it_finds_at_the_command_line(api: httpx.AsyncCl
     assert finding in everything
 
 
+async def test_a_finding_is_fixed(api: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    job = await queue.add("a", None, {"delay": 9999})
+    raw.zrem(queue.keys.scheduled, job.id)
+    found = (await read(api, f"/v1/queues/{queue.name}/doctor"))["findings"]
+    (finding,) = [each for each in found if "is in no list" in each["what"]]
+    assert finding["can_be_fixed"] is True
+    wanted = {"where": finding["where"], "what": finding["what"]}
+    assert "due now" in (await api.post("/v1/doctor/fix", json=wanted)).json()["done"]
+    assert (await queue.counts()).delayed == 1
+    assert "check again" in refusal(await api.post("/v1/doctor/fix", json=wanted), 409)
+    assert "where" in refusal(await api.post("/v1/doctor/fix", json={"where": 5}), 400)
+    assert noted(raw) == [("POST /v1/doctor/fix", f"{finding['where']}: {finding['what']}")]
+
+
 def noted(raw: redis.Redis) -> list[tuple[str, str]]:
     """The audit log: what was done, and to what."""
     entries: Any = raw.xrange("glide:audit")

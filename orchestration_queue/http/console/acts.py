@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast, get_args
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.errors import NotFoundError, StateError
+from orchestration_queue.errors import NotFoundError, StateError, UsageError
 from orchestration_queue.http.console.views import Views, part
 from orchestration_queue.http.messages import HttpError, Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
+from orchestration_queue.protocol.operations.worker_control import WorkerVerb
 
 __all__ = ["Acts"]
 
-_ASKED = {"cancel", "remove", "drain", "clean-completed", "clean-failed", "drop", "purge"}
+_ASKED = {"cancel", "remove", "drain", "clean-completed", "clean-failed", "drop", "purge", "stop"}
 _MOST = 1000
+_MOST_DIGITS = 7
 
 
 class Acts:
@@ -25,10 +27,11 @@ class Acts:
     Args:
         service: What carries them out.
         views: How questions are shown.
+        forget_workers: Called with a queue whose workers were told something.
     """
 
-    def __init__(self, service: Service, views: Views) -> None:
-        self._service, self._views = service, views
+    def __init__(self, service: Service, views: Views, forget_workers: Callable[[str], None]) -> None:
+        self._service, self._views, self._forget_workers = service, views, forget_workers
         act, admin, queue = Scope.ACT, Scope.ADMIN, "/ui/queues/:name"
         self.routes = (
             Route("POST", f"{queue}/control", act, self._with(self._control)),
@@ -37,6 +40,8 @@ class Acts:
             Route("POST", f"{queue}/flows/:id", act, self._with(self._flow)),
             Route("POST", f"{queue}/schedulers/:id", act, self._with(self._scheduler)),
             Route("POST", f"{queue}/dead", act, self._with(self._dead)),
+            Route("POST", f"{queue}/workers", act, self._with(self._tell_workers)),
+            Route("POST", f"{queue}/workers/stop", admin, self._with(self._tell_workers)),
         )
 
     def _with(self, do: Callable[[AsyncQueue, str, Request], Awaitable[int]]) -> Callable[[Request], Awaitable[Raw]]:
@@ -139,6 +144,22 @@ class Acts:
             case _:
                 raise _unknown(act)
         return 1
+
+    async def _tell_workers(self, queue: AsyncQueue, act: str, request: Request) -> int:
+        if (act == "stop") is not request.path.endswith("/stop") or act not in get_args(WorkerVerb):
+            raise _unknown(act)
+        slots = request.form.get("slots", [""])[0].strip()
+        if act == "concurrency" and not (slots.isascii() and slots.isdecimal() and len(slots) < _MOST_DIGITS):
+            raise UsageError(f"Slots must be a whole number of jobs, got {slots[:80]!r}; enter 4, for example.")
+        waiting = await self._service.waiting_queue(queue.name)
+        replies = await waiting.control_workers(
+            cast(WorkerVerb, act), request.form.get("id", []), concurrency=int(slots) if act == "concurrency" else None
+        )
+        self._forget_workers(queue.name)
+        if replies and not any(reply.has_obeyed for reply in replies):
+            why = replies[0].problem or "it did not answer in time, and obeys when it hears of it"
+            raise StateError(f"Worker {replies[0].worker!r} has not done it: {why.rstrip('.')}.")
+        return sum(reply.has_obeyed for reply in replies)
 
     @staticmethod
     async def _dead(queue: AsyncQueue, act: str, request: Request) -> int:

@@ -22,6 +22,7 @@ __all__ = ["Console"]
 _COOKIE = "oq_session"
 _SESSION_S = 12 * 3600
 _STATIC_S = 3600
+_LONGEST_SUBJECT = 500
 
 
 class Console:
@@ -37,7 +38,7 @@ class Console:
         self.views = Views()
         self._secret = secrets.token_bytes(32)
         self._pages = pages.Pages(service, self.views)
-        self._acts = acts.Acts(service, self.views)
+        self._acts = acts.Acts(service, self.views, self._pages.forget_workers)
         sign_in = (
             Route("GET", "/ui/login", Scope.OPEN, self._login),
             Route("POST", "/ui/login", Scope.OPEN, self._sign_in),
@@ -68,9 +69,9 @@ class Console:
             response = await route.handler(request)
             if route.scope in (Scope.ACT, Scope.ADMIN):
                 act = request.form.get("act", [route.path])[0]
-                await self.service.audit(
-                    request.user, act, request.params.get("name", ""), request.params.get("id", "")
-                )
+                subject = request.subject or request.params.get("id") or ", ".join(request.form.get("id", ()))
+                name = request.params.get("name", "")
+                await self.service.audit(request.user, act, name, subject[:_LONGEST_SUBJECT])
         except DeniedError as denied:
             if denied.status == 401:
                 return self.views.redirect("/ui/login")

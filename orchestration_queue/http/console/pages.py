@@ -10,6 +10,7 @@ from typing import Any
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue, Metrics, WorkerInfo
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
+from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.letters import group_letters
 from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.schedules import SchedulePages
@@ -65,12 +66,19 @@ class Pages:
             ("/ui/server", self.server),
         ]
         schedules = SchedulePages(service, views, self._of_queues)
-        self.routes = (*(Route("GET", path, Scope.READ, handler) for path, handler in shown), *schedules.routes)
+        self._doctor = FindingPages(service, views)
+        own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
+        self.routes = (*own, *schedules.routes, *self._doctor.routes)
 
     async def aclose(self) -> None:
         """Stop reading what no request waits for."""
         for recent in (self._names, self._workers, self._reasons):
             await recent.aclose()
+        await self._doctor.aclose()
+
+    def forget_workers(self, queue: str) -> None:
+        """Read a queue's workers again for the next page, since they were told something."""
+        self._workers.forget(queue)
 
     async def _all_names(self) -> list[str]:
         """Return the queues' names, as they were a few seconds ago: finding them walks all keys."""
@@ -96,8 +104,9 @@ class Pages:
         rows = await asyncio.gather(*(self._summary(name) for name in names[:_QUEUES_PER_PAGE]))
         totals = {state: sum(row["counts"][state] for row in rows) for state in STATES}
         return self._views.page(
-            "overview.html", title="Overview", rows=rows, totals=totals, count=len(names), shown=len(rows), q=sought
-        )
+            "overview.html", title="Overview", rows=rows, totals=totals, count=len(names), shown=len(rows), q=sought,
+            problems=self._doctor.problems, checked_at=self._doctor.at,
+        )  # fmt: skip
 
     async def _summary(self, name: str) -> dict[str, Any]:
         queue = self._service.queue(name)
@@ -223,11 +232,11 @@ class Pages:
         return self._views.page("broadcasts.html", title="Broadcasts", rows=rows)
 
     async def workers(self, request: Request) -> Raw:
-        """List the workers of all queues."""
+        """List the workers of all queues, with what they run."""
         queues = await self._of_queues(request)
         listed = await asyncio.gather(*(self._alive(queue) for queue in queues))
         rows = [(queue.name, worker) for queue, workers in zip(queues, listed, strict=True) for worker in workers]
-        return self._views.page("workers.html", title="Workers", rows=rows)
+        return self._views.page("workers.html", title="Workers", rows=rows, did=request.query.get("done", ""))
 
     async def events(self, request: Request) -> Raw:
         """Show a queue's last events."""

@@ -42,6 +42,10 @@ class Recent:
             found = known[1]
         return found
 
+    def forget(self, key: object) -> None:
+        """Read the value of a key again for the next who asks."""
+        self._values.pop(key, None)
+
     async def aclose(self) -> None:
         """Stop reading."""
         readings = list(self._readings.values())

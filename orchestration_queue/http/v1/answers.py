@@ -69,7 +69,7 @@ async def answer(access: Access, route: Route, request: Request) -> Response:
         response = await route.handler(request)
         if route.scope in (Scope.ACT, Scope.ADMIN):
             what = f"{route.method} {route.path}"
-            subject = request.params.get("id", "")
+            subject = request.subject or request.params.get("id", "")
             await request.service.audit(request.user, what, request.params.get("name", ""), subject)
     except DeniedError as denied:
         return replace(problem(denied.status, denied.text), headers=denied.headers)

@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.doctor import Finding, run_checks
+from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.http.messages import Json, Request
 from orchestration_queue.http.service import Service
+from orchestration_queue.http.v1.reading import members
 
-__all__ = ["diagnose", "diagnose_queue", "findings"]
+__all__ = ["diagnose", "diagnose_queue", "findings", "fix_finding", "repair"]
+
+_OTHER_WIRES = ("ChasquiMQ", "qless")
 
 
 async def findings(service: Service, queues: Sequence[str] | None) -> list[Finding]:
@@ -27,6 +31,37 @@ async def findings(service: Service, queues: Sequence[str] | None) -> list[Findi
 def _shape(finding: Finding) -> dict[str, Any]:
     names = ("severity", "where", "what", "why", "action")
     return {name: getattr(finding, name) for name in names} | {"can_be_fixed": finding.fix is not None}
+
+
+async def repair(service: Service, where: str, what: str) -> str:
+    """Perform the fix of a finding that is still there, and return what was done.
+
+    Raises:
+        StateError: It is there no more, has no fix, or cannot be fixed safely at present.
+    """
+    url, queue = service.connection.url, where.removeprefix("queue ")
+    if queue != where:
+        service.check_allowed(queue)
+    queues = [queue] if queue != where else None if where.startswith(_OTHER_WIRES) else []
+
+    def fix() -> str:
+        for finding in run_checks(url, queues, prefix=service.prefix):
+            if (finding.where, finding.what) == (where, what) and finding.fix is not None:
+                return finding.fix()
+        raise StateError(f"There is nothing to fix at {where[:200]!r}: {what[:200]!r} is over; check again.")
+
+    async with service.doctor_lock:
+        return await asyncio.to_thread(fix)
+
+
+async def fix_finding(request: Request) -> Json:
+    """Perform the fix of a finding that ``can_be_fixed``, named by its ``where`` and ``what``."""
+    body = members(request, "where", "what")
+    where, what = body.get("where"), body.get("what")
+    if not isinstance(where, str) or not isinstance(what, str):
+        raise UsageError("`where` and `what` must be those of a finding; GET /v1/doctor lists them.")
+    request.subject = f"{where}: {what}"
+    return Json({"done": await repair(request.service, where, what)})
 
 
 async def diagnose(request: Request) -> Json:

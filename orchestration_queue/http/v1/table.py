@@ -70,4 +70,5 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_TAKEN}/heartbeat", _WORK, taking.heartbeat_taken),
     Route("GET", f"{_Q}/doctor", _READ, findings.diagnose_queue),
     Route("GET", "/v1/doctor", _READ, findings.diagnose),
+    Route("POST", "/v1/doctor/fix", _ADMIN, findings.fix_finding),
 )

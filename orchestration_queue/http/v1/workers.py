@@ -14,6 +14,7 @@ __all__ = ["control_workers", "list_workers", "stop_workers"]
 
 _VERBS = ("ping", "pause", "resume", "concurrency")
 _LONGEST_S = 20
+_LONGEST_SUBJECT = 500
 
 
 async def list_workers(request: Request) -> Json:
@@ -36,10 +37,12 @@ async def stop_workers(request: Request) -> Json:
 
 async def _tell(request: Request, verb: WorkerVerb, *known: str) -> Json:
     body = members(request, *known)
+    named = body.get("workers")
+    request.subject = ", ".join(map(str, named))[:_LONGEST_SUBJECT] if isinstance(named, list) else "all"
     queue = await request.service.waiting_queue(request.params["name"])
     replies = await queue.control_workers(
         verb,
-        body.get("workers"),
+        named,
         concurrency=body.get("concurrency"),
         timeout=seconds_of(body, "timeout", 2, most=_LONGEST_S),
     )

@@ -1,0 +1,111 @@
+"""The doctor's pages: what is wrong, as the last check found it, and the fixes that are safe."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from orchestration_queue.doctor import Finding, Severity
+from orchestration_queue.errors import OrchestrationQueueError, StateError
+from orchestration_queue.http.console.views import Views, part
+from orchestration_queue.http.messages import Raw, Request
+from orchestration_queue.http.routes import Route, Scope
+from orchestration_queue.http.service import Service
+from orchestration_queue.http.v1.findings import findings, repair
+
+__all__ = ["FindingPages"]
+
+_FRESH_S = 60.0
+_AT_ONCE_S = 2.0
+"""A small server is checked within this; of a large one the page shows what comes later."""
+
+
+class FindingPages:
+    """What is wrong with the server and its queues.
+
+    Args:
+        service: What is checked.
+        views: How it is shown.
+
+    Attributes:
+        at: When the last check ended; None before the first.
+    """
+
+    def __init__(self, service: Service, views: Views) -> None:
+        self._service, self._views = service, views
+        self._found: Sequence[Finding] = ()
+        self.at: datetime | None = None
+        self._problem = ""
+        self._checking: asyncio.Task[None] | None = None
+        self.routes = (
+            Route("GET", "/ui/doctor", Scope.READ, self._show),
+            Route("POST", "/ui/doctor", Scope.READ, self._check_now),
+            Route("POST", "/ui/doctor/fix", Scope.ADMIN, self._fix),
+        )
+
+    @property
+    def problems(self) -> list[tuple[str, Finding]]:
+        """The problems that the last check found, and their ids."""
+        return [(_id(finding), finding) for finding in self._found if finding.severity is Severity.PROBLEM]
+
+    async def aclose(self) -> None:
+        """Stop waiting for a check."""
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+
+    async def _show(self, request: Request) -> Raw:
+        """Show what is wrong; a check begins when the last is older than a minute."""
+        if self.at is None or (datetime.now(UTC) - self.at).total_seconds() > _FRESH_S:
+            await self._check()
+        rows = [(_id(finding), finding) for finding in self._found]
+        return self._views.page(
+            "doctor.html", title="Doctor", rows=rows, at=self.at, is_checking=self._is_checking,
+            problem=self._problem, did=request.query.get("fixed", ""),
+        )  # fmt: skip
+
+    async def _check_now(self, _: Request) -> Raw:
+        await self._check()
+        return self._views.redirect("/ui/doctor")
+
+    async def _fix(self, request: Request) -> Raw:
+        wanted = request.form.get("id", [""])[0]
+        finding = next((each for each in self._found if _id(each) == wanted and each.fix), None)
+        if finding is None:
+            raise StateError("This finding is over, or cannot be fixed from here; check again.")
+        if "confirmed" not in request.form:
+            return self._views.page("fix.html", title="Confirm", finding=finding, id=wanted)
+        request.subject = f"{finding.where}: {finding.what}"
+        done = await repair(self._service, finding.where, finding.what)
+        self._found = [each for each in self._found if each is not finding]
+        return self._views.redirect("/ui/doctor?fixed=" + part(done))
+
+    @property
+    def _is_checking(self) -> bool:
+        return self._checking is not None and not self._checking.done()
+
+    async def _check(self) -> None:
+        """Check all, one check at a time; return when it has ended, or takes long."""
+        checking = self._checking
+        if checking is None or checking.done():
+            self._checking = checking = asyncio.create_task(self._run())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(checking), _AT_ONCE_S)
+
+    async def _run(self) -> None:
+        allowed = self._service.allowed
+        try:
+            found = await findings(self._service, None if allowed is None else sorted(allowed))
+        except OrchestrationQueueError as error:
+            self._problem = str(error)
+            return
+        self._problem = ""
+        self._found = sorted(found, key=lambda finding: finding.severity is not Severity.PROBLEM)
+        self.at = datetime.now(UTC)
+
+
+def _id(finding: Finding) -> str:
+    return hashlib.sha256(f"{finding.where}\n{finding.what}".encode()).hexdigest()[:16]
