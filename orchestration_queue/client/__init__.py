@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.flow_producer import AsyncFlowProducer
     from orchestration_queue.client._async.flows import AsyncFlows
     from orchestration_queue.client._async.job import AsyncJob
+    from orchestration_queue.client._async.pools import AsyncPools
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.flow_producer import FlowProducer
     from orchestration_queue.client._sync.flows import Flows
     from orchestration_queue.client._sync.job import Job
+    from orchestration_queue.client._sync.pools import Pools
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.explanation import Explanation
     from orchestration_queue.protocol.operations.failures import FailureGroup
     from orchestration_queue.protocol.operations.job_output import StreamEntry
+    from orchestration_queue.protocol.operations.pools import Pool, PoolHolder
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.tags import TagCount
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
@@ -65,6 +68,7 @@ __all__ = [
     "AsyncFlows",
     "AsyncJob",
     "AsyncJobSchedulers",
+    "AsyncPools",
     "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
@@ -94,6 +98,9 @@ __all__ = [
     "Metrics",
     "MetricsMinute",
     "NewJob",
+    "Pool",
+    "PoolHolder",
+    "Pools",
     "Producer",
     "Queue",
     "QueueEvents",
@@ -121,6 +128,7 @@ _FACES = {
     "flow_producer": "FlowProducer",
     "flows": "Flows",
     "job": "Job",
+    "pools": "Pools",
     "producer": "Producer",
     "queue": "Queue",
     "schedulers": "JobSchedulers",
@@ -139,6 +147,7 @@ _VALUES = {
     "protocol.operations.explanation": "Explanation",
     "protocol.operations.dead_letters": "DeadLetter",
     "protocol.operations.failures": "FailureGroup",
+    "protocol.operations.pools": "Pool PoolHolder",
     "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",
     "protocol.operations.worker_control": "WorkerReply",
     "protocol.operations.worker_registry": "WorkerInfo WorkerJob",

@@ -22,6 +22,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
+from orchestration_queue.options.pools import MAX_POOL_SLOTS, checked_pool, checked_pool_slots, pools_from_wire
 from orchestration_queue.options.queue import QueueSettings
 from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 from orchestration_queue.options.usage import Budget, Usage, plain_number
@@ -38,6 +39,7 @@ __all__ = [
     "FORBIDDEN_IN_NAMES",
     "MAX_DURATION",
     "MAX_NAME_LENGTH",
+    "MAX_POOL_SLOTS",
     "MAX_PRIORITY",
     "MAX_TAGS",
     "Backoff",
@@ -58,6 +60,8 @@ __all__ = [
     "WorkerOptions",
     "as_timedelta",
     "backoff_from_wire",
+    "checked_pool",
+    "checked_pool_slots",
     "checked_tag",
     "checked_tags",
     "fallback_from_wire",
@@ -65,6 +69,7 @@ __all__ = [
     "name_problem",
     "placement_from_wire",
     "plain_number",
+    "pools_from_wire",
     "retention_from_wire",
     "seconds",
     "tags_from_wire",

@@ -27,6 +27,7 @@ from orchestration_queue.options.durations import (
     milliseconds,
     seconds,
 )
+from orchestration_queue.options.pools import PoolWeights, checked_weights
 from orchestration_queue.options.tags import checked_tags
 
 __all__ = [
@@ -210,6 +211,8 @@ class JobOptions(Options):
     """Short texts that travel with the job, such as a trace's context; handlers find them as ``job.headers``."""
     tags: Annotated[Sequence[str], BeforeValidator(checked_tags)] = ()
     """At most 20 short texts by which jobs are found, cancelled, retried and removed together: ``tenant:acme``."""
+    pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights), AfterValidator(PoolWeights)] = PoolWeights()
+    """Slots that it holds while it runs, by pool, of at most 8 pools: ``{"warehouse": 2}``. See ``Queue.pools``."""
 
     @model_validator(mode="after")
     def _agree(self) -> JobOptions:
@@ -274,6 +277,7 @@ class JobOptions(Options):
             "cost": self.cost or None,
             "headers": dict(self.headers) or None,
             "tags": list(self.tags) or None,
+            "pools": dict(self.pools) or None,
             "removeOnComplete": self.remove_on_complete and self.remove_on_complete.wire_option,
             "removeOnFail": self.remove_on_fail and self.remove_on_fail.wire_option,
         }

@@ -200,6 +200,24 @@ class QueueKeys:
         """Names of all queues whose jobs ever reported usage; of no queue, so in a cluster it may live elsewhere."""
         return f"{self.prefix}:usage:queues"
 
+    @cached_property
+    def pool_slots(self) -> str:
+        """How many slots each pool has. All keys of pools are on one server: a job takes slots of several at once."""
+        return f"{self.prefix}:{{:pools}}:slots"
+
+    def pool_holders(self, pool: str) -> str:
+        """Jobs that hold slots of a pool: the end of each one's lease, its slots, and when it started."""
+        return f"{self.prefix}:{{:pools}}:holders:{pool}"
+
+    def pool_waiters(self, pool: str) -> str:
+        """Jobs that wait for slots of a pool, by arrival."""
+        return f"{self.prefix}:{{:pools}}:waiters:{pool}"
+
+    @cached_property
+    def pool_waiting(self) -> str:
+        """What each job waits for that waits for slots of pools."""
+        return f"{self.prefix}:{{:pools}}:waiting"
+
     def tokens(self, window: int) -> str:
         """Tokens spent in one window of the token limit, counted from the epoch."""
         return f"{self.base}:tpm:{window}"
@@ -293,5 +311,10 @@ PERMANENT_KEYS = {
 SHARED_KEYS = {
     "audit": "who did what over HTTP, about the last 10,000 acts",
     "usage:queues": "names of the queues whose jobs reported usage",
+    "{:pools}:slots": "how many slots each pool has",
+    "{:pools}:holders:*": "jobs that hold slots of a pool, and until when",
+    "{:pools}:waiters:*": "jobs that wait for slots of a pool, by arrival",
+    "{:pools}:waiting": "what each of them waits for",
+    "{:pools}:arrivals": "how many ever waited",
 }
 """Likewise the keys that all queues of one prefix share, after that prefix."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from orchestration_queue.options import plain_number, tags_from_wire, wire_number
+from orchestration_queue.options import plain_number, pools_from_wire, tags_from_wire, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.history import HistoryEntry, read_history
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
@@ -137,6 +137,11 @@ class JobRecord:
             return tags_from_wire(json.loads(stored))
         except (ValueError, RecursionError):
             return ()
+
+    @property
+    def pools(self) -> dict[str, int]:
+        """Slots that it holds while it runs, by pool."""
+        return pools_from_wire(self.options.get("pools"))
 
     @cached_property
     def result(self) -> Any:

@@ -25,6 +25,7 @@ from orchestration_queue.worker.budgets import BudgetGuard
 from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
+from orchestration_queue.worker.pools import PoolGuard
 
 __all__ = ["Limits", "RateLimiter", "TokenLimiter"]
 
@@ -57,6 +58,7 @@ class Limits:
         self._rate = RateLimiter(options.rate_limit, keys, connection, now_ms)
         self._tokens = TokenLimiter(options.token_limit, keys, connection, now_ms) if options.token_limit else None
         self._budgets = BudgetGuard(keys, connection, now_ms, on_exceeded)
+        self.pools = PoolGuard(keys, connection, now_ms, milliseconds(options.lease))
         self._paused_until = 0.0
         self._is_leaving = False
         self._turn = asyncio.Lock()
@@ -66,6 +68,8 @@ class Limits:
         """What to wrap around the run of this job, outside of its time limit, the outermost first."""
         is_held = self._tokens or self._rate.is_in_force or self._paused_until
         held: Sequence[Middleware] = (self._hold,) if is_held else ()
+        if record.pools:  # innermost: what waits for another limit holds no slots
+            held = (*held, self.pools)
         return (self._budgets, *held) if record.fields.get("budgetKey") else held
 
     def pause_for(self, delay_ms: float) -> None:

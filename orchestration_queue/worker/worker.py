@@ -388,6 +388,7 @@ class Worker:
         )
         stack.callback(heartbeat.close)
         self._limits = Limits(self.options, self.keys, calls, io.clock.now_ms, self._budget_exceeded)
+        stack.push_async_callback(self._limits.pools.aclose)
         interval = as_timedelta(self.options.promotion_interval)
         leader = SchedulerLeader(self.keys, calls, interval, io.clock.now_ms)
         runner = self._make_runner(calls, executor)
@@ -417,7 +418,10 @@ class Worker:
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
         renew = partial(self._io.renew, connection, leases, at_ms)
-        return renew() if self._lease_observer is None else self._lease_observer.observe_renewal(leases, renew)
+        answers = renew() if self._lease_observer is None else self._lease_observer.observe_renewal(leases, renew)
+        renewed = [lease for lease, answer in zip(leases, answers, strict=True) if answer is Renewal.RENEWED]
+        self._limits.pools.renew(connection, renewed)
+        return answers
 
     def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
         handler = self._handler

@@ -53,6 +53,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncFlows",
         "AsyncJob",
         "AsyncJobSchedulers",
+        "AsyncPools",
         "AsyncProducer",
         "AsyncQlessClient",
         "AsyncQlessEvents",

@@ -28,6 +28,23 @@ function validate.check_queue_name(fname, name)
   end
 end
 
+local MOST_POOLS = 8
+
+--- The weights of claims by pool, and the names of the pools.
+function validate.claims(fname, claims)
+  local weights, names = {}, {}
+  if #claims < 1 or #claims > MOST_POOLS then
+    validate.refuse(fname, "a job claims slots of 1 to " .. MOST_POOLS .. " pools")
+  end
+  for index, claim in ipairs(claims) do
+    if claim.weight < 1 then
+      validate.refuse(fname, "a job claims at least 1 slot of a pool")
+    end
+    weights[claim.pool], names[index] = claim.weight, claim.pool
+  end
+  return weights, names
+end
+
 local function check_entry(entry_id)
   if not entry_id:find("^%d+%-%d+$") then
     bad("'" .. entry_id .. "' is not the id of a stream entry")

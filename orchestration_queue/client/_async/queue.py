@@ -11,6 +11,7 @@ from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.flows import AsyncFlows
 from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.pools import AsyncPools
 from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
@@ -58,6 +59,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         flows: The flows that were submitted to it.
         dead_letters: The jobs that failed for good, as their workers put them aside.
         tags: Its jobs by tag.
+        pools: Slots that jobs of all queues of this prefix share.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         self.schedulers = AsyncJobSchedulers(name, connection=self._connection, prefix=prefix)
         self.usage = AsyncUsageLedger(name, connection=self._connection, prefix=prefix)
         self.flows = AsyncFlows(name, connection=self._connection, prefix=prefix)
+        self.pools = AsyncPools(connection=self._connection, prefix=prefix)
         self.tags = AsyncTags(name, connection=self._connection, prefix=prefix)
         self.dead_letters = AsyncDeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 

@@ -12,6 +12,7 @@ from orchestration_queue.client._sync.dead_letters import DeadLetters
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.flows import Flows
 from orchestration_queue.client._sync.job import Job
+from orchestration_queue.client._sync.pools import Pools
 from orchestration_queue.client._sync.producer import Adder
 from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
@@ -59,6 +60,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
         flows: The flows that were submitted to it.
         dead_letters: The jobs that failed for good, as their workers put them aside.
         tags: Its jobs by tag.
+        pools: Slots that jobs of all queues of this prefix share.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
         self.schedulers = JobSchedulers(name, connection=self._connection, prefix=prefix)
         self.usage = UsageLedger(name, connection=self._connection, prefix=prefix)
         self.flows = Flows(name, connection=self._connection, prefix=prefix)
+        self.pools = Pools(connection=self._connection, prefix=prefix)
         self.tags = Tags(name, connection=self._connection, prefix=prefix)
         self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 

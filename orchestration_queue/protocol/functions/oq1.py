@@ -14,6 +14,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 __all__ = [
     "AttemptNote",
     "BulkJob",
+    "Claim",
     "DayCount",
     "Delivered",
     "EntryUpdate",
@@ -30,12 +31,16 @@ __all__ = [
     "MissedRun",
     "NewJob",
     "NodeRule",
+    "Parked",
+    "PoolLease",
     "Revived",
     "RunOrigin",
     "Settled",
+    "Skipped",
     "TagAdded",
     "TagRemoved",
     "UsageField",
+    "acquire_pools",
     "add_bulk",
     "add_children",
     "clean",
@@ -55,15 +60,21 @@ __all__ = [
     "read_jobs",
     "reclaim",
     "release_graph",
+    "release_pools",
     "relist",
     "remove_job",
+    "remove_pool",
     "renew",
+    "renew_pools",
     "replace_scheduler",
     "report_usage",
     "retag",
     "retry_job",
     "retry_nodes",
     "revoke",
+    "set_pool",
+    "skip_waiters",
+    "start_parked",
     "submit_graph",
     "tagged",
     "tick",
@@ -71,6 +82,18 @@ __all__ = [
     "version",
     "wake",
 ]
+
+
+class Claim(NamedTuple):
+    """Slots of one pool.
+
+    Attributes:
+        pool: The pool.
+        weight: How many slots of it, at least 1.
+    """
+
+    pool: str
+    weight: int
 
 
 class JobForm(NamedTuple):
@@ -386,6 +409,24 @@ class Held(NamedTuple):
     stalled_count: int
 
 
+class PoolLease(NamedTuple):
+    """Slots of one pool that an attempt holds.
+
+    Attributes:
+        token: The job, as in `oq1_acquirePools`.
+        taken_ms: Its `processedOn` at that time.
+        lease_ms: How long it holds them from now on.
+        pool: The pool.
+        weight: How many slots of it, at least 1.
+    """
+
+    token: str
+    taken_ms: int
+    lease_ms: int
+    pool: str
+    weight: int
+
+
 class UsageField(NamedTuple):
     """A part of the report.
 
@@ -428,6 +469,28 @@ class Revived(NamedTuple):
 
     dependent: str
     member: str
+
+
+class Skipped(NamedTuple):
+    """A job that waits for slots.
+
+    Attributes:
+        token: The job, as in `oq1_acquirePools`.
+        gone: It has ended or was removed; otherwise it keeps its place for later.
+    """
+
+    token: str
+    gone: bool
+
+
+class Parked(NamedTuple):
+    """A job that waits for slots.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    job_id: str
 
 
 class GraphEdge(NamedTuple):
@@ -482,6 +545,51 @@ class NodeRule(NamedTuple):
 
     place: int
     rule: str
+
+
+def acquire_pools(
+    *,
+    slots_key: str,
+    claims: Sequence[Claim] = (),
+    now_ms: int,
+    token: str,
+    taken_ms: int,
+    lease_ms: int,
+) -> Call:
+    """Take slots of pools for one attempt of a job, all of them or none, in order of arrival.
+
+    Args:
+        slots_key: Hash; how many slots each pool has.
+        claims: Each slots of one pool.
+        now_ms: Epoch ms.
+        token: The job: what the keys of its queue begin with, and its id.
+        taken_ms: Its `processedOn`, as its activation wrote it.
+        lease_ms: How long it holds the slots without a renewal.
+
+    Returns:
+        The call. Its reply (array): 1: `held`, `wait` (it is noted as waiting), `unknown` (a pool is not defined), or
+        `late` (a later attempt holds them); 2: ms after which to ask again at the latest, or the unknown pool; 3:
+        tokens of jobs to wake, for which there are slots now.
+
+    The server refuses it when the slots key does not end in `:slots`; `OQ_BAD_ARGUMENT` for no claims, more than 8, a
+    weight below 1 or a lease of 0.
+
+    Cost: O(H) for H holders of the pools, at most 1,000 each, and O(log N) per waiting job ahead of it while slots are
+    free, at most 1,000.
+    """
+    return Call(
+        "oq1_acquirePools",
+        (slots_key,),
+        (
+            now_ms,
+            token,
+            taken_ms,
+            lease_ms,
+            len(claims),
+            *[word for item in claims for word in (item.pool, item.weight)],
+        ),
+        is_function=True,
+    )
 
 
 def add_bulk(
@@ -1466,6 +1574,46 @@ def release_graph(
     )
 
 
+def release_pools(
+    *,
+    slots_key: str,
+    claims: Sequence[Claim] = (),
+    now_ms: int,
+    token: str,
+    taken_ms: int,
+) -> Call:
+    """Give back the slots of pools that one attempt of a job holds. Those of a later attempt stay.
+
+    Args:
+        slots_key: Hash; how many slots each pool has.
+        claims: Each slots of one pool.
+        now_ms: Epoch ms.
+        token: The job, as in `oq1_acquirePools`.
+        taken_ms: Its `processedOn` at that time.
+
+    Returns:
+        The call. Its reply (array): tokens of jobs to wake, for which there are slots now.
+
+    The server refuses it when the slots key does not end in `:slots`; `OQ_BAD_ARGUMENT` for no claims, more than 8 or a
+    weight below 1.
+
+    Cost: O(H) for H holders of the pools, at most 1,000 each, and O(log N) per waiting job that it visits, at most
+    1,000.
+    """
+    return Call(
+        "oq1_releasePools",
+        (slots_key,),
+        (
+            now_ms,
+            token,
+            taken_ms,
+            len(claims),
+            *[word for item in claims for word in (item.pool, item.weight)],
+        ),
+        is_function=True,
+    )
+
+
 def relist(
     keys: QueueKeys,
     *,
@@ -1543,6 +1691,37 @@ def remove_job(
     )
 
 
+def remove_pool(
+    *,
+    slots_key: str,
+    now_ms: int,
+    pool: str,
+) -> Call:
+    """Remove a pool that no job holds or waits for.
+
+    Args:
+        slots_key: Hash; how many slots each pool has.
+        now_ms: Epoch ms.
+        pool: The pool.
+
+    Returns:
+        The call. Its reply (text): `removed`, `not_found`, or `in_use`.
+
+    The server refuses it when the slots key does not end in `:slots`.
+
+    Cost: O(H) for H holders, at most 1,000.
+    """
+    return Call(
+        "oq1_removePool",
+        (slots_key,),
+        (
+            now_ms,
+            pool,
+        ),
+        is_function=True,
+    )
+
+
 def renew(
     keys: QueueKeys,
     *,
@@ -1571,6 +1750,40 @@ def renew(
             now_ms,
             len(leases),
             *[word for item in leases for word in (item.job_id, item.taken_ms, item.stalled_count)],
+        ),
+        is_function=True,
+    )
+
+
+def renew_pools(
+    *,
+    slots_key: str,
+    leases: Sequence[PoolLease] = (),
+    now_ms: int,
+) -> Call:
+    """Renew the leases that running jobs have on slots of pools, and restore those that were lost.
+
+    Args:
+        slots_key: Hash; how many slots each pool has.
+        leases: Each slots of one pool that an attempt holds.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (ints): per lease 1 renewed or restored, 0 not: a later attempt holds them, or the pool is
+        not defined.
+
+    The server refuses it when the slots key does not end in `:slots`; `OQ_BAD_ARGUMENT` for more than 100 leases, a
+    weight below 1 or a lease of 0.
+
+    Cost: O(H) per lease for H holders of its pool, at most 1,000.
+    """
+    return Call(
+        "oq1_renewPools",
+        (slots_key,),
+        (
+            now_ms,
+            len(leases),
+            *[word for item in leases for word in (item.token, item.taken_ms, item.lease_ms, item.pool, item.weight)],
         ),
         is_function=True,
     )
@@ -1819,6 +2032,109 @@ def revoke(
             job_id,
             now_ms,
             group,
+        ),
+        is_function=True,
+    )
+
+
+def set_pool(
+    *,
+    slots_key: str,
+    now_ms: int,
+    pool: str,
+    count: int,
+) -> Call:
+    """Define a pool, or change how many slots it has. Jobs that hold slots beyond the new number keep them until they
+    end.
+
+    Args:
+        slots_key: Hash; how many slots each pool has.
+        now_ms: Epoch ms.
+        pool: The pool.
+        count: How many slots, 0 to 1,000; 0 starts no more jobs.
+
+    Returns:
+        The call. Its reply (array): tokens of jobs to wake, for which there are slots now.
+
+    The server refuses it when the slots key does not end in `:slots`; `OQ_BAD_ARGUMENT` for an empty name, one with
+    `{`, `}` or `:`, or more than 1,000 slots.
+
+    Cost: as `oq1_releasePools`.
+    """
+    return Call(
+        "oq1_setPool",
+        (slots_key,),
+        (
+            now_ms,
+            pool,
+            count,
+        ),
+        is_function=True,
+    )
+
+
+def skip_waiters(
+    *,
+    slots_key: str,
+    waiters: Sequence[Skipped] = (),
+    now_ms: int,
+) -> Call:
+    """Say of jobs woken for slots of pools that they do not come now: those behind them may go first.
+
+    Args:
+        slots_key: Hash; how many slots each pool has.
+        waiters: Each a job that waits for slots.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (array): tokens of jobs to wake, for which there are slots now.
+
+    The server refuses it when the slots key does not end in `:slots`; `OQ_BAD_ARGUMENT` for more than 100 waiters.
+
+    Cost: O(log N) per job, and as `oq1_releasePools`.
+    """
+    return Call(
+        "oq1_skipWaiters",
+        (slots_key,),
+        (
+            now_ms,
+            len(waiters),
+            *[word for item in waiters for word in (item.token, int(item.gone))],
+        ),
+        is_function=True,
+    )
+
+
+def start_parked(
+    keys: QueueKeys,
+    *,
+    jobs: Sequence[Parked] = (),
+) -> Call:
+    """Make jobs ready that wait for slots of pools, before all jobs of the same priority that came later.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `events`, `priority`.
+        jobs: Each a job that waits for slots.
+
+    Returns:
+        The call. Its reply (text): a letter per job: `r` ready, `g` gone or ended, `a` still active, so that it has to
+        be asked again soon, `l` it starts later, as the queue is paused or the job waits for something else.
+
+    The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for more than 100 jobs.
+
+    Cost: O(log N) per job.
+    """
+    return Call(
+        "oq1_startParked",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.events,
+            keys.priority,
+        ),
+        (
+            len(jobs),
+            *[item.job_id for item in jobs],
         ),
         is_function=True,
     )

@@ -1032,6 +1032,11 @@ function placement.ready(queue, job_id, job, ...)
   end
 end
 
+--- Make a job ready before all that are on the stream, behind those of its priority that wait in the list.
+function placement.first(queue, job_id, job)
+  enlist(queue, job_id, record.priority(job))
+end
+
 --- Defer a job until a time.
 function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)

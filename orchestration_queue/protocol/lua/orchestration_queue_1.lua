@@ -77,6 +77,412 @@ end
 return guarded
 end)()
 
+modules.numbers = (function()
+--- Numbers in records, which clients of any language write and anybody may damage.
+
+local numbers = {}
+
+local LONGEST = 15
+
+--- A whole number as every client writes it; nil for anything else, such as `inf`, `0x10` or `zz`.
+function numbers.whole(text)
+  if type(text) == "number" then
+    return text
+  end
+  return type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and tonumber(text) or nil
+end
+
+--- A finite number; nil for anything else.
+function numbers.finite(text)
+  local number = tonumber(text)
+  return number and number > -math.huge and number < math.huge and number or nil
+end
+
+--- Count in a field of a hash. A field that is no whole number counts from 0 again: it must not stop the caller.
+function numbers.count(key, field, amount)
+  local reply = redis.pcall("HINCRBY", key, field, amount)
+  if type(reply) == "number" then
+    return reply
+  end
+  redis.call("HSET", key, field, amount)
+  return amount
+end
+
+return numbers
+end)()
+
+modules.pools = (function()
+--- Pools: slots that jobs of all queues share, held under leases and given in order of arrival.
+--- After `base` come `slots` (pool: how many), `holders:POOL` (token: end of its lease, weight, start of its attempt),
+--- `waiters:POOL` (tokens by arrival), `waiting` (token: what it waits for, as JSON) and `arrivals` (a counter). A token
+--- names a job: the key that its queue's keys begin with, and its id.
+
+local guarded = require("guarded")
+local numbers = require("numbers")
+
+local pools = {}
+
+-- A woken job has this long to come back before those behind it may go ahead of it.
+local GRACE_MS = 10000
+-- How long a waiting job sleeps at most when it is not woken: the first ones less, as they repair a wake that was lost.
+local SLEEP_MS, SLEEP_PER_RANK_MS, LONGEST_SLEEP_MS = 5000, 50, 600000
+local PAGE, MOST_VISITED, MOST_WOKEN = 100, 1000, 100
+
+function pools.open(base, now)
+  return { base = base, now = now, slots = {}, read = {} }
+end
+
+--- How many slots a pool has; nil when it is not defined.
+function pools.slots(self, name)
+  if self.slots[name] == nil then
+    self.slots[name] = numbers.whole(redis.call("HGET", self.base .. "slots", name) or nil) or false
+  end
+  return self.slots[name] or nil
+end
+
+local function holders_key(self, name)
+  return self.base .. "holders:" .. name
+end
+
+local function waiters_key(self, name)
+  return self.base .. "waiters:" .. name
+end
+
+--- A pool's live holders, by token, and how many slots they hold. Leases that ran out are dropped.
+local function holders(self, name)
+  if self.read[name] then
+    return self.read[name]
+  end
+  local found, lapsed = { by_token = {}, used = 0 }, {}
+  local flat = guarded.call("HGETALL", holders_key(self, name))
+  for index = 1, #flat, 2 do
+    local ends, weight, taken = flat[index + 1]:match("^(%d+) (%d+) (%d+)$")
+    if ends and tonumber(ends) > self.now then
+      found.by_token[flat[index]] = { weight = tonumber(weight), taken = tonumber(taken) }
+      found.used = found.used + tonumber(weight)
+    else
+      lapsed[#lapsed + 1] = flat[index]
+    end
+  end
+  for _, token in ipairs(lapsed) do
+    redis.call("HDEL", holders_key(self, name), token)
+  end
+  self.read[name] = found
+  return found
+end
+
+local function hold(self, name, token, weight, taken, lease_ms)
+  local text = string.format("%.0f %.0f %.0f", self.now + lease_ms, weight, taken)
+  guarded.call("HSET", holders_key(self, name), token, text)
+  self.read[name] = nil
+end
+
+local function let_go(self, name, token)
+  guarded.call("HDEL", holders_key(self, name), token)
+  self.read[name] = nil
+end
+
+local function decode(text)
+  local readable, waiter = pcall(cjson.decode, text or "")
+  local sound = readable and type(waiter) == "table" and type(waiter.pools) == "table"
+  if not sound or not tonumber(waiter.arrival) then
+    return nil
+  end
+  waiter.patience, waiter.again = tonumber(waiter.patience) or 0, tonumber(waiter.again) or 0
+  return waiter
+end
+
+local function load_waiter(self, token)
+  return decode(guarded.call("HGET", self.base .. "waiting", token) or nil)
+end
+
+local function store_waiter(self, token, waiter)
+  guarded.call("HSET", self.base .. "waiting", token, cjson.encode(waiter))
+end
+
+--- Take a job off all lists; returns what it waited for.
+local function forget_waiter(self, token)
+  local waiter = load_waiter(self, token)
+  for name in pairs(waiter and waiter.pools or {}) do
+    guarded.call("ZREM", waiters_key(self, name), token)
+  end
+  guarded.call("HDEL", self.base .. "waiting", token)
+  return waiter
+end
+
+--- Visit the first waiters of a pool in order of arrival, until `visit` returns true.
+local function each_waiter(self, name, visit)
+  local stale = {}
+  for first = 0, MOST_VISITED - 1, PAGE do
+    local tokens = guarded.call("ZRANGE", waiters_key(self, name), first, first + PAGE - 1)
+    local texts = tokens[1] and guarded.call("HMGET", self.base .. "waiting", unpack(tokens)) or {}
+    local is_over = #tokens < PAGE
+    for index, token in ipairs(tokens) do
+      local waiter = decode(texts[index])
+      if not (waiter and waiter.pools[name]) then
+        stale[#stale + 1] = token
+      elseif visit(token, waiter) then
+        is_over = true
+        break
+      end
+    end
+    if is_over then
+      break
+    end
+  end
+  for _, token in ipairs(stale) do
+    guarded.call("ZREM", waiters_key(self, name), token)
+  end
+end
+
+--- Whether others must let a waiter go first: it is expected back, and it could ever run.
+local function is_first_in_line(self, waiter)
+  if waiter.patience <= self.now then
+    return false
+  end
+  for name, weight in pairs(waiter.pools) do
+    if weight > (pools.slots(self, name) or 0) then
+      return false
+    end
+  end
+  return true
+end
+
+--- Whether a job that arrived then finds free slots that no earlier job waits for.
+local function fits(self, token, weights, arrival)
+  for name, weight in pairs(weights) do
+    local holding = holders(self, name)
+    local own = holding.by_token[token]
+    local free = (pools.slots(self, name) or 0) - holding.used + (own and own.weight or 0)
+    if free >= weight then
+      each_waiter(self, name, function(_, waiter)
+        if waiter.arrival >= arrival then
+          return true
+        elseif is_first_in_line(self, waiter) then
+          free = free - waiter.pools[name]
+        end
+        return free < weight
+      end)
+    end
+    if free < weight then
+      return false
+    end
+  end
+  return true
+end
+
+--- Tokens of the waiting jobs for which there are slots now and that were not woken yet, at most 100.
+function pools.wake(self, names)
+  local woken = {}
+  for _, name in ipairs(names) do
+    local free = (pools.slots(self, name) or 0) - holders(self, name).used
+    if free > 0 then
+      each_waiter(self, name, function(token, waiter)
+        local is_waited_for = is_first_in_line(self, waiter)
+        if waiter.again <= self.now and fits(self, token, waiter.pools, waiter.arrival) then
+          woken[#woken + 1] = token
+          waiter.again = self.now + GRACE_MS
+          waiter.patience = is_waited_for and waiter.again or 0
+          store_waiter(self, token, waiter)
+        end
+        if is_waited_for then
+          free = free - waiter.pools[name]
+        end
+        return free <= 0 or #woken >= MOST_WOKEN
+      end)
+    end
+  end
+  return woken
+end
+
+local function names_of(weights)
+  local names = {}
+  for name in pairs(weights) do
+    names[#names + 1] = name
+  end
+  table.sort(names)
+  return names
+end
+
+--- A counter that was damaged goes on from the time, which is after all arrivals of before.
+local function next_arrival(self)
+  local arrival = redis.pcall("INCR", self.base .. "arrivals")
+  if type(arrival) ~= "number" then
+    arrival = self.now
+    redis.call("SET", self.base .. "arrivals", string.format("%.0f", arrival))
+  end
+  return arrival
+end
+
+--- Note that a job waits, at the place of its first arrival; returns how long to sleep.
+local function wait(self, token, weights)
+  local before = load_waiter(self, token)
+  local arrival = before and before.arrival or next_arrival(self)
+  forget_waiter(self, token)
+  local rank = 0
+  for name in pairs(weights) do
+    guarded.call("ZADD", waiters_key(self, name), arrival, token)
+    rank = math.max(rank, redis.call("ZRANK", waiters_key(self, name), token))
+  end
+  local sleep_ms = math.min(SLEEP_MS + rank * SLEEP_PER_RANK_MS, LONGEST_SLEEP_MS)
+  store_waiter(self, token, {
+    arrival = arrival,
+    pools = weights,
+    patience = self.now + sleep_ms + GRACE_MS,
+    again = 0,
+  })
+  return sleep_ms
+end
+
+--- Take slots for one attempt, all or none. Returns `held`, `wait` and how long, `unknown` and the pool, or `late`.
+function pools.acquire(self, token, taken, lease_ms, weights)
+  local held = 0
+  for name in pairs(weights) do
+    if not pools.slots(self, name) then
+      forget_waiter(self, token)
+      return "unknown", name
+    end
+    local own = holders(self, name).by_token[token]
+    if own and own.taken > taken then
+      return "late", 0
+    end
+    held = held + (own and 1 or 0)
+  end
+  local names = names_of(weights)
+  local waiter = load_waiter(self, token)
+  if held < #names and not fits(self, token, weights, waiter and waiter.arrival or math.huge) then
+    for _, name in ipairs(names) do
+      let_go(self, name, token)
+    end
+    return "wait", wait(self, token, weights)
+  end
+  for name, weight in pairs(weights) do
+    hold(self, name, token, weight, taken, lease_ms)
+  end
+  if waiter then
+    forget_waiter(self, token)
+  end
+  return "held", 0
+end
+
+--- Give back the slots of one attempt; those of a later one stay.
+function pools.release(self, token, taken, names)
+  for _, name in ipairs(names) do
+    local own = holders(self, name).by_token[token]
+    if own and own.taken <= taken then
+      let_go(self, name, token)
+    end
+  end
+end
+
+--- Renew the lease on one pool's slots, or restore it when it was lost; false when a later attempt has them.
+function pools.renew(self, token, taken, lease_ms, name, weight)
+  local own = holders(self, name).by_token[token]
+  if not pools.slots(self, name) or own and own.taken > taken then
+    return false
+  end
+  hold(self, name, token, weight, taken, lease_ms)
+  return true
+end
+
+--- Whether any job holds slots of a pool, or waits for some.
+function pools.is_used(self, name)
+  return holders(self, name).used > 0 or guarded.call("EXISTS", waiters_key(self, name)) == 1
+end
+
+--- A woken job does not come: it is gone, or comes later. Returns the names of the pools that it waited for.
+function pools.skip(self, token, is_gone)
+  local waiter = is_gone and forget_waiter(self, token) or load_waiter(self, token)
+  if not waiter then
+    return {}
+  end
+  if not is_gone then
+    waiter.patience, waiter.again = 0, self.now + GRACE_MS
+    store_waiter(self, token, waiter)
+  end
+  return names_of(waiter.pools)
+end
+
+return pools
+end)()
+
+modules.validate = (function()
+--- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
+
+local validate = {}
+
+local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
+local FATES = { front = true, back = true, fail = true }
+local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
+
+--- Refuse a call, before anything is written.
+function validate.refuse(fname, why)
+  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+end
+
+local function bad(why)
+  validate.refuse("exchange", why)
+end
+
+function validate.check_limit(fname, limit)
+  if limit == 0 then
+    validate.refuse(fname, "a limit of 0 gets nowhere")
+  end
+end
+
+--- Refuse what is neither empty nor may name a queue.
+function validate.check_queue_name(fname, name)
+  if name:find("[{}:]") then
+    validate.refuse(fname, "'" .. name .. "' is not the name of a queue")
+  end
+end
+
+local MOST_POOLS = 8
+
+--- The weights of claims by pool, and the names of the pools.
+function validate.claims(fname, claims)
+  local weights, names = {}, {}
+  if #claims < 1 or #claims > MOST_POOLS then
+    validate.refuse(fname, "a job claims slots of 1 to " .. MOST_POOLS .. " pools")
+  end
+  for index, claim in ipairs(claims) do
+    if claim.weight < 1 then
+      validate.refuse(fname, "a job claims at least 1 slot of a pool")
+    end
+    weights[claim.pool], names[index] = claim.weight, claim.pool
+  end
+  return weights, names
+end
+
+local function check_entry(entry_id)
+  if not entry_id:find("^%d+%-%d+$") then
+    bad("'" .. entry_id .. "' is not the id of a stream entry")
+  end
+end
+
+function validate.check(settlements, hand_backs, deliveries, dead_letter)
+  validate.check_queue_name("exchange", dead_letter)
+  for _, done in ipairs(settlements) do
+    if not KINDS[done.kind] then
+      bad("'" .. done.kind .. "' is no kind of settlement")
+    elseif done.kind == "g" and not FATES[done.payload] then
+      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
+    elseif not RETENTION_MODES[done.remove_mode] then
+      bad("'" .. done.remove_mode .. "' is no mode of retention")
+    elseif done.entry_id ~= "" then
+      check_entry(done.entry_id)
+    end
+  end
+  for _, list in ipairs({ hand_backs, deliveries }) do
+    for _, delivery in ipairs(list) do
+      check_entry(delivery.entry_id)
+    end
+  end
+end
+
+return validate
+end)()
+
 modules.chunks = (function()
 --- Commands with more words than the stack of a script holds, sent in pieces.
 
@@ -425,40 +831,6 @@ function membership.join(queue, job)
 end
 
 return membership
-end)()
-
-modules.numbers = (function()
---- Numbers in records, which clients of any language write and anybody may damage.
-
-local numbers = {}
-
-local LONGEST = 15
-
---- A whole number as every client writes it; nil for anything else, such as `inf`, `0x10` or `zz`.
-function numbers.whole(text)
-  if type(text) == "number" then
-    return text
-  end
-  return type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and tonumber(text) or nil
-end
-
---- A finite number; nil for anything else.
-function numbers.finite(text)
-  local number = tonumber(text)
-  return number and number > -math.huge and number < math.huge and number or nil
-end
-
---- Count in a field of a hash. A field that is no whole number counts from 0 again: it must not stop the caller.
-function numbers.count(key, field, amount)
-  local reply = redis.pcall("HINCRBY", key, field, amount)
-  if type(reply) == "number" then
-    return reply
-  end
-  redis.call("HSET", key, field, amount)
-  return amount
-end
-
-return numbers
 end)()
 
 modules.record = (function()
@@ -1051,6 +1423,11 @@ function placement.ready(queue, job_id, job, ...)
   end
 end
 
+--- Make a job ready before all that are on the stream, behind those of its priority that wait in the list.
+function placement.first(queue, job_id, job)
+  enlist(queue, job_id, record.priority(job))
+end
+
 --- Defer a job until a time.
 function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
@@ -1367,66 +1744,6 @@ function bulk.add(queue, items, skip_events, whole)
 end
 
 return bulk
-end)()
-
-modules.validate = (function()
---- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
-
-local validate = {}
-
-local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
-local FATES = { front = true, back = true, fail = true }
-local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
-
---- Refuse a call, before anything is written.
-function validate.refuse(fname, why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
-end
-
-local function bad(why)
-  validate.refuse("exchange", why)
-end
-
-function validate.check_limit(fname, limit)
-  if limit == 0 then
-    validate.refuse(fname, "a limit of 0 gets nowhere")
-  end
-end
-
---- Refuse what is neither empty nor may name a queue.
-function validate.check_queue_name(fname, name)
-  if name:find("[{}:]") then
-    validate.refuse(fname, "'" .. name .. "' is not the name of a queue")
-  end
-end
-
-local function check_entry(entry_id)
-  if not entry_id:find("^%d+%-%d+$") then
-    bad("'" .. entry_id .. "' is not the id of a stream entry")
-  end
-end
-
-function validate.check(settlements, hand_backs, deliveries, dead_letter)
-  validate.check_queue_name("exchange", dead_letter)
-  for _, done in ipairs(settlements) do
-    if not KINDS[done.kind] then
-      bad("'" .. done.kind .. "' is no kind of settlement")
-    elseif done.kind == "g" and not FATES[done.payload] then
-      bad("a job whose group is held back goes to 'front' or 'back' or is to 'fail', not to '" .. done.payload .. "'")
-    elseif not RETENTION_MODES[done.remove_mode] then
-      bad("'" .. done.remove_mode .. "' is no mode of retention")
-    elseif done.entry_id ~= "" then
-      check_entry(done.entry_id)
-    end
-  end
-  for _, list in ipairs({ hand_backs, deliveries }) do
-    for _, delivery in ipairs(list) do
-      check_entry(delivery.entry_id)
-    end
-  end
-end
-
-return validate
 end)()
 
 modules.flows = (function()
@@ -4901,6 +5218,35 @@ end
 return submission
 end)()
 
+do -- acquirePools
+  local pools = require("pools")
+  local validate = require("validate")
+  redis.register_function("oq1_acquirePools", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "acquirePools", "now_ms")
+    local token = ARGV[2]
+    local taken_ms = whole(ARGV[3], "acquirePools", "taken_ms")
+    local lease_ms = whole(ARGV[4], "acquirePools", "lease_ms")
+    local claim_count = whole(ARGV[5], "acquirePools", "claim_count")
+    count_words("acquirePools", #KEYS, 1, #ARGV, 5 + 2 * claim_count)
+    local claims = {}
+    for index = 1, claim_count do
+      local arg = 5 + (index - 1) * 2
+      claims[index] = {
+        pool = ARGV[arg + 1],
+        weight = whole(ARGV[arg + 2], "acquirePools", "weight"),
+      }
+    end
+    local queue = queue_of("acquirePools", KEYS[1], ":slots") .. ":"
+    local weights, names = validate.claims("acquirePools", claims)
+    if lease_ms < 1 then
+      validate.refuse("acquirePools", "a lease of 0 ms holds nothing")
+    end
+    local self = pools.open(queue, now_ms)
+    local verdict, detail = pools.acquire(self, token, taken_ms, lease_ms, weights)
+    return { verdict, detail, pools.wake(self, names) }
+  end)
+end
+
 do -- addBulk
   local bulk = require("bulk")
   local validate = require("validate")
@@ -5750,6 +6096,31 @@ do -- releaseGraph
   end)
 end
 
+do -- releasePools
+  local pools = require("pools")
+  local validate = require("validate")
+  redis.register_function{ function_name = "oq1_releasePools", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "releasePools", "now_ms")
+    local token = ARGV[2]
+    local taken_ms = whole(ARGV[3], "releasePools", "taken_ms")
+    local claim_count = whole(ARGV[4], "releasePools", "claim_count")
+    count_words("releasePools", #KEYS, 1, #ARGV, 4 + 2 * claim_count)
+    local claims = {}
+    for index = 1, claim_count do
+      local arg = 4 + (index - 1) * 2
+      claims[index] = {
+        pool = ARGV[arg + 1],
+        weight = whole(ARGV[arg + 2], "releasePools", "weight"),
+      }
+    end
+    local queue = queue_of("releasePools", KEYS[1], ":slots") .. ":"
+    local _, names = validate.claims("releasePools", claims)
+    local self = pools.open(queue, now_ms)
+    pools.release(self, token, taken_ms, names)
+    return pools.wake(self, names)
+  end }
+end
+
 do -- relist
   local lists = require("lists")
   local placement = require("placement")
@@ -5812,6 +6183,25 @@ do -- removeJob
   end }
 end
 
+do -- removePool
+  local pools = require("pools")
+  redis.register_function{ function_name = "oq1_removePool", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "removePool", "now_ms")
+    local pool = ARGV[2]
+    count_words("removePool", #KEYS, 1, #ARGV, 2)
+    local queue = queue_of("removePool", KEYS[1], ":slots") .. ":"
+    local slots_key = KEYS[1]
+    local self = pools.open(queue, now_ms)
+    if not pools.slots(self, pool) then
+      return "not_found"
+    elseif pools.is_used(self, pool) then
+      return "in_use"
+    end
+    redis.call("HDEL", slots_key, pool)
+    return "removed"
+  end }
+end
+
 do -- renew
   local lease = require("lease")
   redis.register_function{ function_name = "oq1_renew", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
@@ -5837,6 +6227,42 @@ do -- renew
       else
         outcomes[index] = 0
       end
+    end
+    return outcomes
+  end }
+end
+
+do -- renewPools
+  local pools = require("pools")
+  local validate = require("validate")
+  redis.register_function{ function_name = "oq1_renewPools", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "renewPools", "now_ms")
+    local lease_count = whole(ARGV[2], "renewPools", "lease_count")
+    count_words("renewPools", #KEYS, 1, #ARGV, 2 + 5 * lease_count)
+    local leases = {}
+    for index = 1, lease_count do
+      local arg = 2 + (index - 1) * 5
+      leases[index] = {
+        token = ARGV[arg + 1],
+        taken_ms = whole(ARGV[arg + 2], "renewPools", "taken_ms"),
+        lease_ms = whole(ARGV[arg + 3], "renewPools", "lease_ms"),
+        pool = ARGV[arg + 4],
+        weight = whole(ARGV[arg + 5], "renewPools", "weight"),
+      }
+    end
+    local queue = queue_of("renewPools", KEYS[1], ":slots") .. ":"
+    if #leases > 100 then
+      validate.refuse("renewPools", "at most 100 leases are renewed in one call")
+    end
+    for _, lease in ipairs(leases) do
+      if lease.weight < 1 or lease.lease_ms < 1 then
+        validate.refuse("renewPools", "a weight and a lease must be at least 1")
+      end
+    end
+    local self, outcomes = pools.open(queue, now_ms), {}
+    for index, lease in ipairs(leases) do
+      local renewed = pools.renew(self, lease.token, lease.taken_ms, lease.lease_ms, lease.pool, lease.weight)
+      outcomes[index] = renewed and 1 or 0
     end
     return outcomes
   end }
@@ -6024,6 +6450,111 @@ do -- revoke
     end
     return reply
   end }
+end
+
+do -- setPool
+  local pools = require("pools")
+  local validate = require("validate")
+  redis.register_function("oq1_setPool", function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "setPool", "now_ms")
+    local pool = ARGV[2]
+    local count = whole(ARGV[3], "setPool", "count")
+    count_words("setPool", #KEYS, 1, #ARGV, 3)
+    local queue = queue_of("setPool", KEYS[1], ":slots") .. ":"
+    local slots_key = KEYS[1]
+    if pool == "" or pool:find("[{}:]") then
+      validate.refuse("setPool", "'" .. pool .. "' is not the name of a pool")
+    elseif count < 0 or count > 1000 then
+      validate.refuse("setPool", "a pool has 0 to 1000 slots")
+    end
+    redis.call("HSET", slots_key, pool, string.format("%.0f", count))
+    return pools.wake(pools.open(queue, now_ms), { pool })
+  end)
+end
+
+do -- skipWaiters
+  local pools = require("pools")
+  local validate = require("validate")
+  redis.register_function{ function_name = "oq1_skipWaiters", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local now_ms = whole(ARGV[1], "skipWaiters", "now_ms")
+    local waiter_count = whole(ARGV[2], "skipWaiters", "waiter_count")
+    count_words("skipWaiters", #KEYS, 1, #ARGV, 2 + 2 * waiter_count)
+    local waiters = {}
+    for index = 1, waiter_count do
+      local arg = 2 + (index - 1) * 2
+      waiters[index] = {
+        token = ARGV[arg + 1],
+        gone = flag(ARGV[arg + 2], "skipWaiters", "gone"),
+      }
+    end
+    local queue = queue_of("skipWaiters", KEYS[1], ":slots") .. ":"
+    if #waiters > 100 then
+      validate.refuse("skipWaiters", "at most 100 waiting jobs are skipped in one call")
+    end
+    local self, names, seen = pools.open(queue, now_ms), {}, {}
+    for _, waiter in ipairs(waiters) do
+      for _, name in ipairs(pools.skip(self, waiter.token, waiter.gone)) do
+        if not seen[name] then
+          seen[name], names[#names + 1] = true, name
+        end
+      end
+    end
+    return pools.wake(self, names)
+  end }
+end
+
+do -- startParked
+  local events = require("events")
+  local placement = require("placement")
+  local record = require("record")
+  local validate = require("validate")
+  local wake = require("wake")
+  redis.register_function("oq1_startParked", function(KEYS, ARGV)
+    local job_count = whole(ARGV[1], "startParked", "job_count")
+    count_words("startParked", #KEYS, 4, #ARGV, 1 + 1 * job_count)
+    local jobs = {}
+    for index = 1, job_count do
+      local arg = 1 + (index - 1) * 1
+      jobs[index] = {
+        job_id = ARGV[arg + 1],
+      }
+    end
+    local queue = queue_of("startParked", KEYS[1], ":stream") .. ":"
+    local scheduled_key = KEYS[2]
+    -- A list and not the stream: there the job would be behind the whole backlog, while slots are kept for it.
+
+    local READY = { waiting = true, prioritized = true }
+
+    local function start(job_id)
+      local job = record.load(queue, job_id)
+      if not job or record.has_ended(job) then
+        return "g"
+      elseif job.state == "active" then
+        return "a"
+      elseif READY[job.state] then
+        return "r"
+      elseif job.state ~= "delayed" or redis.call("ZREM", scheduled_key, job_id) == 0 then
+        return "l"
+      end
+      redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting", "delay", 0, "takenFrom", "list")
+      placement.first(queue, job_id, job)
+      events.emit(queue, "promoted", job_id)
+      return "r"
+    end
+
+    if #jobs > 100 then
+      validate.refuse("startParked", "at most 100 jobs are made ready in one call")
+    end
+    if redis.call("HGET", queue .. "meta", "paused") == "1" then
+      return string.rep("l", #jobs)
+    end
+    local letters = {}
+    for index, job in ipairs(jobs) do
+      letters[index] = start(job.job_id)
+    end
+    wake.due(queue)
+    return table.concat(letters)
+  end)
 end
 
 do -- submitGraph

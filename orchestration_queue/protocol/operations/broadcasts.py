@@ -117,6 +117,7 @@ def check_options(options: JobOptions) -> JobOptions:
         "lifo": options.lifo,
         "ordering": options.ordering,
         "cost": options.cost,
+        "pools": options.pools,
         "remove_on_complete": options.remove_on_complete,
         "remove_on_fail": options.remove_on_fail,
     }

@@ -1,0 +1,75 @@
+"""Pools: slots that jobs of all queues share, such as the connections of a database."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from orchestration_queue.client._async.client import AsyncClient
+from orchestration_queue.options import checked_pool, checked_pool_slots
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations import pools
+from orchestration_queue.protocol.operations.pools import Pool
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AsyncPools"]
+
+_Pools: TypeAlias = list[Pool]
+
+
+class AsyncPools(AsyncClient):
+    """The pools of a server. ``JobOptions(pools={"warehouse": 2})`` says which slots a job holds while it runs.
+
+    Args:
+        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        connection: An open connection to use; it stays open on close.
+        prefix: First part of every key. Queues of one prefix share pools.
+
+    Raises:
+        InvalidNameError: The wire cannot carry the prefix.
+        UsageError: Both ``url`` and ``connection`` are given.
+    """
+
+    def __init__(
+        self, *, url: str | None = None, connection: AsyncConnection | None = None, prefix: str = DEFAULT_PREFIX
+    ) -> None:
+        super().__init__(url, connection)
+        self._keys = QueueKeys("pools", prefix)
+
+    async def list(self) -> _Pools:
+        """List all pools by name, with the jobs that hold their slots. Two exchanges."""
+        return await self._connection.follow(pools.states(self._keys, now_ms()))
+
+    async def find(self, name: str) -> Pool | None:
+        """Return a pool with the jobs that hold its slots; None if it is not defined.
+
+        Raises:
+            UsageError: It is no name of a pool.
+        """
+        found = await self._connection.follow(pools.states(self._keys, now_ms(), [checked_pool(name)]))
+        return found[0] if found else None
+
+    async def set(self, name: str, slots: int) -> None:
+        """Define a pool, or change its number of slots. Jobs that find slots free by that start at once.
+
+        When there are fewer than before, running jobs keep theirs until they end.
+
+        Args:
+            name: The pool: up to 100 characters, without ``:`` ``{`` ``}``.
+            slots: How many jobs can hold one at a time, 0 to 1,000; 0 starts no more jobs.
+
+        Raises:
+            UsageError: It is no name of a pool, or no such number.
+        """
+        define = pools.define(self._keys, checked_pool(name), checked_pool_slots(slots), now_ms())
+        woken = await self._connection.run(define, repeatable=True)
+        await self._connection.follow(pools.start_woken(self._keys, woken, now_ms(), is_last=True))
+
+    async def remove(self, name: str) -> bool:
+        """Remove a pool; False if it is not defined. Jobs that name it later fail until it is defined again.
+
+        Raises:
+            UsageError: It is no name of a pool.
+            StateError: Jobs hold slots of it, or wait for some.
+        """
+        return await self._connection.run(pools.remove(self._keys, checked_pool(name), now_ms()))

@@ -1,0 +1,88 @@
+"""Pools: how many slots of which pools a job holds while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options.base import name_problem
+
+__all__ = ["MAX_POOL_SLOTS", "PoolWeights", "checked_pool", "checked_pool_slots", "checked_weights", "pools_from_wire"]
+
+MAX_POOLS = 8
+"""Most pools of a job."""
+MAX_POOL_SLOTS = 1000
+"""Most slots of a pool."""
+_LONGEST = 100
+
+
+class PoolWeights(dict[str, int]):
+    """Slots by pool, as a value: never changed, so that what holds them can be a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
+        return hash(frozenset(self.items()))
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _problem(name: object) -> str | None:
+    if problem := name_problem(name):
+        return problem
+    return f"is longer than {_LONGEST} characters" if len(str(name)) > _LONGEST else None
+
+
+def checked_pool(name: Any) -> str:
+    """Return the name of a pool.
+
+    Raises:
+        UsageError: It is not 1 to 100 characters without ``:``, ``{`` and ``}``.
+    """
+    if problem := _problem(name):
+        raise UsageError(f"Pool name {name!r} {problem}; pass a word such as 'warehouse'.")
+    return str(name)
+
+
+def checked_pool_slots(slots: Any) -> int:
+    """Return a number of slots.
+
+    Raises:
+        UsageError: It is not a whole number from 0 to 1,000.
+    """
+    if not _is_whole(slots) or not 0 <= slots <= MAX_POOL_SLOTS:
+        raise UsageError(f"`slots` must be a whole number from 0 to {MAX_POOL_SLOTS:,}, got {slots!r}; pass `slots=8`.")
+    return int(slots)
+
+
+def checked_weights(pools: Any) -> PoolWeights:
+    """Return the slots that a job holds, by pool.
+
+    Raises:
+        InvalidOptionError: They are no dict of whole numbers from 1 to 1,000 by name, or more than 8.
+    """
+    if not isinstance(pools, Mapping):
+        raise InvalidOptionError(f"`pools` must be a dict of slots by pool, got {pools!r}; pass `pools={{'gpu': 1}}`.")
+    if len(pools) > MAX_POOLS:
+        raise InvalidOptionError(f"A job holds slots of at most {MAX_POOLS} pools, got {len(pools)}; drop some.")
+    for name, weight in pools.items():
+        if problem := _problem(name):
+            raise InvalidOptionError(f"Pool name {name!r} {problem}; pass a word such as 'warehouse'.")
+        if not _is_whole(weight) or not 1 <= weight <= MAX_POOL_SLOTS:
+            raise InvalidOptionError(
+                f"A job holds 1 to {MAX_POOL_SLOTS:,} slots of pool {name!r}, got {weight!r}; "
+                f"pass `pools={{{name!r}: 1}}`."
+            )
+    return PoolWeights(pools)
+
+
+def pools_from_wire(stored: object) -> dict[str, int]:
+    """Return the slots that a client of any language stored, by pool; what is odd among them is left out."""
+    weights = stored if isinstance(stored, dict) else {}
+    sound = {
+        name: weight
+        for name, weight in weights.items()
+        if _problem(name) is None and _is_whole(weight) and 1 <= weight <= MAX_POOL_SLOTS
+    }
+    return dict(sorted(sound.items())[:MAX_POOLS])

@@ -1,0 +1,129 @@
+"""Holding slots of pools while a job runs. A job that finds none free waits in the queue and keeps no worker's slot."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Lease, Postponement
+from orchestration_queue.protocol.operations import pools
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.pools import Grant, Holding
+from orchestration_queue.server import AsyncConnection, Connection
+from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.job import AsyncActiveJob
+from orchestration_queue.worker.middleware import CallNext
+
+__all__ = ["PoolGuard"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_ASK_AGAIN_MS = 1000
+"""When the server could not be asked. The job waits rather than fails: it has done nothing wrong."""
+_PAUSES_S = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Before a woken job is started that its worker is still setting aside."""
+
+
+class PoolGuard:
+    """Lets a job run while it holds the slots that it needs. For jobs that name pools.
+
+    Args:
+        keys: The queue's keys.
+        connection: Connection for calls.
+        now_ms: The time, in epoch milliseconds.
+        lease_ms: The usual lease.
+    """
+
+    def __init__(self, keys: QueueKeys, connection: AsyncConnection, now_ms: Callable[[], int], lease_ms: int) -> None:
+        self._keys = keys
+        self._connection = connection
+        self._now_ms = now_ms
+        self._lease_ms = lease_ms
+        self._held: dict[tuple[str, int], Holding] = {}
+        """Of attempts that run here. The heartbeat's thread reads it."""
+        self._waking: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
+        """Run the job, once it holds its slots.
+
+        Raises:
+            UnrecoverableError: A pool is not defined.
+            JobInterrupt: There are too few free slots, and the job waits for them.
+        """
+        lease = Lease(job.record, "")
+        holding = Holding(
+            self._keys, lease.job_id, lease.taken_ms, int(lease.lock_ms or self._lease_ms), job.record.pools
+        )
+        grant = await self._acquire(holding)
+        if grant.unknown is not None:
+            raise UnrecoverableError(
+                f"Pool {grant.unknown!r} is not defined; define it with `oq pool set {grant.unknown} SLOTS` and retry "
+                "the job."
+            )
+        if not grant.is_held:
+            until_ms = self._now_ms() + grant.sleep_ms
+            raise JobInterrupt(lambda lease: Postponement(lease, until_ms))
+        held = (holding.job_id, holding.taken_ms)
+        self._held[held] = holding
+        try:
+            return await call_next()
+        finally:
+            del self._held[held]
+            await self._release(holding)
+
+    async def _acquire(self, holding: Holding) -> Grant:
+        try:
+            grant = await self._connection.run(pools.acquire(holding, self._now_ms()), repeatable=True)
+        except OrchestrationQueueError as error:
+            log.warning("Job %s waits because its pools could not be asked for: %s", holding.job_id, error)
+            return Grant(is_held=False, sleep_ms=_ASK_AGAIN_MS, unknown=None, woken=[])
+        self._wake(grant.woken)
+        return grant
+
+    async def _release(self, holding: Holding) -> None:
+        """Give slots back. When that fails they are free at the end of their lease."""
+        try:
+            self._wake(await self._connection.run(pools.release(holding, self._now_ms()), repeatable=True))
+        except OrchestrationQueueError as error:
+            log.warning("Slots of job %s are free only when its lease ends: %s", holding.job_id, error)
+
+    def _wake(self, tokens: Sequence[str]) -> None:
+        """Start jobs for which there are slots now, beside what this worker does."""
+        if tokens:
+            task = asyncio.create_task(self._start(tokens))
+            self._waking.add(task)
+            task.add_done_callback(self._waking.discard)
+
+    async def _start(self, tokens: Sequence[str]) -> None:
+        try:
+            for pause_s in (*_PAUSES_S, None):
+                starting = pools.start_woken(self._keys, tokens, self._now_ms(), is_last=pause_s is None)
+                tokens = await self._connection.follow(starting)
+                if not tokens or pause_s is None:
+                    return
+                await asyncio.sleep(pause_s)
+        except OrchestrationQueueError as error:
+            log.warning("Jobs that wait for slots of pools start later, because they could not be woken: %s", error)
+
+    def renew(self, connection: Connection, leases: Sequence[Lease]) -> None:
+        """Renew the leases on the slots of running jobs, in the heartbeat's thread and through its connection."""
+        found = [self._held.get((lease.job_id, lease.taken_ms)) for lease in leases] if self._held else ()
+        if not (holdings := [holding for holding in found if holding is not None]):
+            return
+        try:
+            all_good(connection.pipeline(pools.renew(self._keys, holdings, self._now_ms()), repeatable=True))
+            for holding in holdings:
+                if (holding.job_id, holding.taken_ms) not in self._held:
+                    # It ended meanwhile, and the renewal may have come after its release.
+                    connection.run(pools.release(holding, self._now_ms()), repeatable=True)
+        except OrchestrationQueueError as error:
+            log.warning("Could not renew slots of %d jobs, trying again soon: %s", len(holdings), error)
+
+    async def aclose(self) -> None:
+        """Wait until the jobs are started for which slots were given back."""
+        if self._waking:
+            await asyncio.wait(self._waking)
