@@ -53,7 +53,7 @@ HELD = "held"
 _NODE_COST, _BYTES = 8, 256
 """What a node costs a server, in edges, and how many bytes of data cost as much as an edge."""
 _MOST_COST = 8 * graphs.MOST_NODES
-"""Most of a call, so that it holds the server for less than 10 ms: twice as much took up to 14."""
+"""Most of a call, so that it holds the server for less than 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,9 @@ def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
     spent: dict[QueueKeys, int] = {}
     for planned in dependents_first(nodes):
         there = parts.setdefault(planned.keys, [GraphPart(planned.keys)])
-        cost = _NODE_COST + len(planned.waits_for) + len(planned.data_text) // _BYTES
+        # An edge between two parts is written by both.
+        edges = len(planned.waits_for) + len(planned.dependents)
+        cost = _NODE_COST + edges + len(planned.data_text) // _BYTES
         so_far = spent.get(planned.keys, 0)
         if there[-1].nodes and (so_far + cost > _MOST_COST or len(there[-1].nodes) == graphs.MOST_NODES):
             there.append(GraphPart(planned.keys))
