@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import random
@@ -164,6 +165,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000, help="delayed jobs of the backlog (default 10000)")
     arguments = parser.parse_args()
     logging.getLogger("orchestration_queue.worker").setLevel(logging.CRITICAL)  # retries have something to tell
+    gc.freeze()  # as run_workers() does
     with server() as url:
         print(json.dumps(asyncio.run(measure(url, arguments.rounds, arguments.jobs)), indent=2))
 

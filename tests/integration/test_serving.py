@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -61,6 +62,18 @@ def test_another_thread_stops_a_worker(server_url: str, queue_name: str) -> None
     worker.stop()
     thread.join(30)
     assert not thread.is_alive()
+
+
+def test_full_collections_skip_what_was_there_before_the_workers(server_url: str, queue_name: str) -> None:
+    frozen = gc.get_freeze_count()
+    worker = Worker(queue_name, lambda job: gc.get_freeze_count(), url=server_url)
+    thread = threading.Thread(target=run_workers, args=(worker,))
+    thread.start()
+    with Queue(queue_name, url=server_url) as queue:
+        assert queue.add("count").wait(timeout=60) > frozen + 10_000
+    worker.stop()
+    thread.join(30)
+    assert gc.get_freeze_count() == 0
 
 
 def test_several_processes_share_a_queue_and_a_dead_one_is_replaced(
