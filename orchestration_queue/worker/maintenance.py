@@ -85,6 +85,7 @@ class Maintenance:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick_forever())
             group.create_task(self._read_signals(group))
+            group.create_task(self._io.follow_primary())
             group.create_task(self._repeat(as_timedelta(self._options.stalled_interval), self._reclaim))
             if self._reconciler is not None:
                 group.create_task(self._repeat(as_timedelta(self._options.flow_interval), self._reconciler.round))

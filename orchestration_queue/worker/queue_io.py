@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import time
@@ -40,6 +41,8 @@ __all__ = ["QueueIO"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _SIGNAL_BLOCK_MS = 5_000
+_WATCH_S = 0.1
+"""How long a wait may outlive the announcement that its primary is replaced."""
 _MOST_SWEEPS = 100
 """Autoclaim calls in a row, when one does not reach all stalled jobs."""
 
@@ -202,6 +205,14 @@ class QueueIO:
         if signals:
             self._last_signal = signals[-1].id
         return signals
+
+    async def follow_primary(self) -> None:
+        """End waits at a primary that sentinels are replacing, until cancelled; return at once without sentinels."""
+        while self._waits.url.mode == "sentinel":
+            await asyncio.sleep(_WATCH_S)
+            for connection in (self._waits, self._signals):
+                if connection is not None:
+                    await connection.leave_old_primary()
 
     async def reply(self, command: Command, facts: Mapping[str, object]) -> None:
         """Answer a client's command."""

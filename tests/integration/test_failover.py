@@ -17,8 +17,9 @@ from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES
-from orchestration_queue.server import Connection
+from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker import AsyncActiveJob, Worker
+from orchestration_queue.worker.queue_io import QueueIO
 from tests.chaos.books import counted
 from tests.faces import Face
 from tests.nodes import Node, Nodes
@@ -106,6 +107,24 @@ async def test_calls_wait_from_the_start_of_a_planned_failover_until_the_replica
         assert replica.raw.info("replication")["role"] == "master"
         assert [job.id for job in late if not replica.raw.exists(keys.job(job.id))] == []
         assert not primary.raw.exists(keys.job(late[0].id)), "the old primary was still written to"
+
+
+async def test_waits_at_the_old_primary_end_when_the_failover_is_announced(nodes: Nodes, queue_name: str) -> None:
+    primary = nodes.start()
+    nodes.start_replica(primary)
+    sentinel = nodes.start_sentinel("oq", primary)
+    keys, url = QueueKeys(queue_name), f"redis+sentinel://127.0.0.1:{sentinel.port}/oq"
+    options = QUICK.model_copy(update={"block": timedelta(minutes=10)})
+    async with await AsyncConnection.open(url) as calls, await AsyncConnection.open(url) as waits:
+        io = QueueIO(keys, "w", calls, waits, options)
+        await io.join()
+        following = asyncio.ensure_future(io.follow_primary())
+        wait = asyncio.ensure_future(io.listen(1, 600_000))
+        await wait_until(lambda: any("b" in each["flags"] for each in primary.raw.client_list()), "the wait to begin")
+        await begin_failover(sentinel)
+        with pytest.raises(TransportError):  # the old primary itself would say UNBLOCKED, when it is demoted
+            await asyncio.wait_for(wait, 60)
+        following.cancel()
 
 
 async def test_a_client_that_comes_in_the_middle_of_a_planned_failover_waits_too(nodes: Nodes, queue_name: str) -> None:

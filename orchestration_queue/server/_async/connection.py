@@ -161,6 +161,11 @@ class AsyncConnection:
         server = self._server or await self._greet()
         return await server.urls() if isinstance(server, AsyncCluster) else [self.url]
 
+    async def leave_old_primary(self) -> None:
+        """Break off the calls under way if sentinels are replacing the primary; other servers have no such moment."""
+        if isinstance(self._server, AsyncNode):
+            await self._server.leave_old_primary()
+
     async def execute(self, call: Call, *, repeatable: bool = False) -> Reply:
         """Send a call and return its raw reply.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol, cast
 
@@ -96,13 +97,23 @@ class AsyncLink:
 
     def has_unread(self) -> bool:
         """Whether bytes have arrived that :meth:`is_fresh` misses, since a busy event loop has not fetched them."""
-        writer = getattr(self._made, "_writer", None)
-        end = getattr(self._made, "_sock", None) if writer is None else writer.get_extra_info("socket")
+        end = self._socket()
         if end is None:
             return True
         poll = select.poll()
         poll.register(end, select.POLLIN)
         return bool(poll.poll(0))
+
+    def hang_up(self) -> None:
+        """End the call that waits for a reply: for it the connection has broken."""
+        end = self._socket()
+        if end is not None:
+            with suppress(OSError):  # the server was faster
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _socket(self) -> Any:
+        writer = getattr(self._made, "_writer", None)
+        return getattr(self._made, "_sock", None) if writer is None else writer.get_extra_info("socket")
 
     async def exchange(self, packed: bytes, count: int) -> list[Reply]:
         """Send commands and read a reply to each; an error reply is in the list as the driver's exception.

@@ -87,6 +87,7 @@ class AsyncNode:
         """Forget the sockets: on making, and in a forked child, where they are the parent's."""
         self._process = os.getpid()
         self._idle: list[AsyncLink] = []
+        self._busy: set[AsyncLink] = set()
         self._room = asyncio.Semaphore(_MOST_SOCKETS)
 
     async def greet(self) -> None:
@@ -207,6 +208,7 @@ class AsyncNode:
                     raise
                 try:
                     was_sent = True
+                    self._busy.add(link)
                     replies = await converse(link)
                 except LINK_ERRORS as error:
                     await link.close()
@@ -217,6 +219,8 @@ class AsyncNode:
                 except BaseException:
                     await link.close()  # cancelled half-way: the replies of this call must not meet the next one
                     raise
+                finally:
+                    self._busy.discard(link)
                 await self._give_back(link, pool)
                 return replies
 
@@ -236,6 +240,13 @@ class AsyncNode:
             if is_usable and pool is self._idle:
                 return link, pool
             await link.close()  # the server hung up, or a failover began meanwhile
+
+    async def leave_old_primary(self) -> None:
+        """Break off the calls under way if sentinels are replacing the primary: one that waits would wait on there."""
+        if self._watch is not None and await self._watch.has_news():
+            await self._drop_pool()
+            for link in tuple(self._busy):
+                link.hang_up()
 
     async def _drop_pool(self) -> None:
         """Use no link again that was opened until now: those in use are closed when their calls have ended."""

@@ -162,6 +162,11 @@ class Connection:
         server = self._server or self._greet()
         return server.urls() if isinstance(server, Cluster) else [self.url]
 
+    def leave_old_primary(self) -> None:
+        """Break off the calls under way if sentinels are replacing the primary; other servers have no such moment."""
+        if isinstance(self._server, Node):
+            self._server.leave_old_primary()
+
     def execute(self, call: Call, *, repeatable: bool = False) -> Reply:
         """Send a call and return its raw reply.
 

@@ -89,6 +89,7 @@ class Node:
         """Forget the sockets: on making, and in a forked child, where they are the parent's."""
         self._process = os.getpid()
         self._idle: list[Link] = []
+        self._busy: set[Link] = set()
         self._room = threading.Semaphore(_MOST_SOCKETS)
 
     def greet(self) -> None:
@@ -207,6 +208,7 @@ class Node:
                     raise
                 try:
                     was_sent = True
+                    self._busy.add(link)
                     replies = converse(link)
                 except LINK_ERRORS as error:
                     link.close()
@@ -217,6 +219,8 @@ class Node:
                 except BaseException:
                     link.close()  # interrupted half-way: the replies of this call must not meet the next one
                     raise
+                finally:
+                    self._busy.discard(link)
                 self._give_back(link, pool)
                 return replies
 
@@ -236,6 +240,13 @@ class Node:
             if is_usable and pool is self._idle:
                 return link, pool
             link.close()  # the server hung up, or a failover began meanwhile
+
+    def leave_old_primary(self) -> None:
+        """Break off the calls under way if sentinels are replacing the primary: one that waits would wait on there."""
+        if self._watch is not None and self._watch.has_news():
+            self._drop_pool()
+            for link in tuple(self._busy):
+                link.hang_up()
 
     def _drop_pool(self) -> None:
         """Use no link again that was opened until now: those in use are closed when their calls have ended."""
