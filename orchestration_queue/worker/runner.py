@@ -27,6 +27,7 @@ from orchestration_queue.worker.logs import about, bound_to
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.pool import SandboxPool
+from orchestration_queue.worker.sandbox.process import SandboxProcess
 
 __all__ = ["Handler", "Router", "Runner"]
 
@@ -99,7 +100,7 @@ class Runner:
         self._strategies = dict(strategies or {})
         self._rate_limit_delay = rate_limit_delay
         self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
-        self._sandboxes = SandboxPool()
+        self._sandboxes = SandboxPool(SandboxProcess.start)
 
     async def run(self, lease: Lease, tell: Callable[[Settlement], None]) -> None:
         """Run the job and return its outcome, once its handler has really ended.

@@ -79,6 +79,18 @@ def test_an_entry_without_a_job_does_not_block_its_queue(server: redis.Redis) ->
     assert not server.zrange("ql:q:q-work", 0, -1)
 
 
+def test_a_job_that_is_popped_twice_is_shown_as_it_is_in_the_end(server: redis.Redis) -> None:
+    server.fcall("qless", 0, "config.set", 1, "grace-period", 0)
+    for now in (1, 100):
+        server.fcall("qless", 0, "recur", now, "q", "r", "K", f"[{now}]", "interval", 1000, 0, "retries", 2)
+        popped = json.loads(server.fcall("qless", 0, "pop", now, "q", "w", 5))
+        server.fcall("qless", 0, "unrecur", now, "r")
+    expired, made_again = popped
+    assert expired == made_again
+    assert (made_again["jid"], made_again["data"], made_again["remaining"]) == ("r-1", "[100]", 2)
+    assert [entry["what"] for entry in made_again["history"]][-2:] == ["put", "popped"]
+
+
 def test_an_option_that_is_unset_has_its_default_again(server: redis.Redis) -> None:
     server.fcall("qless", 0, "config.set", 1, "heartbeat", 5)
     assert json.loads(server.fcall("qless", 0, "config.get", 1))["heartbeat"] == "5"

@@ -66,12 +66,12 @@ local function allowed(now, queue, count)
   return count
 end
 
---- Hand jobs of a queue to a worker, at most 100 a call, and add them to `popped` as clients see them.
-local function hand_out(now, queue, worker, jids, popped)
+--- Hand jobs of a queue to a worker, at most 100 a call. Add their ids to `popped` and their fields to `records`.
+local function hand_out(now, queue, worker, jids, popped, records)
   local entry, limit = history.entry(now, "popped", { worker = worker }), history.limit()
   local time, expires = jobs.time(now), now + config.heartbeat(queue)
   local tracks = redis.call("EXISTS", "ql:tracked") == 1
-  local taken, waits, first = {}, {}, #popped + 1
+  local taken, waits = {}, {}
   for _, jid in ipairs(jids) do
     local job = jobs.read(jid)
     -- An entry without a job is dropped: it would keep the queue from ever handing out another.
@@ -83,7 +83,7 @@ local function hand_out(now, queue, worker, jids, popped)
       job.worker, job.expires, job.state = worker, expires, "running"
       job.tracked = tracks and messages.tracked("popped", jid)
       taken[#taken + 1], waits[#waits + 1] = jid, now - (tonumber(job.time) or now)
-      popped[#popped + 1] = job
+      popped[#popped + 1], records[jid] = jid, job
     end
   end
   if taken[1] then
@@ -91,9 +91,6 @@ local function hand_out(now, queue, worker, jids, popped)
     stats.add(now, "wait", queue, waits)
   end
   redis.call("ZREM", "ql:q:" .. queue .. "-work", unpack(jids))
-  for index = first, #popped do
-    jobs.present(popped[index])
-  end
 end
 
 --- Return the ready jobs that come next, after having made those ready whose time has come.
@@ -118,16 +115,21 @@ function popping.pop(now, queue, worker, count, grace)
   if count <= 0 then
     return {}
   end
-  local popped = {}
+  local popped, records = {}, {}
   local function take(jids)
     for first = 1, #jids, 100 do
-      hand_out(now, queue, worker, { unpack(jids, first, math.min(first + 99, #jids)) }, popped)
+      hand_out(now, queue, worker, { unpack(jids, first, math.min(first + 99, #jids)) }, popped, records)
     end
     return #jids > 0
   end
   take(expired(now, queue, count, grace))
   -- Again, when entries without a job were dropped.
   while #popped < count and take(ready(now, queue, count - #popped)) do
+  end
+  -- Shown as it is in the end, and once: a recurring job that was deleted and made anew can make one again that expired.
+  for index, jid in ipairs(popped) do
+    local job = records[jid]
+    popped[index] = job.history and job or jobs.present(job)
   end
   return popped
 end

@@ -8,7 +8,7 @@ from orchestration_queue.dialects.qless._async.move import AsyncQlessMove
 from orchestration_queue.dialects.qless._sync.client import QlessClient
 from orchestration_queue.dialects.qless._sync.events import QlessEvents
 from orchestration_queue.dialects.qless._sync.move import QlessMove
-from orchestration_queue.dialects.qless.handlers import QlessNext
+from orchestration_queue.dialects.qless.handlers import QlessNext, run_class
 from orchestration_queue.dialects.qless.moving import QlessMoved
 from orchestration_queue.dialects.qless.observer import QlessObserver
 from orchestration_queue.dialects.qless.options import QlessWorkerOptions
@@ -42,4 +42,5 @@ __all__ = [
     "QlessWorker",
     "QlessWorkerCounts",
     "QlessWorkerOptions",
+    "run_class",
 ]

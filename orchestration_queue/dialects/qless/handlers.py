@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import UnrecoverableError
 
-__all__ = ["QlessHandler", "QlessNext", "QlessRouter", "handler_of_class"]
+__all__ = ["QlessHandler", "QlessNext", "QlessRouter", "handler_of_class", "run_class"]
 
 QlessHandler: TypeAlias = Callable[[QlessJob], Any]
 """A function or coroutine function of one :class:`QlessJob`."""
@@ -62,3 +62,14 @@ def handler_of_class(job: QlessJob) -> QlessHandler:
     if not callable(handler):
         raise UnrecoverableError(f"Class {job.klass!r} has neither a method {job.queue!r} nor a method 'process'.")
     return handler  # type: ignore[no-any-return]
+
+
+def run_class(job: QlessJob) -> Any:
+    """Run the method of the Python class that a job names, as a worker without a handler does.
+
+    ``QlessWorker("imports", sandboxed(run_class))`` does so in a process and a working directory of its own.
+
+    Raises:
+        UnrecoverableError: There is no such class or method.
+    """
+    return handler_of_class(job)(job)

@@ -28,12 +28,14 @@ from orchestration_queue.dialects.qless.leases import LeaseKeeper
 from orchestration_queue.dialects.qless.observer import Outcome, QlessObserver
 from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
+from orchestration_queue.dialects.qless.sandbox import QlessSandboxes
 from orchestration_queue.dialects.qless.settling import Settler
-from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError, UsageError
+from orchestration_queue.errors import OrchestrationQueueError, SandboxedError, UnrecoverableError, UsageError
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.worker.checks import check_handler
+from orchestration_queue.worker.sandbox import Sandboxed
 
 __all__ = ["QlessWorker"]
 
@@ -48,9 +50,10 @@ class QlessWorker:
     """Takes jobs of qless's queues and runs them, beside workers of other clients.
 
     A handler returns to complete its job, returns :class:`QlessNext` to move it on, or raises to fail it, in the group
-    ``<queue>-<exception>``. A coroutine function runs on the event loop, a plain function in a thread. Locks are kept
-    while handlers run. A handler on the loop is cancelled as soon as its job's lock is lost or the job is cancelled;
-    what one in a thread returns then is discarded.
+    ``<queue>-<exception>``. A coroutine function runs on the event loop, a plain function in a thread, and a handler
+    that is :func:`~orchestration_queue.sandboxed` in a process of its own, each job in a new working directory that is
+    removed after it. Locks are kept while handlers run. A handler on the loop or in a process is stopped as soon as its
+    job's lock is lost or the job is cancelled; what one in a thread returns then is discarded.
 
     Args:
         queues: The queues' names, the most important first.
@@ -129,6 +132,8 @@ class QlessWorker:
                 connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
+            self._sandboxes = QlessSandboxes()
+            stack.push_async_callback(self._sandboxes.aclose)
             self._settler = Settler(connection, self.name)
             stack.push_async_callback(_farewell, partial(self._client.deregister, self.name))
             stack.push_async_callback(_farewell, self._settler.flush)
@@ -211,13 +216,13 @@ class QlessWorker:
         return command("complete", *words)
 
     def _failure(self, job: QlessJob, error: BaseException) -> Call:
-        group = f"{job.queue}-{type(error).__name__}"
+        kind = error.kind if isinstance(error, SandboxedError) else type(error).__name__
         message = "".join(traceback.format_exception(error))
         log.warning("Job %s of queue %s failed: %r", job.jid, job.queue, error)
         delay = self._options.retry_delay
         if delay is None or isinstance(error, UnrecoverableError):
-            return command("fail", job.jid, self.name, group, message)
-        return command("retry", job.jid, job.queue, self.name, seconds(delay), group, message)
+            return command("fail", job.jid, self.name, f"{job.queue}-{kind}", message)
+        return command("retry", job.jid, job.queue, self.name, seconds(delay), f"{job.queue}-{kind}", message)
 
     async def _call(self, job: QlessJob) -> Any:
         handler: Callable[[QlessJob], Any]
@@ -225,6 +230,8 @@ class QlessWorker:
             handler = handler_of_class(job)
         else:
             handler = self._handler.handler(job.klass) if isinstance(self._handler, QlessRouter) else self._handler
+        if isinstance(handler, Sandboxed):
+            return await self._sandboxes.run(handler, job)
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
             return await handler(job)
         call = partial(copy_context().run, _contained, handler, job)

@@ -16,7 +16,7 @@ from orchestration_queue.worker.sandbox import endings
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
 from orchestration_queue.worker.sandbox.handler import Sandboxed
 from orchestration_queue.worker.sandbox.remote import answer
-from orchestration_queue.worker.sandbox.supervised import LAST_WAIT_S, ChildProcess, Line, Output, manner
+from orchestration_queue.worker.sandbox.supervised import ChildProcess, Line, Output
 
 __all__ = ["SandboxProcess"]
 
@@ -79,7 +79,7 @@ class SandboxProcess(ChildProcess):
                 f"The sandbox process was not ready after {_READY_S:.0f} s; see what importing its handler does."
             ) from None
         except (asyncio.IncompleteReadError, OSError):
-            raise await self._death() from None
+            raise await self.death() from None
         except (KeyError, TypeError, ValueError) as error:
             raise SandboxDiedError(f"The sandbox process sent no message of ours ({error!r}), and was ended.") from None
 
@@ -130,18 +130,6 @@ class SandboxProcess(ChildProcess):
         except (Exception, JobInterrupt) as error:
             packed = pack({**reply, "error": endings.dump(error, lease)})
         self._writer.write(packed)
-
-    async def _death(self) -> SandboxDiedError:
-        """What to say of a process that is gone, or has closed its line."""
-        await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
-        code = self.exit_code
-        await self.end(0)
-        words = await self.last_words()
-        return SandboxDiedError(
-            f"The sandbox process {manner(code)} while it ran the job"
-            + (f"; its last words:\n{words}" if words else "."),
-            exit_code=code,
-        )
 
     async def end(self, grace_s: float) -> None:
         """End it and all it has started: ask, wait, kill. Returns when it is gone."""

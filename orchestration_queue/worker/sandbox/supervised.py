@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Self, TypeAlias
 
+from orchestration_queue.errors import SandboxDiedError
+
 __all__ = ["LAST_WAIT_S", "ChildProcess", "Line", "Output", "manner"]
 
 log = logging.getLogger("orchestration_queue.worker.sandbox")
@@ -93,6 +95,18 @@ class ChildProcess:
     def exit_code(self) -> int | None:
         """How it ended; minus the signal's number when one killed it, None while it runs."""
         return self._transport.get_returncode()
+
+    async def death(self) -> SandboxDiedError:
+        """Return the error of a process that is gone, or has closed its line."""
+        await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
+        code = self.exit_code
+        await self.end(0)
+        words = await self.last_words()
+        return SandboxDiedError(
+            f"The sandbox process {manner(code)} while it ran the job"
+            + (f"; its last words:\n{words}" if words else "."),
+            exit_code=code,
+        )
 
     async def last_words(self) -> str:
         """The last lines of its standard error, when it has ended."""
