@@ -26,9 +26,9 @@ from orchestration_queue.cli.common import (
 )
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort
 from orchestration_queue.cli.targets import named_object
-from orchestration_queue.cli.text import print_line
+from orchestration_queue.cli.text import dump, print_line
 from orchestration_queue.cli.verbs import counted
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -234,6 +234,26 @@ def list_dead(queue: QueueName, limit: Limit = 50, url: Url = None, as_json: Jso
         for letter in letters
     ]
     show_table(("dead letter", "name", "job", "added", "reason", "detail"), rows)
+
+
+@dead.command("show")
+def show_dead(
+    queue: QueueName,
+    letter_id: Annotated[str, typer.Argument(help="The dead letter's id, see `oq chasqui dead ls`.")],
+    url: Url = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show a dead letter: which job failed, with what data, and why."""
+    with _open(queue, url) as client:
+        letter = client.find_dead_letter(letter_id)
+    if letter is None:
+        raise DeadLetterNotFoundError(queue, letter_id)
+    shown = asdict(letter) | {"envelope": letter.envelope.hex()}
+    if as_json:
+        show_json(shown)
+        return
+    shown |= {"added_at": moment_text(letter.added_at), "data": dump(letter.data)}
+    show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
 
 
 @dead.command("replay")

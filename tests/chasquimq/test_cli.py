@@ -68,6 +68,11 @@ def test_dead_letters_are_listed_replayed_and_purged(oq: Oq, server: Any, queue_
     first, second = oq.json("dead ls")
     assert (first["job_id"], first["reason"], second["job_id"]) == ("a", "unrecoverable", "b")
     assert "[bold]no" in oq("dead ls").stdout
+    assert oq.json("dead show", second["id"]) == second
+    shown = oq("dead show", second["id"]).stdout
+    assert "unrecoverable" in shown
+    assert "[bold]no" in shown
+    assert "has no dead letter '5-5'" in oq("dead show", "5-5").stderr
     assert oq("dead replay").exit_code == 2
     assert oq.json("dead replay", first["id"])["replayed"] == 1
     assert oq.json("dead replay", "--all", "--reason", "malformed")["replayed"] == 0

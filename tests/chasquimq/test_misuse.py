@@ -104,6 +104,7 @@ CASES: list[Case] = [
     # Dead letters.
     *(_call("queue", "dead_letters", limit) for limit in (0, *COUNTS, None)),
     *(_call("queue", "dead_letters", after=after) for after in ("new", 5, "$", "")),
+    *(_call("queue", "find_dead_letter", letter_id) for letter_id in ("new", 5, "$", "", None)),
     *(_call("queue", "replay_dead_letters", limit) for limit in COUNTS),
     *(_call("queue", "replay_dead_letters", ids=ids) for ids in ("1-1", 5, ["a"], [5])),
     *(_call("queue", "replay_dead_letters", reason=reason) for reason in (5, b"malformed")),

@@ -120,6 +120,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("chasqui", "job", "ls", "c"),
     ("chasqui", "job", "cancel", "c", f"{N}2"),
     ("chasqui", "move", N, "--to", "own"),
+    ("chasqui", "dead", "show", "c", N),
     ("chasqui", "dead", "purge", N),
     ("chasqui", "scheduler", "rm", "c", N),
     ("chasqui", "worker", "c", f"{N}:{N}"),

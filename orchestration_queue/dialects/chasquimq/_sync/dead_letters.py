@@ -37,6 +37,16 @@ class ChasquiDeadLetters(ChasquiClient):
         args = (start, "+", "COUNT", checked_count(limit, "limit"))
         return read_dead_letters(self._execute(Call("XRANGE", (self.keys.dead_letters,), args), repeatable=True))
 
+    def find_dead_letter(self, letter_id: str) -> ChasquiDeadLetter | None:
+        """Return a dead letter; None when there is none of the id.
+
+        Raises:
+            UsageError: It is not an id; nothing was sent.
+        """
+        found = checked_letter_id(letter_id, "letter_id")
+        reply = self._execute(Call("XRANGE", (self.keys.dead_letters,), (found, found)), repeatable=True)
+        return next(iter(read_dead_letters(reply)), None)
+
     def replay_dead_letters(
         self, limit: int | None = None, *, ids: Sequence[str] | None = None, reason: str | None = None
     ) -> int:
