@@ -41,11 +41,37 @@ def _cancel(client: Queue, job_id: JobId) -> Done:
 
 
 @verb(app, "rm")
-def _rm(client: Queue, job_id: JobId, yes: Yes = False) -> Done:
+def _rm(
+    client: Queue,
+    job_id: JobId,
+    force: Annotated[bool, typer.Option("--force", help="Remove it even while other jobs wait for it.")] = False,
+    yes: Yes = False,
+) -> Done:
     """Remove a job with its logs and results."""
     job = client.get(job_id)
     ask(yes, f"Remove job {job_id} ({job.record.name}, {job.record.state})?")
-    return Done(f"Job {job_id} is removed.", {"id": job_id, "removed": job.remove()})
+    return Done(f"Job {job_id} is removed.", {"id": job_id, "removed": job.remove(force=force)})
+
+
+@verb(app, "release")
+def _release(client: Queue, job_id: JobId) -> Done:
+    """Take a running job from its worker and make it ready again; no attempt is counted."""
+    client.get(job_id).release()
+    return Done(f"Job {job_id} is ready again.", {"id": job_id, "released": True})
+
+
+@verb(app, "depends")
+def _depends(
+    client: Queue,
+    job_id: JobId,
+    on: Annotated[list[str] | None, typer.Option(help="A job that it waits for from now on; can be repeated.")] = None,
+    off: Annotated[list[str] | None, typer.Option(help="A job that it waits for no more; can be repeated.")] = None,
+) -> Done:
+    """Change which jobs of its queue a job waits for, while it waits and has not run."""
+    job = client.get(job_id)
+    job.depends(on=on or (), off=off or ())
+    state = job.read_state()
+    return Done(f"Job {job_id} is {state} now.", {"id": job_id, "state": state})
 
 
 @verb(app, "signal")

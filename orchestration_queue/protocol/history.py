@@ -1,4 +1,4 @@
-"""What happened to a job besides success: its failed attempts, takeovers, retries by hand and cancels."""
+"""What happened to a job besides success: failed attempts, takeovers, and what users did to it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ class HistoryEvent(StrEnum):
     """The failed job was retried by hand."""
     CANCELLED = "cancelled"
     """The job was cancelled."""
+    RELEASED = "released"
+    """The running job was taken from its worker, to run again."""
+    MOVED = "moved"
+    """The job came from another queue, which is the reason."""
+    COMPLETED = "completed"
+    """An attempt of a tracked job completed."""
 
 
 @dataclass(frozen=True, slots=True)

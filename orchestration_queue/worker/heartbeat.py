@@ -75,6 +75,13 @@ class Heartbeat:
                 kept.interval_s = lease_s / 2
         self._wake.set()
 
+    def check(self, job_id: str) -> None:
+        """Renew the lease of a job at once, to find out whether it is still ours."""
+        for kept in list(self._kept.values()):
+            if kept.lease.job_id == job_id:
+                kept.next_at = time.monotonic()
+                self._wake.set()
+
     def drop(self, lease: Lease) -> None:
         """Stop renewing this lease."""
         self._kept.pop(lease, None)

@@ -127,6 +127,8 @@ class Maintenance:
             for signal in signals:
                 if signal.cancelled is not None:
                     self._on_cancel(signal.cancelled, signal.at_ms)
+                elif signal.released is not None:
+                    self._heartbeat.check(signal.released)
                 elif signal.command is not None and (command := read_command(signal.command)) is not None:
                     group.create_task(self._on_command(command))
             if any(signal.is_due for signal in signals):

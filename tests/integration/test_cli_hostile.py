@@ -67,6 +67,8 @@ SHOWN: list[tuple[str, ...]] = [
     ("job", "promote", Q, N),
     ("job", "retry", Q, N),
     ("job", "cancel", Q, N),
+    ("job", "release", Q, N),
+    ("job", "depends", Q, N, "--on", f"{N}3", "--off", N),
     ("job", "rm", Q, "doomed"),
     ("dead", "replay", DEAD, N),
     ("dead", "purge", DEAD),

@@ -194,6 +194,13 @@ function dependencies.release(queue, job_id)
   return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
 end
 
+--- Forget the mark of a rule on a job that waits for nothing else.
+function dependencies.drop_bare_rule(queue, job_id)
+  if dependencies.awaited(queue, job_id) == 1 then
+    redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  end
+end
+
 --- For how many members a job waits, or waited.
 function dependencies.awaited(queue, job_id)
   return redis.call("SCARD", queue .. "deps:" .. job_id)

@@ -22,4 +22,9 @@ function wake.cancel(queue, job_id)
   signal(queue, "cancel", job_id)
 end
 
+--- A running job was taken from its worker, which should ask for its lease.
+function wake.released(queue, job_id)
+  signal(queue, "released", job_id)
+end
+
 return wake

@@ -18,7 +18,7 @@ from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import Duration, QueueSettings, RateLimit, milliseconds
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.options.queue import QueueSettingsFields
-from orchestration_queue.protocol.operations import control, failures, keyspace, queue_settings, queue_state
+from orchestration_queue.protocol.operations import control, edits, failures, keyspace, queue_settings, queue_state
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.conversation import chunks
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
@@ -144,9 +144,18 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             control.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms())
         )
 
-    async def remove(self, job_id: str) -> bool:
-        """Remove a job in any state; False when it does not exist. A running handler is not stopped."""
-        return await self._connection.run(control.remove(self.keys, checked_text(job_id, "job_id")))
+    async def remove(self, job_id: str, *, force: bool = False) -> bool:
+        """Remove a job in any state; False when it does not exist. A running handler is not stopped.
+
+        Args:
+            job_id: The job.
+            force: Also while other jobs wait for it, which may then wait forever.
+
+        Raises:
+            StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
+        """
+        remove = control.remove if checked_flag(force, "force") else edits.remove_unneeded
+        return await self._connection.run(remove(self.keys, checked_text(job_id, "job_id")))
 
     async def cancel(self, job_id: str) -> Cancellation:
         """Cancel a job: it fails if it has not started, else its worker stops it.

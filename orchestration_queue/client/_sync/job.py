@@ -12,12 +12,14 @@ from typing import Any
 from orchestration_queue.client._sync.job_reading import JobReading
 from orchestration_queue.client._sync.listener import Listener, Watch
 from orchestration_queue.client._sync.waking import run_and_wake
+from orchestration_queue.client.checks import checked_flag, checked_items, checked_text
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
-from orchestration_queue.errors import JobNotFoundError, TransportError
+from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
 from orchestration_queue.protocol.events import Event
-from orchestration_queue.protocol.operations import control, job_output, job_records, tags, usage
+from orchestration_queue.protocol.operations import control, edits, job_output, job_records, tags, usage
 from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.protocol.operations.notifications import notify_all
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import check_usage, report_usage
 from orchestration_queue.server.clock import now_ms
@@ -164,9 +166,57 @@ class Job(JobReading):
         """
         return self._connection.run(control.signal(self._keys, self.id, name, data, now_ms()))
 
-    def remove(self) -> bool:
-        """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped."""
-        return self._connection.run(control.remove(self._keys, self.id))
+    def remove(self, *, force: bool = False) -> bool:
+        """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped.
+
+        Args:
+            force: Also while other jobs wait for it, which may then wait forever.
+
+        Raises:
+            StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
+        """
+        remove = control.remove if checked_flag(force, "force") else edits.remove_unneeded
+        return self._connection.run(remove(self._keys, self.id))
+
+    def release(self) -> None:
+        """Take the running job from its worker and make it ready again, without counting an attempt.
+
+        Its worker cannot settle it any more and, one of this library, is told to stop its handler. A handler that does
+        not heed that may still run when the job starts again.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+            StateError: It is not active.
+        """
+        run_and_wake(self._connection, self._keys, edits.release(self._keys, self.id, now_ms()))
+
+    def depends(self, on: Iterable[str] = (), off: Iterable[str] = ()) -> None:
+        """Change which jobs of its queue the job waits for, while it waits for others and has not run.
+
+        One that has ended by now counts as it ended. A job that then waits for nothing starts. Repeating a call changes
+        nothing more.
+
+        Args:
+            on: Ids of jobs that it waits for from now on.
+            off: Ids of jobs that it waits for no more. Together at most 100.
+
+        Raises:
+            UsageError: These are no ids, more than 100, or the job's own.
+            JobNotFoundError: The job, or one that it should wait for, does not exist; nothing was changed.
+            StateError: It does not wait for others or has run, or would wait for itself through others; nothing was
+                changed.
+        """
+        added, removed = _checked_edges(self.id, on, "on"), _checked_edges(self.id, off, "off")
+        if len(added) + len(removed) > edits.MOST_EDGES:
+            raise UsageError(
+                f"`on` and `off` together name more than {edits.MOST_EDGES} jobs; pass them in several calls."
+            )
+        now = now_ms()
+        pending = run_and_wake(
+            self._connection, self._keys, edits.change_dependencies(self._keys, self.id, now, added, removed)
+        )
+        if pending:
+            self._connection.follow(notify_all([(self._keys, pending)], now))
 
     def cancel(self) -> Cancellation:
         """Cancel the job: it fails if it has not started, else its worker stops it.
@@ -258,3 +308,10 @@ class Job(JobReading):
         encoded = encode_data(self.record.name or self.id, data)
         self._connection.run(control.update_data(self._keys, self.id, encoded))
         self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})
+
+
+def _checked_edges(job_id: str, named: Iterable[str], what: str) -> list[str]:
+    ids = [checked_text(each, what) for each in dict.fromkeys(checked_items(named, str, what))]
+    if job_id in ids:
+        raise UsageError(f"Job {job_id!r} cannot wait for itself; leave it out of `{what}`.")
+    return ids

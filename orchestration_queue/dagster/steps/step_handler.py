@@ -176,7 +176,7 @@ class QueueStepHandler(StepHandler):
         job = queue.add(work.kind, work.data(), options)
         if not job.is_new and job.record.is_finished:
             # A run that was resumed starts an attempt again whose process was lost unnoticed.
-            job.remove()
+            job.remove(force=True)
             job = queue.add(work.kind, work.data(), options)
         return job
 

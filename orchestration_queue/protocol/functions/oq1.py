@@ -17,6 +17,8 @@ __all__ = [
     "Claim",
     "DayCount",
     "Delivered",
+    "DependsOff",
+    "DependsOn",
     "EntryUpdate",
     "FailureNote",
     "FieldName",
@@ -46,6 +48,7 @@ __all__ = [
     "clean",
     "clean_jobs",
     "count_jobs",
+    "depends",
     "drain",
     "due_schedulers",
     "exchange",
@@ -60,10 +63,12 @@ __all__ = [
     "read_jobs",
     "reclaim",
     "release_graph",
+    "release_job",
     "release_pools",
     "relist",
     "remove_job",
     "remove_pool",
+    "remove_unneeded",
     "renew",
     "renew_pools",
     "replace_scheduler",
@@ -214,6 +219,26 @@ class DayCount(NamedTuple):
 
     field: str
     by: str
+
+
+class DependsOn(NamedTuple):
+    """A job that it waits for from now on.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    job_id: str
+
+
+class DependsOff(NamedTuple):
+    """A job that it waits for no more.
+
+    Attributes:
+        job_id: The job.
+    """
+
+    job_id: str
 
 
 class Settled(NamedTuple):
@@ -837,6 +862,57 @@ def count_jobs(
             day,
             len(counts),
             *[word for item in counts for word in (item.field, item.by)],
+        ),
+        is_function=True,
+    )
+
+
+def depends(
+    keys: QueueKeys,
+    *,
+    on: Sequence[DependsOn] = (),
+    off: Sequence[DependsOff] = (),
+    job_id: str,
+    now_ms: int,
+) -> Call:
+    """Change which jobs of its queue a job waits for, while it waits and has not run.
+
+    Args:
+        keys: The queue, for its `id`, `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
+        on: Each a job that it waits for from now on.
+        off: Each a job that it waits for no more.
+        job_id: The job.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (array): 1: `ok`; `not_found`; `not_waiting` when it does not wait for others or has run;
+        `missing` when a job to wait for does not exist, `circle` when that waits for it in turn, `too_deep` when more
+        than 1,000 jobs would have to be read to know: and then nothing was changed; 2: the job of `on` that this is
+        about, else empty; 3: queue, dependent, member, outcome per job elsewhere to be told through `oq1_propagate`; 4:
+        ended jobs whose dependents remain to be told through it.
+
+    The server refuses it when the id key does not end in `:id`.
+
+    Cost: O(1) per job, and per job that those of `on` wait for, at most 1,000.
+    """
+    return Call(
+        "oq1_depends",
+        (
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
+            keys.metrics_failed,
+            keys.ratelimited,
+        ),
+        (
+            job_id,
+            now_ms,
+            len(on),
+            len(off),
+            *[item.job_id for item in on],
+            *[item.job_id for item in off],
         ),
         is_function=True,
     )
@@ -1574,6 +1650,48 @@ def release_graph(
     )
 
 
+def release_job(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    now_ms: int,
+    group: str,
+) -> Call:
+    """Take an active job from its worker and make it ready again, without counting an attempt.
+
+    Args:
+        keys: The queue, for its `stream`, `events`, `priority`, `lifo`, `list_active`, `ratelimited`.
+        job_id: The job.
+        now_ms: Epoch ms.
+        group: Consumer group of its entry.
+
+    Returns:
+        The call. Its reply (text): `ok`, `not_found`, `not_active`, or `not_in_stream` when its entry was not among the
+        5,000 oldest in hand, and then nothing was changed.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N); O(A) for A active jobs where the stream is long.
+    """
+    return Call(
+        "oq1_releaseJob",
+        (
+            keys.stream,
+            keys.events,
+            keys.priority,
+            keys.lifo,
+            keys.list_active,
+            keys.ratelimited,
+        ),
+        (
+            job_id,
+            now_ms,
+            group,
+        ),
+        is_function=True,
+    )
+
+
 def release_pools(
     *,
     slots_key: str,
@@ -1717,6 +1835,43 @@ def remove_pool(
         (
             now_ms,
             pool,
+        ),
+        is_function=True,
+    )
+
+
+def remove_unneeded(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    group: str,
+) -> Call:
+    """Remove a job as `oq1_removeJob` does, unless it has not ended and other jobs wait for it.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `completed`, `failed`, `events`.
+        job_id: The job.
+        group: Consumer group of its entry.
+
+    Returns:
+        The call. Its reply (int): 1, or 0 when it does not exist, or -1 when it was left because others wait for it.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N); O(N) for a job waiting on a list; O(D) for D jobs that wait for it.
+    """
+    return Call(
+        "oq1_removeUnneeded",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.completed,
+            keys.failed,
+            keys.events,
+        ),
+        (
+            job_id,
+            group,
         ),
         is_function=True,
     )

@@ -2149,6 +2149,13 @@ function dependencies.release(queue, job_id)
   return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
 end
 
+--- Forget the mark of a rule on a job that waits for nothing else.
+function dependencies.drop_bare_rule(queue, job_id)
+  if dependencies.awaited(queue, job_id) == 1 then
+    redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  end
+end
+
 --- For how many members a job waits, or waited.
 function dependencies.awaited(queue, job_id)
   return redis.call("SCARD", queue .. "deps:" .. job_id)
@@ -2944,6 +2951,157 @@ function purge.finished(queue, key, cutoff_ms, limit)
 end
 
 return purge
+end)()
+
+modules.holding = (function()
+--- Keeps jobs of a graph from starting, and lets them go.
+
+local dependencies = require("dependencies")
+local propagation = require("propagation")
+
+local holding = {}
+
+--- Hold one job; whether it is held: it must wait for others, and not for children of its own.
+function holding.hold(queue, job_id)
+  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
+  if fields[1] ~= "waiting-children" or fields[2] then
+    return false
+  end
+  dependencies.hold(queue, job_id)
+  return true
+end
+
+--- Let a job that waits go on as what it waits for says.
+function holding.go_on(outcomes, job_id)
+  if dependencies.awaited(outcomes.queue, job_id) == 0 then
+    propagation.start(outcomes, job_id)
+  else
+    propagation.decide(outcomes, outcomes.queue, job_id)
+  end
+end
+
+--- Release one job; it is passed over when it is not held.
+function holding.release(outcomes, job_id)
+  local queue = outcomes.queue
+  local waits = redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
+  if waits and dependencies.release(queue, job_id) then
+    holding.go_on(outcomes, job_id)
+  end
+end
+
+return holding
+end)()
+
+modules.edges = (function()
+--- Changes what a job waits for, within its queue.
+
+local dependencies = require("dependencies")
+local dependents = require("dependents")
+local holding = require("holding")
+local propagation = require("propagation")
+
+local edges = {}
+
+local MOST_READ = 1000
+local ROOM = 100
+
+--- Whether a job waits for another, itself or through others; nil when that takes too many reads.
+local function reaches(queue, from, wanted, seen)
+  local todo = { from }
+  while todo[1] do
+    local job_id = table.remove(todo)
+    if job_id == wanted then
+      return true
+    elseif not seen[job_id] then
+      seen[job_id] = true
+      seen.count = seen.count + redis.call("SCARD", queue .. "deps:" .. job_id)
+      if seen.count > MOST_READ then
+        return nil
+      end
+      for _, member in ipairs(redis.call("SMEMBERS", queue .. "deps:" .. job_id)) do
+        local other_queue, other_id = dependents.read_member(queue, member)
+        if other_queue == queue then
+          todo[#todo + 1] = other_id
+        end
+      end
+    end
+  end
+  return false
+end
+
+--- Why the job cannot wait for these; nil when it can.
+local function refusal(queue, job_id, on)
+  local seen = { count = 0 }
+  for _, other in ipairs(on) do
+    if redis.call("EXISTS", queue .. "job:" .. other.job_id) == 0 then
+      return { "missing", other.job_id, {}, {} }
+    end
+    local found = reaches(queue, other.job_id, job_id, seen)
+    if found ~= false then
+      return { found and "circle" or "too_deep", other.job_id, {}, {} }
+    end
+  end
+  return nil
+end
+
+local function wait_for(queue, job_id, other_id)
+  if redis.call("SADD", queue .. "deps:" .. job_id, queue .. other_id) == 0 then
+    return
+  end
+  local names = redis.call("HMGET", queue .. "job:" .. other_id, "parentId", "parentQueue")
+  if names[1] ~= job_id or names[2] ~= dependents.queue_name(queue) then
+    redis.call("SADD", queue .. "parents:" .. other_id, queue .. job_id)
+  end
+end
+
+local function wait_no_more(queue, job_id, other_id)
+  local key, other, member = queue .. "job:" .. job_id, queue .. "job:" .. other_id, queue .. other_id
+  if redis.call("SREM", queue .. "deps:" .. job_id, member) == 0 then
+    return
+  end
+  dependencies.await(queue, job_id, member)
+  if redis.call("HDEL", key, dependencies.weak_field(member)) == 1 then
+    redis.call("HINCRBY", key, "depsOptional", -1)
+  end
+  redis.call("SREM", queue .. "parents:" .. other_id, queue .. job_id)
+  local names = redis.call("HMGET", other, "parentId", "parentQueue")
+  if names[1] == job_id and names[2] == dependents.queue_name(queue) then
+    redis.call("HDEL", other, "parentId", "parentQueue")
+  end
+end
+
+--- Apply the change; returns what the function replies.
+function edges.change(queue, job_id, on, off, now)
+  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
+  if not fields[1] then
+    return { "not_found", "", {}, {} }
+  elseif fields[1] ~= "waiting-children" or fields[2] then
+    return { "not_waiting", "", {}, {} }
+  end
+  local refused = refusal(queue, job_id, on)
+  if refused then
+    return refused
+  end
+  local outcomes = propagation.new(queue, now, ROOM, true)
+  for _, other in ipairs(on) do
+    wait_for(queue, job_id, other.job_id)
+  end
+  for _, other in ipairs(off) do
+    wait_no_more(queue, job_id, other.job_id)
+  end
+  for _, other in ipairs(on) do
+    propagation.ended(outcomes, other.job_id)
+  end
+  propagation.run(outcomes)
+  if redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children" then
+    dependencies.drop_bare_rule(queue, job_id)
+    holding.go_on(outcomes, job_id)
+  end
+  local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+  return { "ok", "", elsewhere, remaining }
+end
+
+return edges
 end)()
 
 modules.draining = (function()
@@ -4384,45 +4542,6 @@ end
 return dispatch
 end)()
 
-modules.holding = (function()
---- Keeps jobs of a graph from starting, and lets them go.
-
-local dependencies = require("dependencies")
-local propagation = require("propagation")
-
-local holding = {}
-
---- Hold one job; whether it is held: it must wait for others, and not for children of its own.
-function holding.hold(queue, job_id)
-  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
-  if fields[1] ~= "waiting-children" or fields[2] then
-    return false
-  end
-  dependencies.hold(queue, job_id)
-  return true
-end
-
---- Let a job that waits go on as what it waits for says.
-function holding.go_on(outcomes, job_id)
-  if dependencies.awaited(outcomes.queue, job_id) == 0 then
-    propagation.start(outcomes, job_id)
-  else
-    propagation.decide(outcomes, outcomes.queue, job_id)
-  end
-end
-
---- Release one job; it is passed over when it is not held.
-function holding.release(outcomes, job_id)
-  local queue = outcomes.queue
-  local waits = redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
-  if waits and dependencies.release(queue, job_id) then
-    holding.go_on(outcomes, job_id)
-  end
-end
-
-return holding
-end)()
-
 modules.history = (function()
 --- What happened to a job besides success: failed attempts, takeovers, retries by hand and cancels, on its own record.
 
@@ -4740,6 +4859,39 @@ end
 return suspension
 end)()
 
+modules.wake = (function()
+--- Signals to the workers of a queue: that something is due earlier than they expect, or that a running job is cancelled.
+--- They read them from a stream of their own, `wake`. Clients of other languages neither write nor read it.
+
+local guarded = require("guarded")
+
+local wake = {}
+
+local KEPT, TTL_MS = 1000, 60000
+
+local function signal(queue, what, value)
+  guarded.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
+  redis.call("PEXPIRE", queue .. "wake", TTL_MS)
+end
+
+--- A job that no stream entry announces is ready, or due sooner than all others: a list or the scheduled set holds it.
+function wake.due(queue)
+  signal(queue, "due", 1)
+end
+
+--- A running job is cancelled.
+function wake.cancel(queue, job_id)
+  signal(queue, "cancel", job_id)
+end
+
+--- A running job was taken from its worker, which should ask for its lease.
+function wake.released(queue, job_id)
+  signal(queue, "released", job_id)
+end
+
+return wake
+end)()
+
 modules.removal = (function()
 --- Removes one job from wherever it is.
 
@@ -4983,34 +5135,6 @@ function graph_retry.all(outcomes, job_ids, news, held)
 end
 
 return graph_retry
-end)()
-
-modules.wake = (function()
---- Signals to the workers of a queue: that something is due earlier than they expect, or that a running job is cancelled.
---- They read them from a stream of their own, `wake`. Clients of other languages neither write nor read it.
-
-local guarded = require("guarded")
-
-local wake = {}
-
-local KEPT, TTL_MS = 1000, 60000
-
-local function signal(queue, what, value)
-  guarded.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
-  redis.call("PEXPIRE", queue .. "wake", TTL_MS)
-end
-
---- A job that no stream entry announces is ready, or due sooner than all others: a list or the scheduled set holds it.
-function wake.due(queue)
-  signal(queue, "due", 1)
-end
-
---- A running job is cancelled.
-function wake.cancel(queue, job_id)
-  signal(queue, "cancel", job_id)
-end
-
-return wake
 end)()
 
 modules.submission = (function()
@@ -5436,6 +5560,37 @@ do -- countJobs
     end
     redis.call("EXPIRE", key, KEPT_S)
     return added
+  end)
+end
+
+do -- depends
+  local edges = require("edges")
+  local validate = require("validate")
+  redis.register_function("oq1_depends", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "depends", "now_ms")
+    local on_count = whole(ARGV[3], "depends", "on_count")
+    local off_count = whole(ARGV[4], "depends", "off_count")
+    count_words("depends", #KEYS, 7, #ARGV, 4 + 1 * on_count + 1 * off_count)
+    local on = {}
+    for index = 1, on_count do
+      local arg = 4 + (index - 1) * 1
+      on[index] = {
+        job_id = ARGV[arg + 1],
+      }
+    end
+    local off = {}
+    for index = 1, off_count do
+      local arg = 4 + 1 * #on + (index - 1) * 1
+      off[index] = {
+        job_id = ARGV[arg + 1],
+      }
+    end
+    local queue = queue_of("depends", KEYS[1], ":id") .. ":"
+    if #on + #off > 100 then
+      validate.refuse("depends", "at most 100 jobs a call, got " .. (#on + #off))
+    end
+    return edges.change(queue, job_id, on, off, now_ms)
   end)
 end
 
@@ -6096,6 +6251,65 @@ do -- releaseGraph
   end)
 end
 
+do -- releaseJob
+  local events = require("events")
+  local history = require("history")
+  local lists = require("lists")
+  local placement = require("placement")
+  local record = require("record")
+  local stalled = require("stalled")
+  local stream = require("stream")
+  local wake = require("wake")
+  redis.register_function{ function_name = "oq1_releaseJob", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "releaseJob", "now_ms")
+    local group = ARGV[3]
+    count_words("releaseJob", #KEYS, 6, #ARGV, 3)
+    local queue = queue_of("releaseJob", KEYS[1], ":stream") .. ":"
+    local stream_key = KEYS[1]
+    local MOST_HELD, PAGE = 5000, 500
+
+    -- A stream that is short, or has the entry where the record says, was searched before: this is for jobs that were tried
+    -- again, whose entries are younger than they are.
+    local function settle_held()
+      local from = "-"
+      for _ = 1, MOST_HELD / PAGE do
+        local page = redis.call("XPENDING", stream_key, group, from, "+", PAGE)
+        for _, pending in ipairs(page) do
+          local entry = redis.call("XRANGE", stream_key, pending[1], pending[1])[1]
+          if entry and stream.field(entry[2], "jobId") == job_id then
+            stream.settle(queue, group, pending[1])
+            return true
+          end
+        end
+        if #page < PAGE then
+          return false
+        end
+        from = "(" .. page[#page][1]
+      end
+      return false
+    end
+
+    local job = record.load(queue, job_id)
+    if not job then
+      return "not_found"
+    elseif job.state ~= "active" then
+      return "not_active"
+    end
+    if lists.holds(job) then
+      lists.leave(queue, job_id)
+    elseif not stream.withdraw(queue, group, job_id) and not settle_held() then
+      return "not_in_stream"
+    end
+    history.append(queue, job_id, { event = "released", started = tonumber(job.processedOn), ended = now_ms })
+    stalled.reset(queue, job_id, job, now_ms)
+    placement.ready(queue, job_id, job)
+    events.emit(queue, "released", job_id)
+    wake.released(queue, job_id)
+    return "ok"
+  end }
+end
+
 do -- releasePools
   local pools = require("pools")
   local validate = require("validate")
@@ -6199,6 +6413,51 @@ do -- removePool
     end
     redis.call("HDEL", slots_key, pool)
     return "removed"
+  end }
+end
+
+do -- removeUnneeded
+  local dependents = require("dependents")
+  local events = require("events")
+  local record = require("record")
+  local removal = require("removal")
+  local stream = require("stream")
+  redis.register_function{ function_name = "oq1_removeUnneeded", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local group = ARGV[2]
+    count_words("removeUnneeded", #KEYS, 5, #ARGV, 2)
+    local queue = queue_of("removeUnneeded", KEYS[1], ":stream") .. ":"
+    -- Jobs that wait in other queues count by being named: their records may be on another server.
+    local function is_needed()
+      local names = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+      local found = false
+      dependents.each(queue, job_id, { parentId = names[1], parentQueue = names[2] }, true, function(other_queue, other_id)
+        if found or other_queue ~= queue then
+          found = true
+          return
+        end
+        local member = queue .. job_id
+        local known = redis.call(
+          "HMGET", queue .. "job:" .. other_id,
+          "state", "depdone:" .. member, "depend:" .. member
+        )
+        found = known[1] == "waiting-children" and not known[2] and not known[3]
+      end)
+      return found
+    end
+
+    local job = record.load(queue, job_id)
+    if not job then
+      return 0
+    elseif not record.has_ended(job) and is_needed() then
+      return -1
+    end
+    if job.state == "waiting" then
+      stream.withdraw(queue, group, job_id)
+    end
+    removal.remove(queue, job_id)
+    events.emit(queue, "removed", job_id)
+    return 1
   end }
 end
 

@@ -229,16 +229,18 @@ class Signal:
         id: Its entry in the stream of signals.
         cancelled: The running job that was cancelled.
         command: A command to some of the workers, as it was written.
+        released: The running job that was taken from its worker.
     """
 
     id: str
     cancelled: str | None = None
     command: str | None = None
+    released: str | None = None
 
     @property
     def is_due(self) -> bool:
         """Whether it says that something is due, or what no worker of this version knows."""
-        return self.cancelled is None and self.command is None
+        return self.cancelled is None and self.command is None and self.released is None
 
     @property
     def at_ms(self) -> int:
@@ -252,7 +254,8 @@ def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[S
 
     def read(reply: Reply) -> list[Signal]:
         entries = [(entry_id, pairs(fields)) for entry_id, fields in (reply[0][1] if reply else ())]
-        return [Signal(text(entry_id), told.get("cancel"), told.get("control")) for entry_id, told in entries]
+        words = ("cancel", "control", "released")
+        return [Signal(text(entry_id), *map(told.get, words)) for entry_id, told in entries]
 
     return Operation(Call("XREAD", args=args, near=keys.wake), read)
 

@@ -1,0 +1,65 @@
+--- Take an active job from its worker and make it ready again, without counting an attempt.
+--- @queue   stream!
+--- @flags   allow-oom
+--- @key   stream               stream       ready jobs
+--- @key   events               stream       lifecycle events
+--- @key   priority             list         promoted prioritized jobs
+--- @key   lifo                 list         LIFO jobs
+--- @key   list_active          string       how many active jobs came from a list
+--- @key   ratelimited          zset         groups that wait for their limits
+--- @arg   job_id               text         the job
+--- @arg   now_ms               int          epoch ms
+--- @arg   group                text         consumer group of its entry
+--- @returns text `ok`, `not_found`, `not_active`, or `not_in_stream` when its entry was not among the 5,000 oldest in hand, and then nothing was changed
+--- @error   the stream key does not end in `:stream`
+--- @cost    O(log N); O(A) for A active jobs where the stream is long
+
+local events = require("events")
+local history = require("history")
+local lists = require("lists")
+local placement = require("placement")
+local record = require("record")
+local stalled = require("stalled")
+local stream = require("stream")
+local wake = require("wake")
+
+local MOST_HELD, PAGE = 5000, 500
+
+-- A stream that is short, or has the entry where the record says, was searched before: this is for jobs that were tried
+-- again, whose entries are younger than they are.
+local function settle_held()
+  local from = "-"
+  for _ = 1, MOST_HELD / PAGE do
+    local page = redis.call("XPENDING", stream_key, group, from, "+", PAGE)
+    for _, pending in ipairs(page) do
+      local entry = redis.call("XRANGE", stream_key, pending[1], pending[1])[1]
+      if entry and stream.field(entry[2], "jobId") == job_id then
+        stream.settle(queue, group, pending[1])
+        return true
+      end
+    end
+    if #page < PAGE then
+      return false
+    end
+    from = "(" .. page[#page][1]
+  end
+  return false
+end
+
+local job = record.load(queue, job_id)
+if not job then
+  return "not_found"
+elseif job.state ~= "active" then
+  return "not_active"
+end
+if lists.holds(job) then
+  lists.leave(queue, job_id)
+elseif not stream.withdraw(queue, group, job_id) and not settle_held() then
+  return "not_in_stream"
+end
+history.append(queue, job_id, { event = "released", started = tonumber(job.processedOn), ended = now_ms })
+stalled.reset(queue, job_id, job, now_ms)
+placement.ready(queue, job_id, job)
+events.emit(queue, "released", job_id)
+wake.released(queue, job_id)
+return "ok"

@@ -1,0 +1,83 @@
+"""`oq1_releaseJob`, `oq1_depends` and `oq1_removeUnneeded`: what their clients cannot show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import edits
+from tests.lua.oq1 import Own
+from tests.lua.wire import NOW, Wire
+
+
+@pytest.fixture
+def own(wire: Wire) -> Own:
+    return Own(wire)
+
+
+def keys_of(own: Own) -> QueueKeys:
+    return QueueKeys(own.wire.queue)
+
+
+def depends(own: Own, job_id: str, on: list[str]) -> Any:
+    return own.send(edits.change_dependencies(keys_of(own), job_id, NOW, on).call)
+
+
+def waiting(own: Own, job_id: str, *members: str) -> None:
+    """A job that waits for others of its queue."""
+    keys = keys_of(own)
+    own.wire.ask("HSET", keys.job(job_id), "state", "waiting-children", "name", "n")
+    if members:
+        own.wire.ask("SADD", keys.deps(job_id), *map(keys.member, members))
+
+
+def test_a_circle_is_searched_in_at_most_1000_jobs(own: Own) -> None:
+    waiting(own, "a", "x")
+    waiting(own, "b", *(f"c{number}" for number in range(1001)))
+    assert depends(own, "a", ["b"])[:2] == ["too_deep", "b"]
+    waiting(own, "d", *(f"c{number}" for number in range(900)))
+    assert depends(own, "a", ["d"])[0] == "ok"
+
+
+def test_members_of_other_queues_are_passed_over_in_the_search(own: Own) -> None:
+    waiting(own, "a", "x")
+    waiting(own, "b")
+    own.wire.ask("SADD", keys_of(own).deps("b"), "glide:{elsewhere}:a", "nonsense")
+    assert depends(own, "a", ["b"])[0] == "ok"
+
+
+def test_a_dependency_that_the_record_names_is_taken_off_it(own: Own) -> None:
+    keys = keys_of(own)
+    waiting(own, "a", "b", "c")
+    own.wire.ask("HSET", keys.job("b"), "state", "waiting", "parentId", "a", "parentQueue", own.wire.queue)
+    assert own.send(edits.change_dependencies(keys, "a", NOW, off=["b"]).call)[0] == "ok"
+    assert "parentId" not in own.wire.job("b")
+    assert own.wire.job("a")["state"] == "waiting-children"
+
+
+def test_more_than_100_jobs_a_call_are_refused(own: Own) -> None:
+    waiting(own, "a", "x")
+    call = oq1.depends(keys_of(own), job_id="a", now_ms=NOW, on=[oq1.DependsOn(str(n)) for n in range(101)], off=[])
+    with pytest.raises(Exception, match="at most 100 jobs"):
+        own.send(call)
+
+
+def test_a_release_that_cannot_find_the_entry_changes_nothing(own: Own) -> None:
+    job_id, entry_id = own.wire.active()
+    own.wire.ask("XDEL", own.wire.key("stream"), entry_id)
+    before = own.wire.job(job_id)
+    assert own.send(edits.release(keys_of(own), job_id, NOW).call) == "not_in_stream"
+    assert own.wire.job(job_id) == before
+    assert own.send(edits.release(keys_of(own), "gone", NOW).call) == "not_found"
+
+
+def test_a_job_is_left_while_a_job_of_another_queue_is_named_as_waiting_for_it(own: Own) -> None:
+    keys = keys_of(own)
+    job_id = own.wire.add()
+    own.wire.ask("SADD", keys.parents(job_id), "glide:{elsewhere}:dependent")
+    assert own.send(edits.remove_unneeded(keys, job_id).call) == -1
+    own.wire.ask("HSET", keys.job(job_id), "state", "completed")
+    assert own.send(edits.remove_unneeded(keys, job_id).call) == 1
