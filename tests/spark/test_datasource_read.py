@@ -52,6 +52,24 @@ def fill(queue: Queue) -> None:
     queue.add_bulk([NewJob("ready", {"n": n}) for n in range(COUNT)])
 
 
+def test_a_limit_reads_no_more_than_it_needs(queue: Queue, raw: redis.Redis, read: Any) -> None:
+    queue.add_bulk([NewJob("ready", {"n": n}) for n in range(COUNT)])
+
+    def read_calls() -> int:
+        calls: dict[str, Any] = raw.info("commandstats")
+        return sum(calls.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("fcall", "fcall_ro", "hmget"))
+
+    before = read_calls()
+    rows = read(limit=5).collect()
+    assert len(rows) == len({row.id for row in rows}) == 5
+    few = read_calls() - before
+    assert len(read().collect()) == COUNT
+    assert few * 10 < read_calls() - before - few
+    assert len(read(limit=COUNT + 1).collect()) == COUNT
+    assert read(limit=300, read="events", columns="id").count() == 300
+    assert read(limit=5, read="dead_letters").collect() == []
+
+
 def test_every_job_is_read_once_whatever_its_state_and_the_parts(queue: Queue, read: Any) -> None:
     fill(queue)
     for parts in (1, 3):
@@ -142,6 +160,8 @@ def test_what_other_clients_left_is_read_as_far_as_it_can_be(queue: Queue, read:
         ({"columns": "id,size"}, "jobs have no column 'size'; they have id, name,"),
         ({"numPartitions": "0"}, "option numPartitions is '0'; use a whole number from 1 to 10,000."),
         ({"numPartitions": "many"}, "option numPartitions is 'many'; use a whole number"),
+        ({"limit": "0"}, "option limit is '0'; use a whole number from 1 to 1,000,000."),
+        ({"limit": "5", "pushFilters": "true"}, "The option limit counts rows before conditions apply"),
         ({"pushFilters": "yes"}, "option pushFilters is 'yes'; use true or false."),
         ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire cannot carry"),
         ({"url": "http://x"}, "http"),

@@ -26,7 +26,7 @@ from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters, event_log, job_records, partitions, queue_settings
-from orchestration_queue.protocol.operations.conversation import chunks
+from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, chunks
 from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
 from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions, own_keys
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_OPTIONS", "DeadLettersReader", "JobsReader", "PushingJobsReader", "ReadOptions", "jobs_batches"]
 
-READ_OPTIONS = (*ADDRESS_OPTIONS, "read", "states", "columns", "numPartitions", "pushFilters", "deadLetterQueue")
-_MOST_PARTS = 10_000
+READ_OPTIONS = (
+    *(*ADDRESS_OPTIONS, "read", "states", "columns"),
+    *("numPartitions", "pushFilters", "limit", "deadLetterQueue"),
+)
+_MOST_PARTS, _MOST_ROWS = 10_000, 1_000_000
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class ReadOptions:
         states: For jobs, the states they are in.
         parts: Into how many parts each state, or the stream, is cut at most.
         push_filters: Let Spark's filters spare the reading of other states and times.
+        limit: The most rows of a batch read; None for all.
         dead_letter_queue: Where the dead letters are; None asks the queue.
     """
 
@@ -61,6 +65,7 @@ class ReadOptions:
     states: tuple[JobState, ...]
     parts: int
     push_filters: bool
+    limit: int | None
     dead_letter_queue: str | None
 
     @classmethod
@@ -72,13 +77,21 @@ class ReadOptions:
         """
         read = given.choice("read", tuple(COLUMNS), "jobs")
         columns = tuple(given.names("columns"))
+        limit = given.count("limit", None, _MOST_ROWS)
+        push_filters = given.flag("pushFilters", False)
+        if limit and push_filters:
+            raise InvalidOptionError(
+                "The option limit counts rows before conditions apply, and pushFilters lets conditions choose them; "
+                "give either."
+            )
         return cls(
             address=QueueAddress.of(given, own_keys(given)),
             read=read,
             columns=columns,
             states=_states(given, read),
             parts=given.count("numPartitions", parts, _MOST_PARTS) or parts,
-            push_filters=given.flag("pushFilters", False),
+            push_filters=push_filters,
+            limit=limit,
             dead_letter_queue=given.text("deadLetterQueue"),
         )
 
@@ -148,7 +161,7 @@ class JobsReader(DataSourceReader):
             cursor = None
             while True:
                 ids, cursor = connection.follow(partitions.page(keys, partition.extent, cursor))
-                yield from jobs_batches(connection, keys, ids, fields, schema)
+                yield from jobs_batches(connection, keys, ids, fields, schema, self._options.limit)
                 if cursor is None:
                     return
 
@@ -185,10 +198,15 @@ def _since(extent: Partition, since_ms: int) -> Partition | None:
 
 
 def jobs_batches(
-    connection: Connection, keys: QueueKeys, ids: list[str], fields: list[str], schema: pa.Schema
+    connection: Connection,
+    keys: QueueKeys,
+    ids: list[str],
+    fields: list[str],
+    schema: pa.Schema,
+    most: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of jobs, as batches of the given schema; jobs that are gone are left out."""
-    for some in chunks(ids):
+    """Yield the records of jobs, as batches of the given schema, of ``most`` rows; jobs that are gone are left out."""
+    for some in chunks(ids, min(most or BATCH_SIZE, BATCH_SIZE)):
         present, *columns = connection.follow(job_records.columns(keys, some, ("id", *fields)))
         if None in present:
             columns = [list(compress(values, present)) for values in columns]
