@@ -60,7 +60,7 @@ async def test_every_page_is_accessible_quiet_and_fits(
     page: Page, site: str, queue: AsyncQueue, server_url: str
 ) -> None:
     async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead"):
-        bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad"})
+        bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad", "tags": ["x"]})
         await queue.schedulers.upsert("nightly", Cron("0 3 * * *", tz="Europe/Berlin"))
         async with AsyncFlowProducer(url=server_url) as producer:
             nodes = [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"])]
@@ -70,7 +70,8 @@ async def test_every_page_is_accessible_quiet_and_fits(
         await queue.add("later", None, {"delay": 9999})
         base = f"/ui/queues/{queue.name}"
         paths = [
-            "/ui", base, f"{base}?state=failed", f"{base}/jobs/bad", f"{base}/flows/f1", f"{base}/events", "/ui/flows",
+            "/ui", base, f"{base}?state=failed", f"{base}/jobs/bad", f"{base}/flows/f1", f"{base}/events",
+            f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/doctor",
             "/ui/server", "/ui/login",
         ]  # fmt: skip

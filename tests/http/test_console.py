@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -16,6 +17,7 @@ from orchestration_queue import (
     AsyncActiveJob,
     AsyncFlowProducer,
     AsyncQueue,
+    Backoff,
     Cron,
     Dag,
     Every,
@@ -287,6 +289,102 @@ async def test_workers_are_told(ui: httpx.AsyncClient, queue: AsyncQueue, server
     assert ("pause", worker.id) in {(fields["act"], fields["subject"]) for _, fields in entries}
 
 
+async def test_settings_are_saved_and_refused(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    path = f"/queues/{queue.name}/settings"
+    assert 'name="backoff.delay" value=""' in await page(ui, path)
+    form = {
+        "attempts": "3",
+        "backoff.type": "fixed",
+        "backoff.delay": "1.5",
+        "concurrency": "4",
+        "rate_limit.max": "10",
+        "rate_limit.duration": "1",
+        "remove_on_complete.count": "0",
+        "dead_letter_queue": "letters",
+    }
+    saved = await submit(ui, path, "settings", **form)
+    assert saved.headers["location"] == f"/ui{path}?done=save-1"
+    found = await queue.settings()
+    assert (found.attempts, found.concurrency, found.dead_letter_queue) == (3, 4, "letters")
+    assert found.backoff == Backoff(type="fixed", delay=1.5)
+    assert 'name="backoff.delay" value="1.5"' in await page(ui, path)
+    for wrong, words in (
+        ({"attempts": "many"}, "attempts"),
+        ({"concurrency": "0"}, "concurrency"),
+        ({"rate_limit.max": ""}, "max"),
+        ({"backoff.delay": "nan"}, "delay"),
+    ):
+        refused = await submit(ui, path, "settings", **form | wrong)
+        assert refused.status_code == 400
+        assert re.search(f'role="alert">[^<]*{words}', refused.text)
+    assert await queue.settings() == found
+    await submit(ui, path, "settings", attempts="2")
+    assert ((await queue.settings()).attempts, (await queue.settings()).rate_limit) == (2, None)
+
+
+async def test_tags_are_set_and_acted_on(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    job = await queue.add("a", None, {"delay": 9999, "tags": [HOSTILE]})
+    other = await queue.add("b", None, {"delay": 9999})
+    base, tagged = f"/queues/{queue.name}", f"/queues/{queue.name}/tags/{quote(HOSTILE, safe='')}"
+    await submit(ui, f"{base}/jobs/{other.id}/tags", "tag", tag="a/b")
+    assert "%2Fb" in await page(ui, f"{base}/tags")
+    await submit(ui, f"{base}/jobs/{job.id}/tags", "tag", tag="a/b")
+    shown = await page(ui, f"{base}/jobs/{job.id}")
+    assert "<img" not in shown
+    assert "a/b" in shown
+    assert "<img" not in (text := await page(ui, tagged))
+    assert "Cancel unfinished" in text
+    await submit(ui, f"{base}/jobs/{job.id}/tags", "untag", tag="a/b")
+    assert "1 job of" in (await submit(ui, tagged, "cancel-tagged")).text
+    await submit(ui, tagged, "cancel-tagged", confirmed="yes")
+    assert (await queue.counts()).failed == 1
+    await submit(ui, tagged, "retry-tagged")
+    assert (await queue.counts()).failed == 0
+    assert (await submit(ui, tagged, "remove-tagged", confirmed="yes")).status_code == 400
+    await submit(ui, f"{tagged}/remove", "remove-tagged", confirmed="yes")
+    assert await queue.find(job.id) is None
+    assert (await submit(ui, f"{base}/jobs/{other.id}/tags", "tag", tag="")).status_code == 400
+    entries: Any = raw.xrange("glide:audit")
+    assert (HOSTILE, "remove-tagged") in {(fields["subject"], fields["act"]) for _, fields in entries}
+
+
+async def test_statistics_are_shown_by_task_and_day(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
+    path = f"/queues/{queue.name}/statistics"
+    assert "No job was counted on this day" in await page(ui, path)
+
+    async def done(_: AsyncActiveJob) -> None:
+        return
+
+    async with working(queue, done, server_url):
+        for job in [await queue.add(name) for name in ("a", HOSTILE, "a")]:
+            await job.wait(60)
+    async with asyncio.timeout(60):
+        while not (found := await queue.statistics()).all.completed:  # noqa: ASYNC110  a worker writes it once a second
+            await asyncio.sleep(0.05)
+    text = await page(ui, path)
+    assert re.search(r'<td class="name">a</td><td class="num"><span class="">2<', text)
+    assert "Running time, jobs by duration: 3" in text
+    assert "<img" not in text
+    assert f"statistics?day={found.day}" in text
+    assert "No job was counted on this day" in await page(ui, f"{path}?day=2001-01-01")
+    assert (await ui.get(f"/ui{path}?day=soon")).status_code == 400
+
+
+async def test_flows_over_queues_that_a_token_lacks_are_refused(server_url: str, raw: redis.Redis) -> None:
+    async with AsyncFlowProducer(url=server_url) as producer:
+        nodes = [Node("a"), Node("b", deps=["a"], queue="theirs")]
+        await producer.submit(Dag("sales", nodes, queue="mine"), flow_id="f1")
+    tokens = [Token.of("narrow", "narrow", ["act"], ["mine"]), Token.of("wide", "wide", ["act"], ["mine", "theirs"])]
+    async with called(create_app(server_url, console=True, access=Access(tokens))) as ui:
+        for token, shown, acted in (("narrow", 403, 403), ("wide", 200, 303)):
+            await submit(ui, "/login", "", token=token)
+            assert (await ui.get("/ui/queues/mine/flows/f1")).status_code == shown
+            assert (await submit(ui, "/queues/mine/flows/f1", "pause")).status_code == acted
+        await submit(ui, "/login", "", token="narrow")
+        letters = {"dead_letter_queue": "theirs"}
+        assert (await submit(ui, "/queues/mine/settings", "settings", **letters)).status_code == 403
+
+
 async def test_what_is_wrong_is_shown_and_fixed(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
     async def found(words: str) -> str:
         async with asyncio.timeout(60):
@@ -363,7 +461,7 @@ async def test_every_page_and_act_needs_its_scope(guarded: HttpApp) -> None:
         for route in guarded.console.routes if guarded.console else ():
             if route.scope is Scope.OPEN:
                 continue
-            path = route.path.replace(":name", "q").replace(":id", "1").removeprefix("/ui")
+            path = route.path.replace(":name", "q").replace(":id", "1").replace(":tag", "t").removeprefix("/ui")
             wanted = {"read": {"read", "act", "admin"}, "act": {"act", "admin"}, "admin": {"admin"}}[route.scope]
             for token in ("read", "add", "act", "admin"):
                 await submit(ui, "/login", "", token=token)

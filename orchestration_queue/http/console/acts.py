@@ -16,7 +16,18 @@ from orchestration_queue.protocol.operations.worker_control import WorkerVerb
 
 __all__ = ["Acts"]
 
-_ASKED = {"cancel", "remove", "drain", "clean-completed", "clean-failed", "drop", "purge", "stop"}
+_ASKED = {
+    "cancel",
+    "remove",
+    "drain",
+    "clean-completed",
+    "clean-failed",
+    "drop",
+    "purge",
+    "stop",
+    "cancel-tagged",
+    "remove-tagged",
+}
 _MOST = 1000
 _MOST_DIGITS = 7
 
@@ -40,6 +51,9 @@ class Acts:
             Route("POST", f"{queue}/flows/:id", act, self._with(self._flow)),
             Route("POST", f"{queue}/schedulers/:id", act, self._with(self._scheduler)),
             Route("POST", f"{queue}/dead", act, self._with(self._dead)),
+            Route("POST", f"{queue}/jobs/:id/tags", act, self._with(self._tag_job)),
+            Route("POST", f"{queue}/tags/:tag", act, self._with(self._tagged)),
+            Route("POST", f"{queue}/tags/:tag/remove", admin, self._with(self._remove_tagged)),
             Route("POST", f"{queue}/workers", act, self._with(self._tell_workers)),
             Route("POST", f"{queue}/workers/stop", admin, self._with(self._tell_workers)),
         )
@@ -75,6 +89,9 @@ class Acts:
                 return int(getattr(await queue.counts(), act.removeprefix("clean-")))
             case "purge":
                 return len(await queue.dead_letters.list(limit=None))
+            case "cancel-tagged" | "remove-tagged":
+                jobs = await queue.tags.jobs(request.params["tag"], limit=_MOST)
+                return sum(act == "remove-tagged" or not job.record.is_finished for job in jobs)
         return len(request.form.get("id", [])) or 1
 
     @staticmethod
@@ -116,6 +133,7 @@ class Acts:
     @staticmethod
     async def _flow(queue: AsyncQueue, act: str, request: Request) -> int:
         flow = await queue.flows.get(request.params["id"])
+        request.allow({queue.name, *(job.keys.queue for job in flow.graph.jobs.values())})
         match act:
             case "cancel":
                 return len(await flow.cancel("cancelled in the console"))
@@ -144,6 +162,35 @@ class Acts:
             case _:
                 raise _unknown(act)
         return 1
+
+    @staticmethod
+    async def _tag_job(queue: AsyncQueue, act: str, request: Request) -> int:
+        job, tag = await queue.get(request.params["id"]), request.form.get("tag", [""])[0].strip()
+        match act:
+            case "tag":
+                await job.tag(tag)
+            case "untag":
+                await job.untag(tag)
+            case _:
+                raise _unknown(act)
+        return 1
+
+    @staticmethod
+    async def _tagged(queue: AsyncQueue, act: str, request: Request) -> int:
+        request.subject = tag = request.params["tag"]
+        match act:
+            case "retry-tagged":
+                return await queue.tags.retry(tag)
+            case "cancel-tagged":
+                return await queue.tags.cancel(tag)
+        raise _unknown(act)
+
+    @staticmethod
+    async def _remove_tagged(queue: AsyncQueue, act: str, request: Request) -> int:
+        request.subject = tag = request.params["tag"]
+        if act != "remove-tagged":
+            raise _unknown(act)
+        return await queue.tags.remove(tag)
 
     async def _tell_workers(self, queue: AsyncQueue, act: str, request: Request) -> int:
         if (act == "stop") is not request.path.endswith("/stop") or act not in get_args(WorkerVerb):

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections.abc import Iterable
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
@@ -54,18 +55,24 @@ class Console:
         """Answer a request of a browser: pages for errors too, and the way to sign in."""
         session, is_new = self._session(request)
         csrf = self._csrf(session)
+        queues = [request.params["name"]] if route.names_queue else []
+
+        def allow(names: Iterable[str]) -> None:
+            wanted = list(names)
+            request.user = self._check(session, request, route.scope, wanted)
+            for name in wanted:
+                self.service.check_allowed(name)
+
+        request.allow = allow
         try:
             if route.scope is not Scope.OPEN:
-                queues = [request.params["name"]] if route.names_queue else []
-                request.user = self._check(session, request, route.scope, queues)
+                allow(queues)
             if request.method == "POST" and not hmac.compare_digest(request.form.get("csrf", [""])[0], csrf):
                 raise HttpError(403, "This form is too old; go back, reload the page and try again.")
-            if route.names_queue:
-                self.service.check_allowed(request.params["name"])
             self.service.check_open()
             self.views.csrf.set(csrf)
             self.views.request.set(request)
-            self.views.can_act.set(self._can_act(session, request, queues if route.scope is not Scope.OPEN else []))
+            self.views.can_act.set(self._can_act(session, request, queues))
             response = await route.handler(request)
             if route.scope in (Scope.ACT, Scope.ADMIN):
                 act = request.form.get("act", [route.path])[0]

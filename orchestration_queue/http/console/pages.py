@@ -12,6 +12,7 @@ from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, Orch
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.letters import group_letters
+from orchestration_queue.http.console.queue_pages import QueuePages
 from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.schedules import SchedulePages
 from orchestration_queue.http.console.stages import stages, took
@@ -68,7 +69,7 @@ class Pages:
         schedules = SchedulePages(service, views, self._of_queues)
         self._doctor = FindingPages(service, views)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
-        self.routes = (*own, *schedules.routes, *self._doctor.routes)
+        self.routes = (*own, *schedules.routes, *self._doctor.routes, *QueuePages(service, views).routes)
 
     async def aclose(self) -> None:
         """Stop reading what no request waits for."""
@@ -202,6 +203,7 @@ class Pages:
         flow = await queue.flows.find(request.params["id"])
         if flow is None:
             raise FlowNotFoundError(queue.name, request.params["id"])
+        request.allow({queue.name, *(job.keys.queue for job in flow.graph.jobs.values())})
         status, nodes, path = await asyncio.gather(flow.status(), flow.tree(), flow.critical_path())
         key = (queue.name, "flow", flow.id, str(status.counts))
         reason = await self._reasons.get(key, lambda: or_none(flow.explain()))
