@@ -29,6 +29,7 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
+from orchestration_queue.cli.pool import parsed_pools
 from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import known_queue
 from orchestration_queue.client import Job, Queue
@@ -79,6 +80,9 @@ def add(
         str | None, typer.Option(help="Deduplication id: add nothing while a job of this id is unfinished.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; give it again for more tags.")] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option(help="A pool of which it holds a slot, or two by warehouse=2; give it again.")
+    ] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the result, and print it.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
@@ -98,6 +102,7 @@ def add(
         ordering=None if key is None else Ordering(key=key),
         deduplication=None if dedup is None else Deduplication(id=dedup),
         tags=tuple(tag or ()),
+        pools=parsed_pools(pool),
     )
     with Queue(queue, url=url, prefix=prefix) as client:
         job = client.add(name, parsed_json(data), options)
@@ -143,6 +148,7 @@ def show(
             "traceback": "\n".join(clean(line) for line in (record.traceback or "").splitlines()),
             "history": "\n".join(_history_text(entry, record.traceback) for entry in record.history),
             "tags": ", ".join(record.tags),
+            "pools": ", ".join(f"{pool}={slots}" for pool, slots in record.pools.items()),
             "progress": None if record.progress is None else dump(record.progress),
             "data": _stored(job, "data"),
             "result": _stored(job, "returnvalue"),
@@ -323,6 +329,7 @@ def _described(job: Job) -> dict[str, Any]:
         "traceback": record.traceback,
         "history": [asdict(entry) for entry in record.history],
         "tags": record.tags,
+        "pools": record.pools,
         "progress": record.progress,
         "data": _readable(job, "data"),
         "result": _readable(job, "returnvalue"),

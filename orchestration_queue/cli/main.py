@@ -22,6 +22,7 @@ from orchestration_queue.cli import (
     job_control,
     library,
     monitor,
+    pool,
     qless,
     queue,
     scheduler,
@@ -117,6 +118,7 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(tag.app, name="tag")
+app.add_typer(pool.app, name="pool")
 app.add_typer(flow.app, name="flow")
 app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -10,7 +11,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from orchestration_queue.cli.main import app
 from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.errors import JobFailedError, StateError
 from orchestration_queue.options import Backoff, JobOptions, WorkerOptions
@@ -125,8 +128,11 @@ async def test_a_job_that_needs_all_slots_is_not_starved_by_those_that_need_one(
     async with working(queue, gate):
         await queue.add("a", None, needs(queue))
         await wait_until(lambda: gate.running == ["a"], "the first job")
-        await queue.add("all", None, needs(queue, 2))
+        big = await queue.add("all", None, needs(queue, 2))
         await waiting(queue, raw, 1)
+        assert (await big.explain()).sentence == (
+            f"It waits for 2 slots of pool '{queue.name}': 1 of 2 are held by {queue.name}/1 (1); jobs that wait: 1."
+        )
         await queue.add("b", None, needs(queue))
         await waiting(queue, raw, 2)
         assert gate.running == ["a"], "one slot is kept free for the job that came first"
@@ -254,3 +260,42 @@ async def test_cancelled_and_removed_jobs_leave_their_place(queue: AsyncQueue, r
         assert pool is not None
         assert pool.waiting == 0
     assert first.id
+
+
+async def test_a_job_that_needs_more_than_the_pool_has_says_so(queue: AsyncQueue, raw: Any) -> None:
+    async with working(queue, Gate()):
+        job = await queue.add("a", None, needs(queue, 3))
+        await waiting(queue, raw, 1)
+        found = await job.explain()
+    assert found.sentence == f"It needs 3 slots of pool '{queue.name}', which has 2."
+    assert found.action == f"oq pool set {queue.name} 3"
+    assert found.facts["pools"] == {queue.name: {"needed": 3, "slots": 2, "used": 0, "waiting": 1}}
+
+
+def test_pools_in_the_terminal(server_url: str, raw: Any, queue_name: str) -> None:
+    def oq(*words: str) -> Any:
+        done = CliRunner().invoke(app, [*words, "--url", server_url, "--json"])
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    name = f"{queue_name}-cli"
+    token = QueueKeys(queue_name).member("7")
+    assert oq("pool", "set", name, "8") == {"name": name, "slots": 8}
+    raw.hset(QueueKeys(queue_name).pool_holders(name), token, "4000000000000 2 1")
+    found = oq("pool", "show", name)
+    assert [holder.pop("until") for holder in found["holders"]] == ["2096-10-02T07:06:40+00:00"]
+    assert found == {
+        "name": name,
+        "slots": 8,
+        "used": 2,
+        "waiting": 0,
+        "holders": [{"queue": queue_name, "id": "7", "slots": 2}],
+    }
+    assert [pool["used"] for pool in oq("pool", "ls") if pool["name"] == name] == [2]
+    shown = CliRunner().invoke(app, ["pool", "show", name, "--url", server_url]).stdout
+    assert queue_name in shown
+    raw.delete(QueueKeys(queue_name).pool_holders(name))
+    assert oq("pool", "rm", name, "--yes") == {"name": name, "removed": True}
+    assert oq("pool", "rm", name, "--yes") == {"name": name, "removed": False}
+    assert oq("job", "add", queue_name, "x", "--pool", "warehouse=2", "--pool", "gpu")["is_new"]
+    assert oq("job", "show", queue_name, "1")["pools"] == {"gpu": 1, "warehouse": 2}

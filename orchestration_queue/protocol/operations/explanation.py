@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from orchestration_queue.options.wire import lease_from_wire
 from orchestration_queue.protocol.call import Call, optional_text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import job_records, queue_settings, queue_state, worker_registry
+from orchestration_queue.protocol.operations import job_records, pools, queue_settings, queue_state, worker_registry
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
 from orchestration_queue.states import TERMINAL, JobState
@@ -104,6 +104,8 @@ def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     (score,) = all_good((yield [Call("ZSCORE", (keys.scheduled,), (record.id,))]))
     if score is None:
         return "It is in no list of the queue, so that no worker finds it.", "oq doctor --fix", {}
+    if record.pools and (reason := (yield from _pooled(keys, record, now_ms))) is not None:
+        return reason
     due_ms = int(float(optional_text(score) or 0)) % _PRIORITY_SHIFT
     if due_ms <= now_ms - _LATE_MS or (record.state is JobState.PRIORITIZED and due_ms <= now_ms):
         sentence, action, facts = yield from _ready(keys, record, now_ms)
@@ -116,6 +118,37 @@ def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
         )
         return sentence, f"oq job promote {keys.queue} {record.id} starts it now", facts
     return f"It is delayed until {_time(due_ms)}.", f"oq job promote {keys.queue} {record.id} starts it now", facts
+
+
+def _pooled(keys: QueueKeys, record: JobRecord, now_ms: int) -> Conversation[_Reason | None]:
+    """Name the pool that the job waits for, and who holds its slots; None when it waits for none."""
+    wait = pools.wait_of(keys, record.id)
+    (reply,) = all_good((yield [wait.call]))
+    weights = wait.read(reply)
+    found = (yield from pools.states(keys, now_ms, list(weights))) if weights else []
+    if not found:
+        return None
+    tightest = min(found, key=lambda pool: pool.slots - pool.used - weights[pool.name])
+    facts: dict[str, Any] = {
+        "pools": {
+            pool.name: {"needed": weights[pool.name], "slots": pool.slots, "used": pool.used, "waiting": pool.waiting}
+            for pool in found
+        },
+        "holders": [{"queue": each.queue, "id": each.job_id, "slots": each.slots} for each in tightest.holders],
+    }
+    needed, name = _count(weights[tightest.name], "slot"), tightest.name
+    if weights[name] > tightest.slots:
+        sentence = f"It needs {needed} of pool {name!r}, which has {tightest.slots:,}."
+        return sentence, f"oq pool set {name} {weights[name]}", facts
+    held = ", ".join(f"{each.queue}/{each.job_id} ({each.slots})" for each in tightest.holders[:_MOST_NAMED])
+    more = f" and {len(tightest.holders) - _MOST_NAMED:,} more" if len(tightest.holders) > _MOST_NAMED else ""
+    by = f" by {held}{more}" if held else ""
+    return (
+        f"It waits for {needed} of pool {name!r}: {tightest.used:,} of {tightest.slots:,} are held{by}; "
+        f"jobs that wait: {tightest.waiting:,}.",
+        f"oq pool show {name}",
+        facts,
+    )
 
 
 def _active(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:

@@ -1,0 +1,122 @@
+"""`oq pool`: slots that jobs of all queues share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    Url,
+    Yes,
+    ask,
+    moment_text,
+    show_fields,
+    show_json,
+    show_table,
+    tell,
+)
+from orchestration_queue.client import Pool, Pools
+from orchestration_queue.errors import InvalidOptionError, StateError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.record import when
+
+__all__ = ["app", "parsed_pools"]
+
+app = typer.Typer(help="Pools: slots that jobs of all queues share, such as connections.", no_args_is_help=True)
+
+PoolName = Annotated[str, typer.Argument(help="The pool.")]
+
+
+def parsed_pools(words: list[str] | None) -> dict[str, int]:
+    """Read ``warehouse`` as one slot of that pool, and ``warehouse=2`` as two."""
+    weights = {}
+    for word in words or ():
+        name, _, slots = word.partition("=")
+        try:
+            weights[name] = int(slots or "1")
+        except ValueError:
+            raise InvalidOptionError(
+                f"--pool {word!r} names no slots of a pool; pass a pool, like warehouse, or warehouse=2 for two slots."
+            ) from None
+    return weights
+
+
+def _facts(pool: Pool) -> dict[str, Any]:
+    holders = [
+        {
+            "queue": holder.queue,
+            "id": holder.job_id,
+            "slots": holder.slots,
+            "until": when(holder.until_ms),
+        }
+        for holder in pool.holders
+    ]
+    return {"name": pool.name, "slots": pool.slots, "used": pool.used, "waiting": pool.waiting, "holders": holders}
+
+
+@app.command("ls")
+def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """List all pools, their slots, and how many jobs wait for some."""
+    with Pools(url=url, prefix=prefix) as client:
+        pools = client.list()
+    if as_json:
+        show_json([_facts(pool) for pool in pools])
+        return
+    show_table(
+        ("pool", "slots", "used", "waiting"),
+        [(pool.name, str(pool.slots), str(pool.used), str(pool.waiting)) for pool in pools],
+    )
+
+
+@app.command("show")
+def show(name: PoolName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """Show a pool and the jobs that hold its slots."""
+    with Pools(url=url, prefix=prefix) as client:
+        pool = client.find(name)
+    if pool is None:
+        raise StateError(f"Pool {name!r} is not defined; `oq pool ls` lists those that are.")
+    if as_json:
+        show_json(_facts(pool))
+        return
+    show_fields({"pool": pool.name, "slots": str(pool.slots), "used": str(pool.used), "waiting": str(pool.waiting)})
+    if pool.holders:
+        show_table(
+            ("queue", "job", "slots", "lease ends"),
+            [
+                (holder.queue, holder.job_id, str(holder.slots), moment_text(when(holder.until_ms)))
+                for holder in pool.holders
+            ],
+        )
+
+
+@app.command("set")
+def set_(
+    name: PoolName,
+    slots: Annotated[int, typer.Argument(help="How many slots, 0 to 1,000; 0 starts no more jobs.")],
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Define a pool, or change how many slots it has."""
+    with Pools(url=url, prefix=prefix) as client:
+        client.set(name, slots)
+    tell(as_json, f"Pool {name} has {slots:,} slot{'' if slots == 1 else 's'}.", name=name, slots=slots)
+
+
+@app.command("rm")
+def rm(
+    name: PoolName,
+    yes: Yes = False,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a pool that no job holds or waits for. Jobs that name it later fail."""
+    ask(yes, f"Remove pool {name}?")
+    with Pools(url=url, prefix=prefix) as client:
+        removed = client.remove(name)
+    sentence = f"Removed pool {name}." if removed else f"Pool {name} was not defined."
+    tell(as_json, sentence, name=name, removed=removed)
