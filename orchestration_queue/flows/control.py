@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from orchestration_queue.flows.elements import element_names, forget_maps, maps, with_elements
 from orchestration_queue.flows.plan_calls import PlannedCall
-from orchestration_queue.flows.stored import FlowJob, FlowState, StoredFlow, outcome_of, schedule_check
+from orchestration_queue.flows.stored import RETRIED, FlowJob, FlowState, StoredFlow, outcome_of, schedule_check
 from orchestration_queue.flows.submit import HELD
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.keys import QueueKeys
@@ -19,6 +19,7 @@ from orchestration_queue.protocol.record import JobRecord
 __all__ = [
     "STATE_FIELDS",
     "cancel",
+    "find_misinformed",
     "find_pending_notifications",
     "pause",
     "propagate",
@@ -119,18 +120,20 @@ def pause(flow: StoredFlow) -> Conversation[None]:
     all_good((yield [graphs.hold_nodes(keys, piece).call for keys, piece in pieces]))
 
 
-def retry(flow: StoredFlow, now_ms: int) -> Conversation[list[str]]:
+def retry(flow: StoredFlow, now_ms: int, only: Collection[str] | None = None) -> Conversation[list[str]]:
     """Let failed nodes run again, and those that did not run because of them; returns their names.
 
-    The record says first that nodes may be held, so that a worker releases them if this breaks off.
+    The record says first that nodes may be held, so that a worker releases them if this breaks off. ``only`` leaves
+    other nodes as they are.
     """
     whole = yield from with_elements(flow)
-    if not _to_retry(whole, (yield from survey(whole))):
+    if not _to_retry(whole, (yield from survey(whole)), only):
         return []
     (server_time,) = all_good((yield [Call("TIME")]))
     all_good((yield _reopen(flow, now_ms, int(server_time[0]) * 1000)))
     # Until the record said so, reconcilers went on, and more nodes may have failed.
-    failed = _to_retry(whole, (yield from survey(whole)))
+    records = yield from survey(whole)
+    failed = _to_retry(whole, records, only)
     revived: dict[QueueKeys, list[graphs.Revived]] = {}
     left: list[tuple[QueueKeys, notifications.PendingNotifications]] = []
     for keys, ids in flow.by_queue(failed).items():
@@ -140,15 +143,51 @@ def retry(flow: StoredFlow, now_ms: int) -> Conversation[list[str]]:
             left.append((keys, retried.pending))
             for one in retried.revived:
                 revived.setdefault(QueueKeys(one.queue, keys.prefix), []).append(one)
+    known = _find_known_elsewhere(whole, failed, records)
+    for job, dep in known:
+        revived.setdefault(job.keys, []).append(graphs.Revived(job.keys.queue, job.job_id, dep.keys.member(dep.job_id)))
     for keys, news in revived.items():
         for told in chunks(news):
             all_good((yield [graphs.retry_nodes(keys, (), now_ms, revived=told).call]))
     yield from notifications.notify_all(left, now_ms)
+    yield from propagate(flow, list({dep.name: dep for _, dep in known}.values()), now_ms)
     yield from release(flow, now_ms)
     return [job.name for job in failed]
 
 
-def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[FlowJob]:
+def _find_known_elsewhere(
+    flow: StoredFlow, failed: Sequence[FlowJob], records: Mapping[str, JobRecord | None]
+) -> list[tuple[FlowJob, FlowJob]]:
+    """Nodes to retry, each with one of another queue that it waits for and that is not retried.
+
+    Such a node knows the other only by its notifications, of which one may tell of an end before a retry.
+    """
+    names = {job.name for job in failed}
+    return [
+        (job, flow.jobs[dep])
+        for job in failed
+        for dep in job.node.waits_for
+        if dep not in names and records[dep] is not None and flow.jobs[dep].keys != job.keys
+    ]
+
+
+def find_misinformed(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[str]:
+    """Names of nodes that ended as ``upstream_failed`` although nothing that they wait for has failed.
+
+    A notification from another queue of an end before a retry can arrive after the retry.
+    """
+    found: list[str] = []
+    for name, job in flow.jobs.items():  # dependencies come before dependents
+        record = records[name]
+        if record is None or outcome_of(record) != "upstream_failed" or maps(job):
+            continue
+        known = {dep: records[dep] for dep in job.node.waits_for}
+        if known and all(its and (its.state != "failed" or dep in found) for dep, its in known.items()):
+            found.append(name)
+    return found
+
+
+def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None], only: Collection[str] | None) -> list[FlowJob]:
     """What failed, or did not run because of that; what was skipped only where it waits for such a node.
 
     Elements of a node that has completed nevertheless have been read, and are left as they are.
@@ -162,7 +201,7 @@ def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list
     }
     for name, job in flow.jobs.items():  # dependencies come before dependents
         record = records[name]
-        if record is None or record.state != "failed" or name in settled:
+        if record is None or record.state != "failed" or name in settled or (only is not None and name not in only):
             continue
         if outcome_of(record) != "skipped" or any(dep in found for dep in job.node.waits_for):
             found[name] = job
@@ -195,7 +234,7 @@ def _reopen(flow: StoredFlow, now_ms: int, server_ms: int) -> list[Call]:
     """Note that a flow goes on, and since when its nodes may be held."""
     key = flow.keys.flow(flow.id)
     return [
-        Call("HSET", (key,), ("state", FlowState.RUNNING, HELD, server_ms)),
+        Call("HSET", (key,), ("state", FlowState.RUNNING, HELD, server_ms, RETRIED, 1)),
         Call("HDEL", (key,), ("finishedAt", "stopped")),
         Call("ZREM", (flow.keys.flows_ended,), (flow.id,)),
         schedule_check(flow.keys, flow.id, now_ms),

@@ -119,6 +119,14 @@ class Reconciliation:
                     log.warning("Who held jobs of flow %s broke off; they go on now", flow.id)
                     yield from control.release(flow, at_ms)
             records = yield from control.survey(flow)
+            misled = control.find_misinformed(flow, records) if snapshot.was_retried and not snapshot.stopped else ()
+            if misled:
+                log.warning(
+                    "Nodes %s of flow %s were told of a failure before a retry; they wait again", misled, flow.id
+                )
+                yield from control.retry(flow, at_ms, misled)
+                yield from self._look_again(flow.id, at_ms + self._interval_ms)
+                return
             state = derive_state(snapshot, records)
             yield from self._end(snapshot, state, records) if state.is_final else self._keep(snapshot, records, at_ms)
 

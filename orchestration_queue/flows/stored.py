@@ -128,6 +128,7 @@ class FlowSnapshot:
         is_removing: Whether it is being removed.
         stopped: Why what had not finished was cancelled: what a caller said, or ``timeout`` or ``fail_fast``; None when
             nothing was.
+        was_retried: Whether failed nodes were let run again, ever.
     """
 
     flow: StoredFlow
@@ -138,6 +139,7 @@ class FlowSnapshot:
     is_paused: bool
     is_removing: bool
     stopped: str | None
+    was_retried: bool = False
 
     @property
     def is_held(self) -> bool:
@@ -156,6 +158,8 @@ class FlowSnapshot:
         return self.stopped is not None and self.stopped not in (TIMEOUT, FAIL_FAST)
 
 
+RETRIED = "retried"
+"""The field of a flow's record that says that it was retried."""
 TIMEOUT, FAIL_FAST = "timeout", "fail_fast"
 """Why a flow's own options cancel what has not finished."""
 
@@ -181,6 +185,7 @@ def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowSnapshot | None]:
             is_paused="paused" in fields,
             is_removing="removing" in fields,
             stopped=fields.get("stopped"),
+            was_retried=RETRIED in fields,
         )
 
     return Operation(Call("HGETALL", (keys.flow(flow_id),)), read)

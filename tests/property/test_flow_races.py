@@ -15,6 +15,9 @@ import redis
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.flows import Dag, FlowOptions, Node
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Failure, Lease
+from orchestration_queue.protocol.operations import exchanges
+from orchestration_queue.protocol.operations.notifications import notify_all
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.reconciler import FlowReconciler
 from tests.by_hand import HandWorker
@@ -80,6 +83,16 @@ class World:
             if client is not None:
                 await client.gate()
             self.complete_one()
+
+    async def fail_first(self, client: Client | None = None) -> None:
+        """Fail the first node as a worker of a cluster does, and then notify the node of the other queue."""
+        connection, keys = self.connection(client), QueueKeys("q")
+        held = self.hands["q"].take()
+        failure = Failure(Lease(held.record, held.entry_id), "no such file")
+        operation = exchanges.exchange(keys, "hand", now_ms(), settle=(failure,), cluster=True)
+        result = await connection.run(operation)
+        assert result.pending.news, "the other queue's node need not be notified"
+        await connection.follow(notify_all([(keys, result.pending)], now_ms()))
 
     def complete_one(self) -> bool:
         for hand in self.hands.values():
@@ -173,3 +186,27 @@ async def test_a_flow_that_is_retried_while_its_end_is_noted_ends_again(
             assert world.states() == ["completed"] * 3, (schedule, world.states())
             assert (noted["state"], noted.get("held")) == ("completed", None), schedule
             assert not raw.zcard(QueueKeys("q").flows_due), schedule
+
+
+@pytest.mark.parametrize("others", [[], [World.reconcile], [World.work]], ids=["alone", "reconciler", "worker"])
+async def test_a_retry_outlives_the_notification_of_the_failure_before_it(
+    server_url: str, raw: redis.Redis, others: list[Act], preemptions: int
+) -> None:
+    acts: list[Act] = [World.fail_first, World.retry, *others]
+    retried = 0
+    async with AsyncExitStack() as stack:
+        world = World(server_url, raw, stack)
+        stack.callback(world.of_run.close)
+        await world.open(len(acts))
+        for schedule in schedules(preemptions):
+            world.reset()
+            await world.submit()
+            done = await world.race(schedule, acts)
+            await world.settle((5, 5, 5, 60, 5, 5, 60))
+            noted = raw.hgetall(QueueKeys("q").flow("f"))
+            assert not [one for one in done if isinstance(one, BaseException)], (schedule, done)
+            ends = ["completed"] * 3 if done[1] else ["failed"] * 3
+            assert world.states() == ends, (schedule, done, world.states())
+            assert noted["state"] == ends[0], schedule
+            retried += bool(done[1])
+    assert retried
