@@ -8,6 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from orchestration_queue.cli.common import (
     JsonFlag,
@@ -135,8 +137,10 @@ def check(
     as_json: JsonFlag = False,
 ) -> None:
     """Find records that contradict each other, such as jobs in no queue. Exits with 1 when some are left."""
-    with QlessClient(url=url) as client:
-        found = client.check(repair=fix)
+    columns = (TextColumn("checking"), TextColumn("{task.completed:,.0f} keys and entries"), TimeElapsedColumn())
+    with QlessClient(url=url) as client, Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("checking", total=None)
+        found = client.check(repair=fix, on_progress=lambda checked: progress.update(task, completed=checked))
     if as_json:
         show_json(found)
     elif found:

@@ -131,6 +131,7 @@ def _calls(client: QlessClient, jobs: int) -> dict[str, Callable[[], object]]:
         "failed": lambda: client.failed("g"),
         "unfail": lambda: client.unfail("q", "g"),
         "cancel": lambda: client.cancel(f"j{jobs // 3}"),
+        "check, the longest of its calls": client.check,
     }
 
 

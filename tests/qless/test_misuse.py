@@ -111,6 +111,7 @@ CASES: list[Case] = [
     *(_client("set_config", name, 5) for name in NAMES),
     *(_client("set_config", "heartbeat", value) for value in (None, True, [5], float("nan"))),
     *(_client("check", repair=value) for value in ("yes", 1, None)),
+    _client("check", on_progress="loud"),
     *(_client("command", name) for name in NAMES),
     *(_client("command", "get", word) for word in NO_WORDS),
     # Recurring jobs.

@@ -5,21 +5,31 @@ local places = require("places")
 
 local consistency = {}
 
+local PAGE, GONE = 200, "\0gone"
+local SIZES = { zset = "ZCARD", set = "SCARD", list = "LLEN" }
 local SETS = { waiting = "work", stalled = "work", scheduled = "scheduled", depends = "depends", running = "locks" }
 
 local function exists(jid)
   return redis.call("EXISTS", "ql:j:" .. jid) == 1
 end
 
---- Return whether any known queue, or the job's own, holds a job.
+local function holds(queue, jid)
+  for _, set in ipairs({ "work", "locks", "scheduled", "depends" }) do
+    if redis.call("ZSCORE", "ql:q:" .. queue .. "-" .. set, jid) then
+      return true
+    end
+  end
+  return false
+end
+
+--- Return whether the job's own queue, or any known one, holds a job.
 local function is_placed(job)
-  local queues = redis.call("ZRANGE", "ql:queues", 0, -1)
-  queues[#queues + 1] = job.queue
-  for index = #queues, 1, -1 do
-    for _, set in ipairs({ "work", "locks", "scheduled", "depends" }) do
-      if redis.call("ZSCORE", "ql:q:" .. queues[index] .. "-" .. set, job.jid) then
-        return true
-      end
+  if holds(job.queue, job.jid) then
+    return true
+  end
+  for _, queue in ipairs(redis.call("ZRANGE", "ql:queues", 0, -1)) do
+    if holds(queue, job.jid) then
+      return true
     end
   end
   return false
@@ -41,30 +51,52 @@ local function check_job(now, key, resolve)
   return 1
 end
 
---- Entries of a set or list whose job does not exist.
-local function check_entries(key, kind, resolve, is_sound, remove)
-  local found = 0
-  local read = { zset = "ZRANGE", list = "LRANGE" }
-  local jids = read[kind] and redis.call(read[kind], key, 0, -1) or redis.call("SMEMBERS", key)
-  for _, jid in ipairs(jids) do
-    if not is_sound(jid) then
-      found = found + 1
-      if resolve then
-        remove(jid)
-      end
-    end
+--- Return a page of a collection's entries, and where the next one begins; nil at the end. A list is read from its end.
+local function read_page(key, kind, cursor)
+  if kind == "list" then
+    local first = tonumber(cursor) or 0
+    local entries = redis.call("LRANGE", key, -first - PAGE, -first - 1)
+    return entries, #entries == PAGE and first + PAGE or nil
   end
-  return found
+  local reply = redis.call(kind == "zset" and "ZSCAN" or "SSCAN", key, cursor, "COUNT", PAGE)
+  local entries = {}
+  for index = 1, #reply[2], kind == "zset" and 2 or 1 do
+    entries[#entries + 1] = reply[2][index]
+  end
+  return entries, reply[1] ~= "0" and reply[1] or nil
 end
 
-local function removal(command, key)
-  return function(jid)
-    if command == "LREM" then
-      redis.call("LREM", key, 0, jid)
-    else
-      redis.call(command, key, jid)
+--- Remove entries of a page from a collection: those of these indexes.
+local function remove(key, kind, entries, cursor, indexes)
+  if kind == "list" then
+    -- Marked first: to remove them one by one would read the list once for each.
+    for _, index in ipairs(indexes) do
+      redis.call("LSET", key, index - 1 - #entries - (tonumber(cursor) or 0), GONE)
+    end
+    redis.call("LREM", key, -#indexes, GONE)
+    return
+  end
+  for _, index in ipairs(indexes) do
+    redis.call(kind == "zset" and "ZREM" or "SREM", key, entries[index])
+  end
+end
+
+--- Count the entries of a page that are not sound, or remove them. Return where the next page begins (nil at the end),
+-- and the page's size.
+local function check_page(key, kind, cursor, resolve, is_sound)
+  local entries, rest = read_page(key, kind, cursor)
+  local wrong = {}
+  for index, jid in ipairs(entries) do
+    if not is_sound(jid) then
+      wrong[#wrong + 1] = index
     end
   end
+  if resolve and wrong[1] then
+    remove(key, kind, entries, cursor, wrong)
+    -- What is left of a list's page is not read again.
+    rest = rest and kind == "list" and rest - #wrong or rest
+  end
+  return #wrong, rest and tostring(rest), #entries
 end
 
 --- Whether a job still has to end before those that wait for it.
@@ -88,32 +120,52 @@ local function free(now, key, resolve)
   end
 end
 
---- Check one key. Return the kind of what is wrong, and how often it is.
-function consistency.check(now, key, resolve)
-  local kind = redis.call("TYPE", key).ok
-  local function entries(is_sound, command)
-    return check_entries(key, kind, resolve, is_sound, removal(command, key))
+--- Return what is wrong with unsound entries of a collection, and what makes one sound; nil for other keys.
+local function rule(key, kind)
+  if kind == "set" and key:find("^ql:j:.*%-dependencies$") then
+    return "dependencies on gone jobs", is_live
+  elseif kind == "set" and key:find("^ql:j:.*%-dependents$") then
+    return "dependents that are gone", exists
+  elseif kind == "list" and key:find("^ql:f:") then
+    return "failures of jobs that did not fail", is_failed
+  elseif kind == "zset" and key:find("^ql:t:") then
+    return "tags of gone jobs", exists
+  elseif kind == "zset" and key:find("^ql:q:.*%-locks$") then
+    return "locks without jobs", exists
+  elseif kind == "zset" and (key:find("^ql:q:.*%-work$") or key:find("^ql:q:.*%-scheduled$")) then
+    return "places of gone jobs", exists
+  elseif kind == "zset" and (key:find("^ql:q:.*%-depends$") or key:find("^ql:w:.*:jobs$")) then
+    return "places of gone jobs", exists
   end
+end
+
+--- Check one key, or with a `cursor` one page of a collection. Return the kind of what is wrong, how often it is, and
+-- where the next page begins (nil at the end), and the page's size. A large collection is not read without a cursor.
+function consistency.check(now, key, resolve, cursor)
+  local kind = redis.call("TYPE", key).ok
   if kind == "hash" and key:sub(1, 5) == "ql:j:" then
     return "jobs in no queue", check_job(now, key, resolve)
-  elseif kind == "set" and key:find("^ql:j:.*%-dependencies$") then
-    local count = entries(is_live, "SREM")
-    free(now, key, count > 0 and resolve)
-    return "dependencies on gone jobs", count
-  elseif kind == "set" and key:find("^ql:j:.*%-dependents$") then
-    return "dependents that are gone", entries(exists, "SREM")
-  elseif kind == "list" and key:find("^ql:f:") then
-    return "failures of jobs that did not fail", entries(is_failed, "LREM")
-  elseif kind == "zset" and key:find("^ql:t:") then
-    return "tags of gone jobs", entries(exists, "ZREM")
-  elseif kind == "zset" and key:find("^ql:q:.*%-locks$") then
-    return "locks without jobs", entries(exists, "ZREM")
-  elseif kind == "zset" and (key:find("^ql:q:.*%-work$") or key:find("^ql:q:.*%-scheduled$")) then
-    return "places of gone jobs", entries(exists, "ZREM")
-  elseif kind == "zset" and (key:find("^ql:q:.*%-depends$") or key:find("^ql:w:.*:jobs$")) then
-    return "places of gone jobs", entries(exists, "ZREM")
   end
-  return nil, 0
+  local wrong, is_sound = rule(key, kind)
+  if not wrong then
+    return nil, 0
+  elseif not cursor and redis.call(SIZES[kind], key) > PAGE then
+    return wrong, 0, "0"
+  end
+  local count, rest, size = check_page(key, kind, cursor or "0", resolve, is_sound)
+  if is_sound == is_live and resolve and count > 0 then
+    free(now, key, resolve)
+  end
+  return wrong, count, rest, size
+end
+
+--- Add what is wrong with a page of a collection to `found`. Return where the next page begins (nil at the end), and this one's size.
+function consistency.add(found, now, key, resolve, cursor)
+  local wrong, count, rest, size = consistency.check(now, key, resolve, cursor)
+  if count > 0 then
+    found[wrong] = (found[wrong] or 0) + count
+  end
+  return rest, size or 0
 end
 
 return consistency

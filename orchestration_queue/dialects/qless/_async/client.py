@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -151,26 +151,40 @@ class AsyncQlessClient(AsyncQlessJobs):
         """Set an option back to its default."""
         await self.command("config.unset", text_word(option, "option"))
 
-    async def check(self, *, repair: bool = False) -> dict[str, int]:
+    async def check(
+        self, *, repair: bool = False, on_progress: Callable[[int], object] | None = None
+    ) -> dict[str, int]:
         """Count records that contradict each other: jobs in no queue, locks without jobs and the like.
 
-        Keys are read in pages, so that the server serves others in between.
+        Keys and their entries are read in pages, so that the server serves others in between.
 
         Args:
             repair: Repair them, too.
+            on_progress: Called after each page with the number of keys and entries that were checked so far.
+
+        Raises:
+            InvalidOptionError: An argument is wrong.
         """
         if not isinstance(repair, bool):
             raise InvalidOptionError(f"`repair` must be True or False, got {repair!r}.")
+        if on_progress is not None and not callable(on_progress):
+            raise InvalidOptionError(f"`on_progress` must be a function of a number, got {on_progress!r}.")
         found: dict[str, int] = {}
-        cursor = "0"
-        while True:
-            args = ("resolve" if repair else "", cursor)
+        pages: list[tuple[str, ...]] = [("0",)]
+        checked = 0
+        while pages:
+            _, *key = where = pages.pop()
+            args = ("resolve" if repair else "", *where)
             page = decoded(await self._execute(Call("qless_consistencyCheck", args=args, is_function=True)))
-            cursor = page.pop("cursor")
+            if (cursor := page.pop("cursor")) != "0":
+                pages.append((str(cursor), *key))
+            pages += [("0", large) for large in page.pop("large", ())]
+            checked += page.pop("checked")
             for kind, count in page.items():
                 found[kind] = found.get(kind, 0) + count
-            if cursor == "0":
-                return found
+            if on_progress is not None:
+                on_progress(checked)
+        return found
 
     async def recur(
         self,
