@@ -1,8 +1,8 @@
 """ChasquiMQ's queues, fed and worked by this package and by the original: ``python -m tests.bench.chasquimq``.
 
-The original needs Redis 8.6: name one in OQ_TEST_REDIS86, else it runs through a proxy, which costs it a hop; the
-report says which. Prints JSON: medians of several runs, ours divided by the original's. Limits: an add is one round
-trip; an entry of the stream costs the server about 2 us as a bare XADD.
+The original needs Redis 8.6: name one in OQ_TEST_REDIS86 (it is flushed) for both to run on, else the original runs
+through a proxy, which costs it a hop; the report says which. Prints JSON: medians of several runs, ours divided by the
+original's. Limits: an add is one round trip; an entry of the stream costs the server about 2 us as a bare XADD.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def main() -> None:
     import redis
 
     with ExitStack() as stack:
-        url = stack.enter_context(server())
+        url = os.environ.get("OQ_TEST_REDIS86") or stack.enter_context(server())
         theirs = stack.enter_context(_redis86(url))
         client = stack.enter_context(redis.Redis.from_url(url))
         for name, run in ROWS.items():

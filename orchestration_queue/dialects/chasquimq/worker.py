@@ -27,10 +27,13 @@ from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.outbox import Outbox, event_call
 from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
+from orchestration_queue.dialects.chasquimq.sandbox import FORM
 from orchestration_queue.dialects.chasquimq.settling import Settler
+from orchestration_queue.dialects.sandbox import Sandboxes
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.options import seconds
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
+from orchestration_queue.worker.sandbox import Sandboxed
 
 __all__ = ["ChasquiHandler", "ChasquiRouter", "ChasquiWorker"]
 
@@ -55,8 +58,9 @@ class ChasquiWorker:
     """Takes jobs of a ChasquiMQ queue and runs them, beside workers of the original.
 
     A handler returns the job's result, or raises to fail the attempt; :class:`UnrecoverableError` fails the job at
-    once. A coroutine function runs on the event loop, a plain function in a thread. Delivery is at least once: a job
-    runs again when its worker dies or cannot renew its lease. Leases are renewed while a handler runs.
+    once. A coroutine function runs on the event loop, a plain function in a thread, one that is
+    :func:`~orchestration_queue.sandboxed` in a process of its own, each job in a new working directory. Delivery is at
+    least once: a job runs again when its worker dies or cannot renew its lease. Leases are renewed while handlers run.
 
     Args:
         queue: The queue's name.
@@ -153,6 +157,8 @@ class ChasquiWorker:
         await reader.create_group()
         self._executor = ThreadPoolExecutor(options.concurrency, thread_name_prefix="oq-chasqui")
         stack.callback(self._executor.shutdown, wait=False, cancel_futures=True)
+        self._sandboxes = Sandboxes(FORM)
+        stack.push_async_callback(self._sandboxes.aclose)
         self._lost: set[str] = set()
         self._leases = LeaseKeeper(
             calls.url,
@@ -251,6 +257,8 @@ class ChasquiWorker:
 
     async def _call(self, job: ChasquiJob) -> Any:
         handler = self._find(job.name)
+        if isinstance(handler, Sandboxed):
+            return await self._sandboxes.run(handler, job)
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
             return await handler(job)
         call = partial(copy_context().run, _contained, handler, job)

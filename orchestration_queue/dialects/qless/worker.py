@@ -28,8 +28,9 @@ from orchestration_queue.dialects.qless.leases import LeaseKeeper
 from orchestration_queue.dialects.qless.observer import Outcome, QlessObserver
 from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
-from orchestration_queue.dialects.qless.sandbox import QlessSandboxes
+from orchestration_queue.dialects.qless.sandbox import FORM
 from orchestration_queue.dialects.qless.settling import Settler
+from orchestration_queue.dialects.sandbox import Sandboxes
 from orchestration_queue.errors import OrchestrationQueueError, SandboxedError, UnrecoverableError, UsageError
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
@@ -132,7 +133,7 @@ class QlessWorker:
                 connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
-            self._sandboxes = QlessSandboxes()
+            self._sandboxes = Sandboxes(FORM)
             stack.push_async_callback(self._sandboxes.aclose)
             self._settler = Settler(connection, self.name)
             stack.push_async_callback(_farewell, partial(self._client.deregister, self.name))

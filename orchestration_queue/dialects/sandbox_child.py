@@ -1,4 +1,4 @@
-"""The process in which sandboxed handlers of qless's jobs run, one at a time. Only a worker starts it."""
+"""The process in which sandboxed handlers of a dialect's jobs run, one at a time. Only a worker starts it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import os
 import signal
 import socket
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from orchestration_queue._process import die_with_parent, memory_bytes
-from orchestration_queue.dialects.qless.records import QlessJob
-from orchestration_queue.dialects.qless.sandbox import JOB, next_as_json
+from orchestration_queue.dialects.sandbox import JobForm
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
@@ -29,7 +29,7 @@ __all__ = ["main"]
 _READ_BYTES = 65_536
 
 
-def main(descriptor: int, parent: int, log_level: int) -> None:
+def main(home: str, descriptor: int, parent: int, log_level: int) -> None:
     """Run jobs until the worker ends this process."""
     die_with_parent(parent)
     os.set_inheritable(descriptor, False)
@@ -39,28 +39,30 @@ def main(descriptor: int, parent: int, log_level: int) -> None:
     # Asked to end, a handler cleans up.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     sys.path[:] = [str(Path(path).resolve()) for path in sys.path]  # '' is where the worker started, also in a job
-    home = Path.cwd()
+    form: JobForm[Any] = import_module(home).FORM
+    directory = Path.cwd()
     with socket.socket(fileno=descriptor) as line:
         received = bytearray()
         while data := line.recv(_READ_BYTES):
             received += data
             while (request := take(received)) is not None:
-                line.sendall(pack(_work(request, home)))
+                line.sendall(pack(_work(form, request, directory)))
 
 
-def _work(request: Frame, home: Path) -> Frame:
+def _work(form: JobForm[Any], request: Frame, home: Path) -> Frame:
     """Run one job. Return how it ended."""
-    job = JOB.validate_python(request["job"])
+    job = form.load(request["job"])
+    lease = Lease(JobRecord(form.id_of(job), {}), "")
     try:
         handler = find(Address(**request["address"]))
         os.chdir(request["directory"])
-        ending: Frame = {"result": codec.encode(next_as_json(_run(handler, job)), "Return value")}
+        ending: Frame = {"result": codec.encode(form.dump_result(_run(handler, job)), "Return value")}
     except SystemExit as error:
         if error.code == 128 + signal.SIGTERM:
             raise
-        ending = {"error": endings.dump(error, Lease(JobRecord(job.jid, {}), ""))}
+        ending = {"error": endings.dump(error, lease)}
     except BaseException as error:
-        ending = {"error": endings.dump(error, Lease(JobRecord(job.jid, {}), ""))}
+        ending = {"error": endings.dump(error, lease)}
     finally:
         os.chdir(home)
     for stream in (sys.stdout, sys.stderr):
@@ -68,7 +70,7 @@ def _work(request: Frame, home: Path) -> Frame:
     return {"memory_bytes": memory_bytes(), **ending}
 
 
-def _run(handler: Any, job: QlessJob) -> Any:
+def _run(handler: Any, job: Any) -> Any:
     returned = handler(job)
     return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
 
