@@ -13,6 +13,7 @@ import redis
 import uvicorn
 
 from orchestration_queue.http import HttpApp, create_app
+from orchestration_queue.http.console import overview
 from tests.waiting import wait_until
 
 Serve = Callable[[HttpApp], AbstractAsyncContextManager[httpx.AsyncClient]]
@@ -45,6 +46,12 @@ async def served(app: HttpApp) -> AsyncIterator[httpx.AsyncClient]:
         server.should_exit = True
         await asyncio.wait_for(task, 30)
         listener.close()
+
+
+@pytest.fixture(autouse=True)
+def patient_overview(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overview waits for the queues' names, however busy the machine is."""
+    monkeypatch.setattr(overview, "_PATIENCE_S", 60)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from orchestration_queue import (
 )
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.access import Access, Token
+from orchestration_queue.http.console import overview
 from orchestration_queue.http.routes import Scope
 from tests.http.conftest import called
 from tests.workers import working
@@ -503,6 +504,33 @@ async def test_pages_walk_no_keys_while_they_are_watched(
         await page(ui, path)
     # Names and workers are read again after some seconds, however many pages were asked for.
     assert walks() - before <= 4 * (1 + (time.monotonic() - began) // 3)
+
+
+async def test_the_overview_does_not_wait_for_a_walk_over_all_keys(
+    ui: httpx.AsyncClient, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.add("a")
+    monkeypatch.setattr(overview, "_PATIENCE_S", 0)
+    assert "are being looked for" in await page(ui, "")
+    monkeypatch.setattr(overview, "_PATIENCE_S", 60)
+    assert f">{queue.name}<" in await page(ui, "")
+
+
+async def test_the_overview_reads_all_queues_in_few_exchanges(
+    ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    for number in range(30):
+        async with AsyncQueue(f"{queue.name}-{number}", url=server_url) as each:
+            await each.add("a", number)
+    text = await page(ui, "")
+
+    def reads() -> int:
+        return int(raw.info("stats")["total_reads_processed"])
+
+    before = reads()
+    await page(ui, "")
+    assert reads() - before < 20
+    assert text.count('<td class="name">') == 30
 
 
 async def test_long_queues_are_shown_by_page(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:

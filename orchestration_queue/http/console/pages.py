@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration_queue.client import AsyncBroadcast, AsyncQueue, Metrics, WorkerInfo
+from orchestration_queue.client import AsyncBroadcast, AsyncQueue, WorkerInfo
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.letters import group_letters
+from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, minutes_of
 from orchestration_queue.http.console.queue_pages import QueuePages
 from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.schedules import SchedulePages
@@ -28,15 +29,12 @@ from orchestration_queue.states import JobState
 
 __all__ = ["Pages"]
 
-STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
 _PER_PAGE = 50
-_QUEUES_PER_PAGE = 100
 _NAMES_S = 5.0
 _REASONS_S = 3.0
 _STALE_S = 30.0
 _LOG_LINES = 200
 _MOST_FOUND = 200
-_MINUTES = 60
 _QUIET_S = 0.4
 
 
@@ -53,8 +51,9 @@ class Pages:
         self._names = Recent(_NAMES_S, at_once=_STALE_S)
         self._reasons = Recent(_REASONS_S)
         self._workers = Recent(_REASONS_S, at_once=_STALE_S)
+        self._doctor = FindingPages(service, views)
         shown: list[tuple[str, Callable[[Request], Awaitable[Raw | Stream]]]] = [
-            ("/ui", self.overview),
+            ("/ui", OverviewPage(service, views, self._all_names, self._doctor).show),
             ("/ui/queues/:name", self.queue),
             ("/ui/queues/:name/live", self.live),
             ("/ui/queues/:name/jobs/:id", self.job),
@@ -67,7 +66,6 @@ class Pages:
             ("/ui/server", self.server),
         ]
         schedules = SchedulePages(service, views, self._of_queues)
-        self._doctor = FindingPages(service, views)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
         self.routes = (*own, *schedules.routes, *self._doctor.routes, *QueuePages(service, views).routes)
 
@@ -95,40 +93,13 @@ class Pages:
     async def _of_queues(self, request: Request) -> list[AsyncQueue]:
         names = await self._all_names()
         wanted = request.query.get("queue")
-        return [self._service.queue(name) for name in names if wanted in (None, "", name)][:_QUEUES_PER_PAGE]
+        return [self._service.queue(name) for name in names if wanted in (None, "", name)][:MOST_QUEUES]
 
-    async def overview(self, request: Request) -> Raw:
-        """Show all queues with their depths and rates."""
-        names = await self._all_names()
-        sought = request.query.get("q", "").lower()
-        names = [name for name in names if sought in name.lower()]
-        rows = await asyncio.gather(*(self._summary(name) for name in names[:_QUEUES_PER_PAGE]))
-        totals = {state: sum(row["counts"][state] for row in rows) for state in STATES}
-        return self._views.page(
-            "overview.html", title="Overview", rows=rows, totals=totals, count=len(names), shown=len(rows), q=sought,
-            problems=self._doctor.problems, checked_at=self._doctor.at,
-        )  # fmt: skip
-
-    async def _summary(self, name: str) -> dict[str, Any]:
-        queue = self._service.queue(name)
-        counts, is_paused, oldest, done, failed = await asyncio.gather(
-            queue.counts(), queue.is_paused(), queue.oldest_ready(), self._minutes(queue, "completed"),
-            self._minutes(queue, "failed"),
-        )  # fmt: skip
-        return {
-            "name": name,
-            "counts": {state: getattr(counts, state) for state in STATES},
-            "paused": is_paused,
-            "oldest": oldest,
-            "done": done,
-            "failed": failed,
-        }
-
-    async def _minutes(self, queue: AsyncQueue, kind: str, minutes: int = _MINUTES, bucket: int = 1) -> list[int]:
+    async def _minutes(self, queue: AsyncQueue, kind: str, minutes: int, bucket: int) -> list[int]:
         """Return how many jobs ended in each of the last minutes, ``bucket`` of them in one number."""
         end = datetime.now(UTC)
         found = await queue.metrics(kind, end - timedelta(minutes=minutes - 1), end)
-        return _buckets(found, end, minutes, bucket)
+        return minutes_of(found, end, minutes, bucket)
 
     async def queue(self, request: Request) -> Raw:
         """Show a queue and a page of its jobs."""
@@ -273,16 +244,6 @@ class Pages:
             after = found[-1].id
             yield b"data: changed\n\n"
             await asyncio.sleep(_QUIET_S)
-
-
-def _buckets(found: Metrics, end: datetime, minutes: int, bucket: int) -> list[int]:
-    values = [0] * (minutes // bucket)
-    last = int(end.timestamp()) // 60
-    for minute in found.minutes:
-        place = (minutes - 1 - (last - int(minute.at.timestamp()) // 60)) // bucket
-        if 0 <= place < len(values):
-            values[place] += minute.count
-    return values
 
 
 def _readable(read: Callable[[], Any]) -> Any:
