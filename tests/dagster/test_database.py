@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -11,7 +14,9 @@ from dagster._core.execution.plan.objects import StepSuccessData
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from orchestration_queue.dagster.steps.database import keep_connection, outlast_outages
+from tests.dagster.step_workers import READY, home_is
 from tests.dagster.stores import Database, postgres
+from tests.processes import OQ, running_process
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
@@ -76,6 +81,23 @@ def test_the_end_of_a_step_whose_answer_was_lost_is_stored_once(instance: dg.Dag
     outlast_outages(instance)
     storage.store_event(end_of_step("lost"))
     assert len(calls) == len(storage.get_logs_for_run("lost")) == 1
+
+
+def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
+    database: Database, instance: dg.DagsterInstance, server_url: str, queue_name: str, tmp_path: Path
+) -> None:
+    command = [OQ, "dagster", "worker", "-m", "tests.dagster.steps", "-q", queue_name]
+    log = tmp_path / "log"
+    database.kill()
+    try:
+        with home_is(instance.root_directory), running_process(command, server_url, log):
+            told = "Dagster's database does not answer"
+            wait_until_sync(lambda: told in log.read_text(), f"the worker to miss the database, see {log}", 120)
+            database.start()
+            wait_until_sync(lambda: READY in log.read_text(), f"the worker to be ready, see {log}", 120)
+    finally:
+        with suppress(subprocess.CalledProcessError):  # it runs already
+            database.start()
 
 
 def test_other_errors_are_raised_at_once(instance: dg.DagsterInstance) -> None:

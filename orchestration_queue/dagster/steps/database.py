@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from inspect import isfunction
-from typing import Any
+from typing import Any, TypeVar
 
 import dagster as dg
 
 from orchestration_queue.dagster._compat import check_captured_interrupt
 
-__all__ = ["keep_connection", "outlast_outages"]
+__all__ = ["await_database", "keep_connection", "outlast_outages"]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
 _OUTAGE_S = 60.0
-"""How long the database may be away before a step or a run fails that reads or writes."""
+"""How long the database may be away before a step or a run fails that reads or writes, or a fork server that starts."""
 _PAUSE_S = 0.5
+
+T = TypeVar("T")
+
+
+def await_database(use: Callable[[], T]) -> T:
+    """Call what opens or reads a process's first instance, again and again while the database does not answer."""
+    ends_at = time.monotonic() + _OUTAGE_S
+    while True:
+        try:
+            return use()
+        except Exception as error:
+            if not _is_outage(error) or time.monotonic() > ends_at:
+                raise
+            log.warning("Dagster's database does not answer, which is tried again: %s", error)
+        time.sleep(_PAUSE_S)
 
 
 def _storages(instance: dg.DagsterInstance) -> list[Any]:
@@ -88,12 +104,13 @@ def _patient(storage: Any, name: str, method: Callable[..., Any]) -> Callable[..
 
 def _is_outage(error: Exception) -> bool:
     """Return whether the connection failed, and not what was asked for."""
-    from dagster_postgres.utils import DagsterPostgresException
     from sqlalchemy.exc import DBAPIError
 
-    return isinstance(error, DagsterPostgresException) or (
-        isinstance(error, DBAPIError) and error.connection_invalidated
-    )
+    if postgres := sys.modules.get("dagster_postgres.utils"):
+        return isinstance(error, postgres.DagsterPostgresException) or (
+            isinstance(error, DBAPIError) and error.connection_invalidated
+        )
+    return False
 
 
 def _is_stored(storage: Any, entry: dg.EventLogEntry) -> bool:

@@ -29,7 +29,7 @@ from orchestration_queue.dagster._compat import (
     warm_up,
 )
 from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.database import keep_connection, outlast_outages
+from orchestration_queue.dagster.steps.database import await_database, keep_connection, outlast_outages
 from orchestration_queue.dagster.steps.fork_safety import (
     close_idle_connections,
     decide,
@@ -118,8 +118,8 @@ class _ForkServer:
 
     def load(self, location: CodeLocation) -> None:
         """Import what every work needs: the storage's drivers, and the user's code."""
-        instance = dg.DagsterInstance.get()
-        warm_up(instance)
+        instance = await_database(dg.DagsterInstance.get)
+        await_database(lambda: warm_up(instance))
         self._instance_id = storage_id(instance)
         self._known = open_descriptors()
         sys.argv[:] = [location.file or location.module or location.name]  # user code may parse it
@@ -267,7 +267,7 @@ def _do(
     try:
         work = WorkItem.from_data(frame["data"])
         capture_logs_directly(lambda path: fence.tell(stderr=path))
-        with nullcontext(opened) if opened else dg.DagsterInstance.get() as instance:
+        with nullcontext(opened) if opened else await_database(dg.DagsterInstance.get) as instance:
             if is_alone:
                 keep_connection(instance)
             guard_events(instance, fence.admit)
