@@ -242,6 +242,7 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     from alembic.script import ScriptDirectory
     from dagster._core.storage import sql
 
+    _share_engines()
     scripts = SimpleNamespace(from_config=cache(ScriptDirectory.from_config))
     setattr(sql, "ScriptDirectory", scripts)  # noqa: B010  not a name that modules export
     instance.get_runs_count()
@@ -250,6 +251,37 @@ def warm_up(instance: dg.DagsterInstance) -> None:
         if (ask := getattr(instance.run_storage, name, None)) is not None:
             setattr(instance.run_storage, name, partial(bool, ask()))
     instance.get_latest_materialization_event(dg.AssetKey("warm_up"))
+
+
+_MOST_ENGINES = 50
+"""Each run has a file of its own, and a process that does not end may write those of many runs."""
+
+
+def _share_engines() -> None:
+    """Make one engine for each SQLite file, where Dagster makes one for each statement, and compiles the statement.
+
+    The engines keep no connection, so forked processes and threads may use them, and share what was compiled.
+    """
+    from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.runs.sqlite import sqlite_run_storage
+    from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
+
+    engines: dict[str, Any] = {}
+
+    def create(make: Callable[..., Any], url: str, **options: Any) -> Any:
+        if (engine := engines.get(url)) is None:
+            engine = make(url, **options)
+            if engines:
+                first = next(iter(engines.values()))
+                engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
+            engines[url] = engine
+            if len(engines) > _MOST_ENGINES:
+                engines.pop(list(engines)[1])  # not the first, which has what was compiled
+        return engine
+
+    for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+        if not isinstance(made := getattr(module, "create_engine"), partial):  # noqa: B009  not a name it exports
+            setattr(module, "create_engine", partial(create, made))  # noqa: B010  the same
 
 
 def can_be_copied(instance: dg.DagsterInstance) -> bool:
