@@ -2,7 +2,8 @@
 
 Both pop and complete no-op jobs on one server, one process each, in turns: reqless as its client offers it, job by
 job; ours job by job, several at a time, and by a worker. Then, with `--hold` waiting jobs, the longest time that any
-command holds the server, from its slow log. Prints JSON: medians of several runs, and ours divided by reqless's.
+command holds the server, from its slow log. Prints JSON: medians of several runs, and ours divided by reqless's; and
+the least processor time of client and server a job, which a busy machine does not change as much.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +20,7 @@ import redis
 
 from orchestration_queue.dialects.qless import QlessClient, QlessJob, QlessWorker, QlessWorkerOptions
 from tests.bench.holds import LIMIT_MS, REPEATS, hold
-from tests.bench.server import server
+from tests.bench.server import Meter, server
 
 _CHUNK = 5_000
 _MANY = 100
@@ -86,20 +86,26 @@ CONTENDERS: dict[str, Callable[[str, int], None]] = {
 
 def _rates(url: str, client: redis.Redis, jobs: int, runs: int) -> dict[str, Any]:
     figures: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    with QlessClient(url=url) as ours:
+    costs: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    with QlessClient(url=url) as ours, Meter(url) as meter:
         for _ in range(runs):
             for name, work in CONTENDERS.items():
                 client.flushall()
                 ours.length("q")
                 _fill(client, jobs)
-                started = time.perf_counter()
+                meter.begin()
                 work(url, jobs)
-                figures[name].append(round(jobs / (time.perf_counter() - started)))
+                cost = meter.end()
+                figures[name].append(round(jobs / cost.seconds))
+                costs[name].append(round((cost.client_us + cost.server_us) / jobs, 1))
                 assert client.zcard("ql:completed") == jobs
                 print(f"{name}: {figures[name][-1]:,.0f}/s", file=sys.stderr)
     median = {name: statistics.median(found) for name, found in figures.items()}
     ratios = {name: round(found / median["reqless"], 2) for name, found in median.items()}
-    return {"per_second": median, "to_reqless": ratios, "runs": figures}
+    least = {name: min(found) for name, found in costs.items()}
+    cheaper = {name: round(least["reqless"] / found, 2) for name, found in least.items()}
+    processor = {"us_a_job": least, "reqless_to": cheaper}
+    return {"per_second": median, "to_reqless": ratios, "processor": processor, "runs": figures}
 
 
 def _calls(client: QlessClient, jobs: int) -> dict[str, Callable[[], object]]:
