@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import EnumType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from orchestration_queue.dagster._compat import StepContext, attempt_of, storage_id
 from orchestration_queue.dagster.steps.envelope import INSTANCE
@@ -21,6 +21,7 @@ from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import MAX_PRIORITY, Options, suggestion
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
+from orchestration_queue.options.pools import checked_weights
 
 __all__ = [
     "CONFIG_TAG",
@@ -94,6 +95,8 @@ class StepConfig(Options):
     """Memory that the step's process may allocate, with what its fork server has; more raises ``MemoryError``."""
     cpu_seconds: int | None = Field(default=None, ge=1)
     """Processor time of the step's process; the kernel kills one that takes more."""
+    pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights)] | None = None
+    """Slots of the queue's pools that the step holds while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Route:
         code_version: Only workers of this version of the code may do it; '' for any.
         memory_mib: The memory that its process may allocate; None for no limit.
         cpu_seconds: The processor time that its process may take; None for no limit.
+        pools: Slots of the queue's pools that it holds while it runs.
     """
 
     queue: str
@@ -123,6 +127,7 @@ class Route:
     code_version: str = ""
     memory_mib: int | None = None
     cpu_seconds: int | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
 
     def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> Route:
         """Apply the tags of a step and its run; a step's own go before its run's.

@@ -94,6 +94,9 @@ METRICS = (
     ),
     Metric("orchestration_queue_paused", "gauge", "1 while the queue is paused."),
     Metric("orchestration_queue_workers", "gauge", "Workers that are registered with the queue and alive."),
+    Metric("orchestration_queue_pool_slots", "gauge", "Slots that a pool has.", ("pool",)),
+    Metric("orchestration_queue_pool_slots_used", "gauge", "Slots of a pool that running jobs hold.", ("pool",)),
+    Metric("orchestration_queue_pool_jobs_waiting", "gauge", "Jobs that wait for slots of a pool.", ("pool",)),
     Metric(
         "orchestration_queue_server_up",
         "gauge",

@@ -21,7 +21,8 @@ __all__ = ["QueueCollector"]
 class QueueCollector(Collector):
     """Shows how full the queues are. Ask one process of a fleet for it: all would say the same.
 
-    Each look costs some fifteen commands a queue, in six trips; and the registered workers one walk over the keys.
+    Each look costs some fifteen commands a queue, in six trips; the registered workers one walk over the keys; and the
+    pools, which the queues of a prefix share, two trips.
 
     Args:
         queues: The queues.
@@ -40,11 +41,18 @@ class QueueCollector(Collector):
         """The figures of this moment; of a queue whose server does not answer, only that."""
         families = {
             name: GaugeMetricFamily(metric(name).name, metric(name).what, labels=metric(name).labels)
-            for name in ("depth", "oldest_ready_age_seconds", "paused", "workers", "server_up")
+            for name in (
+                *("depth", "oldest_ready_age_seconds", "paused", "workers", "server_up"),
+                *("pool_slots", "pool_slots_used", "pool_jobs_waiting"),
+            )
         }
+        shared: set[tuple[str, str]] = set()
         for queue in self._queues:
             try:
                 self._read(queue, families)
+                if (pools_of := (str(queue.url), queue.keys.prefix)) not in shared:
+                    self._read_pools(queue, families)
+                    shared.add(pools_of)
             except OrchestrationQueueError:
                 families["server_up"].add_metric([queue.name], 0)
             else:
@@ -65,3 +73,10 @@ class QueueCollector(Collector):
             families[name].add_metric([queue.name], value)
         for state, count in counts.items():
             families["depth"].add_metric([queue.name, state], count)
+
+    @staticmethod
+    def _read_pools(queue: Queue, families: dict[str, GaugeMetricFamily]) -> None:
+        for pool in queue.pools.list():
+            families["pool_slots"].add_metric([pool.name], pool.slots)
+            families["pool_slots_used"].add_metric([pool.name], pool.used)
+            families["pool_jobs_waiting"].add_metric([pool.name], pool.waiting)

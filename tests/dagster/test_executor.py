@@ -387,6 +387,28 @@ def test_a_step_that_takes_more_memory_than_its_config_allows_fails(fleet: Fleet
     assert fleet.run(steps.hungry_job).success
 
 
+def test_a_step_holds_slots_of_the_queue_s_pools(fleet: Fleet) -> None:
+    def config(**pools: int) -> dict[str, str]:
+        return {"orchestration_queue/config": json.dumps({"pools": pools})}
+
+    route = ROUTE.with_tags(config(a=1), config(b=2))
+    assert route.pools == {"a": 1}
+    assert ROUTE.with_tags({}, config(b=2)).pools == {"b": 2}
+    with pytest.raises(InvalidOptionError, match="1 to 1,000 slots of pool 'a', got 0"):
+        ROUTE.with_tags(config(a=0), {})
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        name = f"{fleet.queue}-pool"
+        result = fleet.run(steps.where_job, tags=config(**{name: 2}))
+        assert f"Pool '{name}' is not defined" in why(result, "where_0")
+        queue.pools.set(name, 2)
+        try:
+            result = fleet.run(steps.where_job, tags=config(**{name: 2}))
+            assert result.success
+            assert queue.get(f"dagster.{result.run_id}.where_0.1").record.pools == {name: 2}
+        finally:
+            assert queue.pools.remove(name), "no step holds or waits for slots"
+
+
 def test_a_bad_tag_ends_the_run_before_any_step_starts(fleet: Fleet) -> None:
     result = fleet.run(steps.where_job, tags={"orchestration_queue/isolation": "jail"})
     assert not result.success

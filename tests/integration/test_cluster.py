@@ -361,6 +361,34 @@ async def test_usage_and_budgets_reach_over_primaries(cluster: Cluster, queues: 
         assert queues[1] in (await here.usage.summary()).queues
 
 
+async def test_a_pool_is_shared_by_queues_on_each_primary(cluster: Cluster, queues: list[str]) -> None:
+    running, most = 0, 0
+
+    async def handle(job: AsyncActiveJob) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        await job.update_progress(1)
+        running -= 1
+
+    async with AsyncQueue(queues[0], url=cluster.url) as first:
+        await first.pools.set("shared", 1)
+        async with working(cluster, handle, *queues):
+            jobs = [
+                await queue.add("n", None, JobOptions(pools={"shared": 1}))
+                for name in queues
+                for queue in [AsyncQueue(name, connection=first._connection)]
+                for _ in range(3)
+            ]
+            for job in jobs:
+                await job.wait(SOON)
+        pool = await first.pools.find("shared")
+        assert pool is not None
+        assert (most, pool.used, pool.waiting) == (1, 0, 0)
+        assert await first.pools.remove("shared")
+
+
 def test_many_jobs_are_read_at_their_queues_primary(cluster: Cluster, queues: list[str]) -> None:
     with Connection.open(cluster.url) as connection:
         for name in queues:

@@ -144,6 +144,10 @@ def test_a_queues_own_figures_are_read_when_asked_for(server_url: str, queue_nam
         assert (read("depth", state="waiting"), read("depth", state="delayed")) == (1, 1)
         wait_until_sync(lambda: (read("oldest_ready_age_seconds") or 0) > 0, "the job to age", 30)
         assert (read("paused"), read("workers"), read("server_up")) == (1, 0, 1)
+        queue.pools.set(queue_name, 3)
+        for figure, value in (("slots", 3), ("slots_used", 0), ("jobs_waiting", 0)):
+            assert registry.get_sample_value(f"orchestration_queue_pool_{figure}", {"pool": queue_name}) == value
+        queue.pools.remove(queue_name)
 
 
 def test_an_outage_is_shown_and_kills_nobody(tmp_path: Path) -> None:

@@ -169,6 +169,7 @@ class QueueStepHandler(StepHandler):
             timeout=route.timeout,
             lease=self._options.lease,
             headers=headers,
+            pools=route.pools,
             remove_on_complete=KEPT,
             remove_on_fail=KEPT,
         )
