@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pydantic import ValidationError
-
-from orchestration_queue.errors import SparkCancelledError
+from orchestration_queue.errors import InvalidOptionError, SparkCancelledError
 from orchestration_queue.spark.references import DataFrameRef
 
 if TYPE_CHECKING:
@@ -127,7 +125,7 @@ def _references(value: Any) -> list[DataFrameRef]:
         return [value]
     if isinstance(value, Mapping):
         if value.get("kind") == "dataframe":
-            with contextlib.suppress(ValidationError):
+            with contextlib.suppress(InvalidOptionError):
                 return [DataFrameRef.model_validate(value)]
         return [ref for item in value.values() for ref in _references(item)]
     if isinstance(value, (list, tuple)):

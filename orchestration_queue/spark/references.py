@@ -6,10 +6,12 @@ Nothing here imports PySpark before there is a session.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt
+from pydantic import NonNegativeInt
+
+from orchestration_queue.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,10 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["DataFrameRef", "references_in", "replace_each", "segment"]
 
 
-class DataFrameRef(BaseModel):
+class DataFrameRef(Options):
     """Where a DataFrame is, and what it is: what a job returns in its place."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["dataframe"] = "dataframe"
     """By which others know a reference when they see one."""
@@ -42,6 +42,15 @@ class DataFrameRef(BaseModel):
         return (
             spark.table(self.location) if self.format == "table" else spark.read.format(self.format).load(self.location)
         )
+
+    @classmethod
+    def model_validate(cls, obj: Any, **_: Any) -> Self:
+        """Return a reference from its JSON, as a job's result has it.
+
+        Raises:
+            InvalidOptionError: It is not the JSON of a reference.
+        """
+        return cls.coerce(obj, "reference")
 
     @classmethod
     def of_table(cls, spark: SparkSession, name: str) -> DataFrameRef:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestration_queue.errors import TransportError, UnrecoverableError, UsageError
+from orchestration_queue.errors import InvalidOptionError, TransportError, UnrecoverableError, UsageError
 from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.functions import FrameShape, dataframe_parameters, reference
 from orchestration_queue.spark.lineage import emit_lineage
@@ -208,7 +208,7 @@ def _reference(value: object) -> DataFrameRef | None:
     if not isinstance(value, dict):
         return None
     if value.get("kind") == "dataframe":
-        with contextlib.suppress(ValidationError):
+        with contextlib.suppress(InvalidOptionError):
             return DataFrameRef.model_validate(value)
         return None
     inside = [item for item in value.values() if isinstance(item, dict) and item.get("kind") == "dataframe"]

@@ -14,6 +14,7 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.spark import (
     ConnectServer,
+    DataFrameRef,
     SparkOptions,
     SparkSubmit,
     run_spark,
@@ -25,6 +26,7 @@ from orchestration_queue.spark import (
 from orchestration_queue.spark.datasource.options import QueueAddress, SourceOptions, duration
 
 APP = __file__
+REFERENCE: dict[str, Any] = {"location": "/data/orders", "columns": {"id": "bigint"}, "rows": 5}
 CLUSTER = {"deploy_mode": "cluster"}
 
 
@@ -65,6 +67,17 @@ CASES: dict[str, list[Callable[[], object]]] = {
         lambda: SparkOptions(result_format="csv"),
         lambda: SparkOptions(result_partition_by="month"),
         lambda: SparkOptions(result_files=0),
+    ],
+    "DataFrameRef": [
+        lambda: DataFrameRef(**misspelt("path")),
+        lambda: DataFrameRef(**{**REFERENCE, "location": 5}),
+        lambda: DataFrameRef(**{**REFERENCE, "format": "csv"}),
+        lambda: DataFrameRef(**{**REFERENCE, "rows": -1}),
+        lambda: DataFrameRef(**{**REFERENCE, "columns": ["id"]}),
+        lambda: DataFrameRef(**REFERENCE, **misspelt("row")),
+        lambda: DataFrameRef.model_validate(None),
+        lambda: DataFrameRef.model_validate("/data/orders"),
+        lambda: DataFrameRef.model_validate({**REFERENCE, "kind": "table"}),
     ],
     "SparkSubmit": [
         lambda: SparkSubmit(**misspelt("num_executors")),
@@ -173,8 +186,6 @@ CASES: dict[str, list[Callable[[], object]]] = {
     ],
 }
 WITHOUT_ARGUMENTS = {"java_home", "bundled_java_home"}
-FROM_JOBS = {"DataFrameRef"}
-"""Read from jobs' data, where a worker says what is wrong with it."""
 
 
 @pytest.mark.parametrize(
@@ -189,6 +200,6 @@ def test_a_mistake_is_refused_in_one_sentence(entry: str, number: int) -> None:
 
 
 def test_every_entry_point_with_an_argument_has_a_case() -> None:
-    assert set(spark.__all__) - WITHOUT_ARGUMENTS - FROM_JOBS == set(CASES) - {"data source"}
+    assert set(spark.__all__) - WITHOUT_ARGUMENTS == set(CASES) - {"data source"}
     for name in WITHOUT_ARGUMENTS:
         assert not inspect.signature(getattr(spark, name)).parameters
