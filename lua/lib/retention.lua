@@ -6,6 +6,9 @@ local retention = {}
 
 local MOST_PER_CALL = 1000
 
+--- Remove jobs that are in no set any more. A library that keeps some of them sets its own.
+retention.discard = purge.jobs
+
 local function remove_oldest(queue, set, number)
   if number <= 0 then
     return
@@ -15,7 +18,7 @@ local function remove_oldest(queue, set, number)
   for index = 1, #popped, 2 do
     ids[#ids + 1] = popped[index]
   end
-  purge.jobs(queue, ids)
+  retention.discard(queue, ids)
 end
 
 --- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
@@ -24,7 +27,7 @@ function retention.apply(queue, set, job_ids, now, rule)
     return
   elseif rule.remove_mode == "true" then
     purge.members(queue .. set, job_ids)
-    purge.jobs(queue, job_ids)
+    retention.discard(queue, job_ids)
     return
   end
   if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then

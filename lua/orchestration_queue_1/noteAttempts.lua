@@ -1,4 +1,4 @@
---- Note about failed attempts what their settlement does not carry, as `oq1_noteFailures` does, and keep them in the histories
+--- Note about failed attempts, and completed ones of tracked jobs, what their settlement does not carry, as `oq1_noteFailures` does, and keep them in the histories
 --- of their jobs. Sent before the exchange that settles them.
 --- @queue   stream!
 --- @flags   allow-oom
@@ -7,11 +7,11 @@
 --- @arg   host                 text         its machine
 --- @arg   now_ms               int          epoch ms
 --- @arg   attempt_count        int #attempts how many follow
---- @each    attempts AttemptNote: an attempt that failed
+--- @each    attempts AttemptNote: an attempt that ended
 --- @arg   job_id               text         the job
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
 --- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
---- @arg   kind                 text         what failed: a word of the client, stored as `failureKind`
+--- @arg   kind                 text         what failed: a word of the client, stored as `failureKind`; empty for an attempt that completed
 --- @arg   error                text         the error's qualified class; empty without one
 --- @arg   reason               text         the error's message
 --- @arg   traceback            text         where, stored as `traceback`; empty when nothing is known
@@ -29,7 +29,17 @@ local FIELDS = { "state", "processedOn", "stalledCount", "attemptsMade" }
 local noted = 0
 for _, attempt in ipairs(attempts) do
   local job, same = lease.look(queue, attempt, FIELDS)
-  if same and job.state == "active" then
+  if same and job.state == "active" and attempt.kind == "" then
+    history.append(queue, attempt.job_id, {
+      event = "completed",
+      worker = worker,
+      host = host,
+      attempt = (numbers.whole(job.attemptsMade) or 0) + 1,
+      started = attempt.taken_ms,
+      ended = now_ms,
+    })
+    noted = noted + 1
+  elseif same and job.state == "active" then
     redis.call(
       "HSET", queue .. "job:" .. attempt.job_id,
       "failureKind", attempt.kind, "traceback", attempt.traceback,

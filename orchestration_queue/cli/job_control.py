@@ -6,11 +6,23 @@ from typing import Annotated
 
 import typer
 
-from orchestration_queue.cli.common import Yes, ask, parsed_json
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    QueueName,
+    Url,
+    Yes,
+    ask,
+    moment_text,
+    parsed_json,
+    show_json,
+    show_table,
+)
 from orchestration_queue.cli.job import JobId, app
-from orchestration_queue.cli.verbs import Done, verb
+from orchestration_queue.cli.verbs import Done, known_queue, verb
 from orchestration_queue.client import Cancellation, Queue
 from orchestration_queue.errors import StateError
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__: list[str] = []
 
@@ -72,6 +84,35 @@ def _depends(
     job.depends(on=on or (), off=off or ())
     state = job.read_state()
     return Done(f"Job {job_id} is {state} now.", {"id": job_id, "state": state})
+
+
+@verb(app, "track")
+def _track(client: Queue, job_id: JobId) -> Done:
+    """Keep a job past retention, with its history and logs; `oq job tracked` lists such jobs."""
+    client.get(job_id).track()
+    return Done(f"Job {job_id} is tracked.", {"id": job_id, "tracked": True})
+
+
+@verb(app, "untrack")
+def _untrack(client: Queue, job_id: JobId) -> Done:
+    """Keep a job no longer than others; one that retention has let go of is removed."""
+    client.get(job_id).untrack()
+    return Done(f"Job {job_id} is not tracked.", {"id": job_id, "tracked": False})
+
+
+@app.command("tracked")
+def _tracked(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """List the tracked jobs of a queue."""
+    with known_queue(queue, url, prefix) as client:
+        jobs = client.tracked()
+    if as_json:
+        show_json(
+            [{"id": job.id, "name": job.name, "state": job.state, "added_at": job.record.added_at} for job in jobs]
+        )
+        return
+    columns = ("job", "name", "state", "added", "history")
+    rows = [[job.id, job.name, job.state, moment_text(job.record.added_at), str(len(job.history))] for job in jobs]
+    show_table(columns, rows)
 
 
 @verb(app, "signal")

@@ -128,6 +128,11 @@ class JobRecord:
         return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
 
     @property
+    def is_tracked(self) -> bool:
+        """Whether retention keeps it."""
+        return "tracked" in self.fields
+
+    @property
     def tags(self) -> tuple[str, ...]:
         """Its tags."""
         stored = self.fields.get("tags")

@@ -145,6 +145,11 @@ class AsyncJobReading:
         return self.record.traceback
 
     @property
+    def is_tracked(self) -> bool:
+        """Whether retention kept it when it was last read; see ``track``."""
+        return self.record.is_tracked
+
+    @property
     def history(self) -> tuple[HistoryEntry, ...]:
         """What had happened to it besides success when it was last read, oldest first; the last 20 entries."""
         return self.record.history

@@ -23,6 +23,7 @@ from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import RateLimit
 from orchestration_queue.protocol.operations import (
     control,
+    edits,
     failures,
     job_output,
     job_records,
@@ -86,6 +87,19 @@ class AsyncQueueReading(AsyncQueueClient):
     async def suspended_jobs(self, *, limit: int | None = None, offset: int = 0) -> list[AsyncJob]:
         """List the jobs that wait for a signal, by the end of their wait; pages as in :meth:`jobs`."""
         return await self.jobs(JobState.SUSPENDED, limit=limit, offset=offset)
+
+    async def tracked(self) -> list[AsyncJob]:
+        """List the tracked jobs in whatever state, those tracked first before the others; at most 1,000.
+
+        Two exchanges, and one more when tracked jobs were removed meanwhile, which are forgotten then.
+        """
+        ids = await self._connection.look(edits.tracked_ids(self.keys))
+        records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
+        gone = [job_id for job_id, record in zip(ids, records, strict=True) if record is None]
+        if gone:
+            forgets = [edits.track(self.keys, job_id, now_ms(), is_tracked=False).call for job_id in gone]
+            await self._connection.pipeline(forgets)
+        return [self._job(record) for record in records if record is not None]
 
     async def suspend_info(self, job_id: str) -> SuspendInfo | None:
         """Return why and since when a job is suspended; None when it is not."""

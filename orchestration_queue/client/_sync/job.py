@@ -298,6 +298,27 @@ class Job(JobReading):
     def _show_tags(self, names: Iterable[str]) -> None:
         self._record = JobRecord(self.id, {**self.record.fields, "tags": json.dumps(list(dict.fromkeys(names)))})
 
+    def track(self) -> None:
+        """Keep the job, with its history and logs, when retention would remove it; and list it in ``queue.tracked()``.
+
+        Its history tells completed attempts, too, of workers that start it from then on. At most 1,000 jobs of a queue
+        are tracked. Explicit acts (``remove``, ``clean``, ``obliterate``) and workers of other libraries remove a
+        tracked job like any other.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+            StateError: 1,000 jobs of the queue are tracked already.
+        """
+        self._connection.run(edits.track(self._keys, self.id, now_ms(), is_tracked=True))
+
+    def untrack(self) -> None:
+        """Keep the job no longer than others; one that retention has let go of by now is removed.
+
+        Raises:
+            JobNotFoundError: It is not there any more.
+        """
+        self._connection.run(edits.track(self._keys, self.id, now_ms(), is_tracked=False))
+
     def update_data(self, data: Any) -> None:
         """Replace the job's payload; an attempt that is running keeps what it was given.
 

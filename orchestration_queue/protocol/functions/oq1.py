@@ -83,6 +83,7 @@ __all__ = [
     "submit_graph",
     "tagged",
     "tick",
+    "track",
     "update_data",
     "version",
     "wake",
@@ -347,13 +348,13 @@ class MissedRun(NamedTuple):
 
 
 class AttemptNote(NamedTuple):
-    """An attempt that failed.
+    """An attempt that ended.
 
     Attributes:
         job_id: The job.
         taken_ms: Its `processedOn`, as its activation wrote it.
         stalled_count: Its `stalledCount` at that time; 0 without one.
-        kind: What failed: a word of the client, stored as `failureKind`.
+        kind: What failed: a word of the client, stored as `failureKind`; empty for an attempt that completed.
         error: The error's qualified class; empty without one.
         reason: The error's message.
         traceback: Where, stored as `traceback`; empty when nothing is known.
@@ -1289,12 +1290,12 @@ def note_attempts(
     host: str,
     now_ms: int,
 ) -> Call:
-    """Note about failed attempts what their settlement does not carry, as `oq1_noteFailures` does, and keep them in the
-    histories of their jobs. Sent before the exchange that settles them.
+    """Note about failed attempts, and completed ones of tracked jobs, what their settlement does not carry, as
+    `oq1_noteFailures` does, and keep them in the histories of their jobs. Sent before the exchange that settles them.
 
     Args:
         keys: The queue, for its `stream`.
-        attempts: Each an attempt that failed.
+        attempts: Each an attempt that ended.
         worker: The worker's name.
         host: Its machine.
         now_ms: Epoch ms.
@@ -2469,6 +2470,49 @@ def tick(
         (
             now_ms,
             int(heal),
+        ),
+        is_function=True,
+    )
+
+
+def track(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    now_ms: int,
+    is_tracked: bool,
+    limit: int,
+) -> Call:
+    """Track a job, which retention then keeps, or track it no more.
+
+    Args:
+        keys: The queue, for its `id`, `tracked`, `completed`, `failed`.
+        job_id: The job.
+        now_ms: Epoch ms.
+        is_tracked: Track it; else track it no more.
+        limit: At least 1; most tracked jobs of the queue, at most 1,000.
+
+    Returns:
+        The call. Its reply (text): `ok`; `not_found`; or `too_many` when as many are tracked, and then nothing was
+        changed.
+
+    The server refuses it when the id key does not end in `:id`; or when the limit is 0 or above 1,000.
+
+    Cost: O(log N); O(T) for T tracked jobs when there are as many as the limit.
+    """
+    return Call(
+        "oq1_track",
+        (
+            keys.id,
+            keys.tracked,
+            keys.completed,
+            keys.failed,
+        ),
+        (
+            job_id,
+            now_ms,
+            int(is_tracked),
+            limit,
         ),
         is_function=True,
     )

@@ -3604,6 +3604,9 @@ local retention = {}
 
 local MOST_PER_CALL = 1000
 
+--- Remove jobs that are in no set any more. A library that keeps some of them sets its own.
+retention.discard = purge.jobs
+
 local function remove_oldest(queue, set, number)
   if number <= 0 then
     return
@@ -3613,7 +3616,7 @@ local function remove_oldest(queue, set, number)
   for index = 1, #popped, 2 do
     ids[#ids + 1] = popped[index]
   end
-  purge.jobs(queue, ids)
+  retention.discard(queue, ids)
 end
 
 --- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
@@ -3622,7 +3625,7 @@ function retention.apply(queue, set, job_ids, now, rule)
     return
   elseif rule.remove_mode == "true" then
     purge.members(queue .. set, job_ids)
-    purge.jobs(queue, job_ids)
+    retention.discard(queue, job_ids)
     return
   end
   if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then
@@ -5342,6 +5345,74 @@ end
 return submission
 end)()
 
+modules.tracking = (function()
+--- Tracked jobs: a set of their ids, and a field on each record. Retention takes them out of the sets of finished jobs, and
+--- keeps their records.
+
+local purge = require("purge")
+local retention = require("retention")
+
+local tracking = { FIELD = "tracked" }
+
+local DONE = { completed = "completed", failed = "failed" }
+
+local function key_of(queue)
+  return queue .. "tracked"
+end
+
+function retention.discard(queue, job_ids)
+  if not job_ids[1] then
+    return
+  end
+  -- A key of another type must not keep jobs from being settled.
+  local tracked, left = redis.pcall("ZMSCORE", key_of(queue), unpack(job_ids)), {}
+  for index, job_id in ipairs(job_ids) do
+    if tracked.err or not tracked[index] then
+      left[#left + 1] = job_id
+    end
+  end
+  purge.jobs(queue, left)
+end
+
+--- Forget tracked jobs that were removed.
+local function sweep(queue)
+  for _, job_id in ipairs(redis.call("ZRANGE", key_of(queue), 0, -1)) do
+    if redis.call("EXISTS", queue .. "job:" .. job_id) == 0 then
+      redis.call("ZREM", key_of(queue), job_id)
+    end
+  end
+end
+
+--- Track a job; returns what the function replies.
+function tracking.add(queue, job_id, now, most)
+  if redis.call("ZSCORE", key_of(queue), job_id) then
+    return "ok"
+  end
+  if redis.call("ZCARD", key_of(queue)) >= most then
+    sweep(queue)
+    if redis.call("ZCARD", key_of(queue)) >= most then
+      return "too_many"
+    end
+  end
+  redis.call("ZADD", key_of(queue), string.format("%.0f", now), job_id)
+  redis.call("HSET", queue .. "job:" .. job_id, tracking.FIELD, string.format("%.0f", now))
+  return "ok"
+end
+
+--- Track a job no more. One that retention has let go of is removed.
+function tracking.drop(queue, job_id)
+  redis.call("ZREM", key_of(queue), job_id)
+  redis.call("HDEL", queue .. "job:" .. job_id, tracking.FIELD)
+  local set = DONE[redis.call("HGET", queue .. "job:" .. job_id, "state")]
+  if set and not redis.call("ZSCORE", queue .. set, job_id) then
+    purge.jobs(queue, { job_id })
+  end
+  return "ok"
+end
+
+return tracking
+end)()
+
 do -- acquirePools
   local pools = require("pools")
   local validate = require("validate")
@@ -5923,7 +5994,17 @@ do -- noteAttempts
     local noted = 0
     for _, attempt in ipairs(attempts) do
       local job, same = lease.look(queue, attempt, FIELDS)
-      if same and job.state == "active" then
+      if same and job.state == "active" and attempt.kind == "" then
+        history.append(queue, attempt.job_id, {
+          event = "completed",
+          worker = worker,
+          host = host,
+          attempt = (numbers.whole(job.attemptsMade) or 0) + 1,
+          started = attempt.taken_ms,
+          ended = now_ms,
+        })
+        noted = noted + 1
+      elseif same and job.state == "active" then
         redis.call(
           "HSET", queue .. "job:" .. attempt.job_id,
           "failureKind", attempt.kind, "traceback", attempt.traceback,
@@ -6958,6 +7039,31 @@ do -- tick
       schedulers.next_look(queue),
     }
   end }
+end
+
+do -- track
+  local tracking = require("tracking")
+  local validate = require("validate")
+  redis.register_function("oq1_track", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "track", "now_ms")
+    local is_tracked = flag(ARGV[3], "track", "is_tracked")
+    local limit = whole(ARGV[4], "track", "limit")
+    count_words("track", #KEYS, 4, #ARGV, 4)
+    local queue = queue_of("track", KEYS[1], ":id") .. ":"
+    local tracked_key = KEYS[2]
+    validate.check_limit("track", limit)
+    if limit > 1000 then
+      validate.refuse("track", "'limit' is above 1000")
+    end
+    if redis.call("EXISTS", queue .. "job:" .. job_id) == 0 then
+      redis.call("ZREM", tracked_key, job_id)
+      return "not_found"
+    elseif is_tracked then
+      return tracking.add(queue, job_id, now_ms, limit)
+    end
+    return tracking.drop(queue, job_id)
+  end)
 end
 
 do -- updateData

@@ -5,15 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestration_queue.errors import JobNotFoundError, ServerError, StateError
-from orchestration_queue.protocol.call import Operation, Reply, integer, text
+from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, read_notifications
 
-__all__ = ["MOST_EDGES", "change_dependencies", "release", "remove_unneeded"]
+__all__ = ["MOST_EDGES", "MOST_TRACKED", "change_dependencies", "release", "remove_unneeded", "track", "tracked_ids"]
 
 MOST_EDGES = 100
 """Most dependencies that one call adds and removes."""
+
+
+MOST_TRACKED = 1000
+"""Most jobs of a queue that are tracked at a time."""
+
+
+def track(keys: QueueKeys, job_id: str, now_ms: int, *, is_tracked: bool) -> Operation[None]:
+    """Track a job, which retention then keeps, or track it no more.
+
+    Raises:
+        JobNotFoundError: By the operation: it does not exist.
+        StateError: By the operation: as many jobs are tracked as may be.
+    """
+    call = oq1.track(keys, job_id=job_id, now_ms=now_ms, is_tracked=is_tracked, limit=MOST_TRACKED)
+    why = {"too_many": f"cannot be tracked beside {MOST_TRACKED:,} others; untrack some of them first."}
+    return Operation(call, lambda reply: _refuse(keys, job_id, text(reply), why))
+
+
+def tracked_ids(keys: QueueKeys) -> Operation[list[str]]:
+    """Ids of the tracked jobs, those tracked first before the others; some of them may have been removed."""
+    return Operation(Call("ZRANGE", (keys.tracked,), (0, -1)), texts)
 
 
 def release(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[None]:

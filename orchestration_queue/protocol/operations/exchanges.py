@@ -10,7 +10,7 @@ from orchestration_queue.errors import InvalidOptionError, LeaseLostError
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.lease import Delivery, Failure, Lease, Settlement
+from orchestration_queue.protocol.lease import Completion, Delivery, Failure, Lease, Settlement
 from orchestration_queue.protocol.operations.notifications import NONE_PENDING, PendingNotifications, read_notifications
 from orchestration_queue.protocol.operations.settlements import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord, pairs
@@ -110,21 +110,19 @@ def exchange(
 
 
 def attempt_notes(keys: QueueKeys, worker: str, host: str, now_ms: int, settle: Sequence[Settlement]) -> Call | None:
-    """Note failed attempts in the histories of their jobs, right before the exchange that settles them."""
-    notes = [
-        oq1.AttemptNote(
-            job_id=failure.lease.job_id,
-            taken_ms=failure.lease.taken_ms,
-            stalled_count=failure.lease.stalled_count,
-            kind=failure.kind,
-            error=failure.error,
-            reason=failure.reason,
-            traceback=failure.traceback,
-        )
-        for failure in settle
-        if isinstance(failure, Failure)
-    ]
+    """Note in jobs' histories failed attempts, and completed ones of tracked jobs, right before they are settled."""
+    notes = [note for settlement in settle if (note := _note(settlement)) is not None]
     return oq1.note_attempts(keys, worker=worker, host=host, now_ms=now_ms, attempts=notes) if notes else None
+
+
+def _note(settlement: Settlement) -> oq1.AttemptNote | None:
+    lease = settlement.lease
+    claim = (lease.job_id, lease.taken_ms, lease.stalled_count)
+    if isinstance(settlement, Failure):
+        return oq1.AttemptNote(*claim, settlement.kind, settlement.error, settlement.reason, settlement.traceback)
+    if isinstance(settlement, Completion) and lease.record.is_tracked:
+        return oq1.AttemptNote(*claim, kind="", error="", reason="", traceback="")
+    return None
 
 
 def _read_exchange_result(reply: Reply) -> ExchangeResult:
