@@ -1,4 +1,4 @@
-"""What every child process of this package does first, and what it knows of itself."""
+"""What every child process of this package does first, and what it knows about its own state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
     Args:
         parent: The parent's process id, as the parent itself knows it.
-        number: The signal; default one that nobody can catch.
+        number: The signal; default one that no process can catch.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)

@@ -40,7 +40,7 @@
 Each message says in one sentence what happened, why, and what to do next. Errors carry fields, so that programs need
 not parse the text.
 
-``Failed``, ``UnrecoverableError`` and ``RateLimitError`` are separate: handlers raise them to tell the worker what to
+``Failed``, ``UnrecoverableError`` and ``RateLimitError`` are separate: handlers raise them to say to the worker what to
 do with the job.
 """
 

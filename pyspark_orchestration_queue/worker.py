@@ -1,4 +1,4 @@
-"""Run by Spark's Python daemon in place of ``pyspark.worker``: what a job changed on disk, the next job imports anew.
+"""Run by Spark's Python daemon in place of ``pyspark.worker``: what a job changed on disk, the next job imports again.
 
 Jobs of one Connect server share its Python workers, and code may be deployed between two of them. Spark's daemon runs
 only modules whose names begin with ``pyspark``.
@@ -57,7 +57,7 @@ def forget_changed_modules(modules: dict[str, Any], seen: dict[str, _Signature])
 
 
 def _signature(module: Any) -> _Signature | None:
-    """Return what tells a changed file of the user's; None for modules without one."""
+    """Return what distinguishes a changed file of the user's; None for modules without one."""
     file = getattr(module, "__file__", None)
     if not file or file.startswith(_INSTALLED) or module is sys.modules[__name__]:
         return None

@@ -21,7 +21,7 @@ __all__ = ["QUICK", "THRICE", "Seen", "fall_silent", "settled", "subscribed"]
 
 QUICK = WorkerOptions(
     concurrency=4,
-    lease=timedelta(seconds=30),  # what is to be taken over, falls silent when the test says so
+    lease=timedelta(seconds=30),  # what will be taken over stops renewing when the test says so
     stalled_interval=timedelta(milliseconds=200),
     promotion_interval=timedelta(milliseconds=50),
     drain=timedelta(seconds=5),
@@ -76,7 +76,7 @@ async def subscribed(
 async def settled(shop: AsyncBroadcast) -> None:
     """Wait until no subscription owes anything."""
     async with asyncio.timeout(60):
-        while any(one.pending or one.lag for one in await shop.subscriptions()):  # noqa: ASYNC110  the server tells nobody
+        while any(one.pending or one.lag for one in await shop.subscriptions()):  # noqa: ASYNC110  the server reports to no one
             await asyncio.sleep(0.005)
 
 

@@ -78,7 +78,7 @@ class HandWorker:
         return Held(JobRecord(job_id, pairs(reply)), entry_id)
 
     def complete(self, held: Held, result: object = None, retention: Retention | None = None) -> None:
-        """End the job well, and tell its parent, if it has one."""
+        """Complete the job, and notify its parent, if it has one."""
         keys, record = self.keys, held.record
         mode, count, age_s = (retention or Retention()).wire_arguments
         parent = QueueKeys(record.parent_queue, keys.prefix) if record.parent_queue else None

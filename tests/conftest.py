@@ -65,7 +65,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def is_permanent(key: str) -> bool:
-    """Whether a queue's key is one of those that stay until somebody removes them."""
+    """Whether a queue's key is one of those that stay until a client removes them."""
     _, is_of_a_queue, name = key.partition("}:")
     if not is_of_a_queue or ":{:pools}:" in key:
         return any(fnmatchcase(key.partition(":")[2], pattern) for pattern in SHARED_KEYS)
@@ -94,7 +94,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def raw(server_url: str) -> Iterator[redis.Redis]:
-    """A plain client of an empty server, to look at keys as any language would."""
+    """A plain client of an empty server, to read keys as any language would."""
     client = redis.Redis(unix_socket_path=server_url.removeprefix("unix://"), decode_responses=True, protocol=2)
     client.flushall()
     yield client

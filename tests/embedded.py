@@ -1,4 +1,4 @@
-"""What tests of the embedded server share: its users as processes, and a look at what runs (Linux)."""
+"""What tests of the embedded server share: its users as processes, and what runs (Linux)."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ from tests.waiting import wait_until_sync
 __all__ = ["Cluster", "Node", "Nodes", "slot_of"]
 
 SLOTS = 16384
-# A busy machine may keep a node from answering for seconds: no other shall take it for dead. Tests promote by hand.
+# A busy machine may keep a node from answering for seconds: no other must take it for dead. Tests promote by hand.
 _CLUSTER = ("--cluster-enabled", "yes", "--cluster-node-timeout", "60000", "--cluster-replica-validity-factor", "0")
 
 
 @dataclass(frozen=True)
 class Node:
-    """One server process, to be looked at through its unix socket as any language would."""
+    """One server process, read through its unix socket as any language would."""
 
     port: int
     bus_port: int
@@ -209,6 +209,6 @@ def _owner_port(node: Node, slot: int) -> int:
 
 
 def _free_ports() -> tuple[int, int]:
-    """Two ports that nobody listens at, for clients and for other nodes."""
+    """Two ports without a listener, for clients and for other nodes."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         return one.getsockname()[1], other.getsockname()[1]

@@ -4,7 +4,7 @@
 --- @key   spec                 hash         the job's spec, and how often it fired
 --- @arg   name                 text         its name among the repeatable jobs
 --- @arg   score                text         the fire that the caller evaluated, as `due` returned it
---- @arg   next_ms              int          its next fire, epoch ms; 0 when there is none
+--- @arg   next_ms              int          its next fire, epoch ms; 0 for none
 --- @arg   fire_limit           int          after how many fires it ends; 0 for no limit
 --- @arg   max_length           int          about how many jobs the stream may hold
 --- @arg   job_name             text         the name of its jobs; may be empty

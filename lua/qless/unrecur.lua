@@ -1,6 +1,6 @@
 --- Remove a recurring job. The jobs that it made stay.
 --- @arg     jid text its id
---- @returns 1, also when there is none
+--- @returns 1, also without such a job
 --- @cost    O(log N)
 
 local queue = redis.call("HGET", "ql:r:" .. jid, "queue")

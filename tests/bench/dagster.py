@@ -7,7 +7,7 @@ all of them. ``cpu_s_a_step`` counts all that
 work for the run, ``run_cpu_s_a_step`` what of it is the run's own process, which makes the run and orchestrates it.
 """
 
-# No `from __future__ import annotations` here: Dagster looks at the types of contexts, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the types of contexts, and would find texts.
 
 import argparse
 import json

@@ -19,7 +19,7 @@ from tests.bench.server import server
 
 
 class Arrivals:
-    """Stands where Dagster's handler does, and notes when each log message arrives."""
+    """Replaces Dagster's handler, and notes when each log message arrives."""
 
     def __init__(self) -> None:
         self.at: dict[int, float] = {}

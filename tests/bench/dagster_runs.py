@@ -5,7 +5,7 @@ Run it with ``python -m tests.bench.dagster_runs``. ``launch_ms`` is how long ``
 ``runs_a_second`` counts many runs from the first launch to the last end, two at a time with us.
 """
 
-# No `from __future__ import annotations` here: Dagster looks at the types of contexts, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the types of contexts, and would find texts.
 
 import argparse
 import json

@@ -29,7 +29,7 @@ SMALL = 8
 
 
 def random_dag(nodes: int, edges: int, seed: int) -> Dag:
-    """A graph of so many nodes, in which that many times one waits for an earlier one."""
+    """A graph of `nodes` nodes, in which `edges` times one waits for an earlier one."""
     source = random.Random(seed)
     deps: list[set[int]] = [set() for _ in range(nodes)]
     wanted = edges if nodes > 1 else 0

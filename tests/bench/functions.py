@@ -49,12 +49,12 @@ class Bench:
         return [reply.decode() for reply in replies]
 
     def take(self, jobs: int) -> list[tuple[str, str]]:
-        """Have so many jobs delivered; returns ids and entry ids."""
+        """Have this number of jobs delivered; returns ids and entry ids."""
         deliveries = self._connection.run(exchanges.read_group(KEYS, "c", jobs, 1))
         return [(delivery.job_id, delivery.entry_id) for delivery in deliveries]
 
     def cost(self, jobs: int, calls: Iterable[Call]) -> dict[str, object]:
-        """Make the calls, which serve so many jobs, and read the books."""
+        """Make the calls, which serve this number of jobs, and read the books."""
         ready = list(calls)
         self._books.config_resetstat()
         self.send(ready)

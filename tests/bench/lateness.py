@@ -43,7 +43,7 @@ class Clock:
         self.stopped: asyncio.Queue[float] = asyncio.Queue()
 
     async def __call__(self, job: AsyncActiveJob) -> None:
-        """Note the start; fail what is to be retried, and wait for the end of what is to be cancelled."""
+        """Note the start; fail what will be retried, and wait for the end of what will be cancelled."""
         self.started.put_nowait((job, time.time()))
         if job.name == "retry" and job.attempt == 1:
             raise ValueError("again")

@@ -29,7 +29,7 @@ _KEEP_FEW = JobOptions(remove_on_complete=Retention(count=100))
 
 
 class Countdown:
-    """Tells when so many jobs have started."""
+    """Reports when this number of jobs has started."""
 
     def __init__(self, jobs: int) -> None:
         self._left = jobs

@@ -1,5 +1,5 @@
 """What one round of a worker's housekeeping costs, by how many schedules there are and how many are due; and how long
-schedules stand still when the worker that leads them is killed.
+schedules are stalled when the worker that leads them is killed.
 
 Run as ``python -m tests.bench.schedules``; prints JSON.
 """
@@ -32,7 +32,7 @@ _ROUNDS = 50
 
 
 async def measure(url: str, schedules: int, due: int) -> dict[str, float]:
-    """Median milliseconds of a round, and its commands, with so many schedules of which so many are due each time."""
+    """Median milliseconds of a round, and its commands, with `schedules` schedules of which `due` are due each time."""
     keys, options = QueueKeys(f"bench-{schedules}-{due}"), WorkerOptions()
     async with await AsyncConnection.open(url) as connection:
         io = QueueIO(keys, "bench", connection, connection, options)

@@ -42,14 +42,14 @@ def customers(spark: SparkSession, rows: int) -> DataFrame:
 @tasks.task
 @_step
 def suppliers(spark: SparkSession, rows: int) -> DataFrame:
-    """Make so many."""
+    """Make this number."""
     return spark.range(_SUPPLIERS).selectExpr("id AS supplier", f"id * 7 % {_NATIONS} AS supplier_nation")
 
 
 @tasks.task
 @_step
 def parts(spark: SparkSession, rows: int) -> DataFrame:
-    """Make so many."""
+    """Make this number."""
     return spark.range(_PARTS).selectExpr(
         "id AS part", "concat('brand ', id % 50) AS brand", "id % 900 + 100 AS retail"
     )

@@ -17,12 +17,12 @@ def counted(raw: redis.Redis, metrics_key: str) -> int:
 
 
 def is_quiet(raw: redis.Redis, keys: QueueKeys, *, jobs: int) -> bool:
-    """Whether so many jobs have ended, and no other is on its way."""
+    """Whether this number of jobs has ended, and no other is on its way."""
     return bool(raw.zcard(keys.completed) + raw.zcard(keys.failed) == jobs and not raw.zcard(keys.scheduled))
 
 
 def mistakes(raw: redis.Redis, keys: QueueKeys, *, completed: int, failed: int = 0) -> dict[str, Any]:
-    """All that is not as it must be after so many jobs have ended; empty when the books are right."""
+    """All that is not as it must be after these jobs have ended; empty when the books are right."""
     found = {
         "completions counted": counted(raw, keys.metrics_completed) - completed,
         "failures counted": counted(raw, keys.metrics_failed) - failed,

@@ -60,7 +60,7 @@ class Single(Deployment):
         self.url, self.queues = self._saboteur.url, ["q"]
         self.faults = {
             "server killed": Fault(self._kill),
-            "server stands still": Fault(self._stop),
+            "server stalls": Fault(self._stop),
             "connections cut": Fault(self._cut),
             "replies lost": Fault(self._lose),
             "server full": Fault(self._fill),

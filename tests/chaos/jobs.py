@@ -34,7 +34,7 @@ def hold(sign: str, job: ActiveJob) -> dict[str, object]:
 
 @tasks.task
 def stumble(sign: str, job: ActiveJob) -> dict[str, object]:
-    """Go on until the sign, and fail, unless the job was taken over from somebody."""
+    """Go on until the sign, and fail, unless the job was taken over from another worker."""
     result = hold(sign, job)
     if not job.record.stalled_count:
         raise ValueError("stumbled")
@@ -43,13 +43,13 @@ def stumble(sign: str, job: ActiveJob) -> dict[str, object]:
 
 @tasks.task
 def linger(seconds: float, job: ActiveJob) -> dict[str, object]:
-    """Take some time, unless the job was taken over from somebody."""
+    """Take some time, unless the job was taken over from another worker."""
     return work(0 if job.record.stalled_count else seconds, job)
 
 
 @tasks.task
 def dismiss(job: ActiveJob) -> dict[str, object]:
-    """Tell the worker to stop, as an operator would."""
+    """Stop the worker, as an operator would."""
     result = work(0, job)
     os.kill(os.getpid(), signal.SIGTERM)
     return result

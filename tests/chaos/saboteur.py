@@ -16,7 +16,7 @@ _CHUNK = 1 << 16
 
 
 class Saboteur:
-    """Stands on a unix socket in front of a server's; a context manager. Harmless until it is told to do something.
+    """A proxy on a unix socket in front of a server's; a context manager. Harmless until it is told to do something.
 
     It need not know where a reply ends: those whom it serves send one request at a time on each connection, so the
     first bytes that come back after a request are of its reply, and say that the server has carried it out.
@@ -28,7 +28,7 @@ class Saboteur:
     Attributes:
         lost: How many replies it lost.
         held: How many requests it holds.
-        withheld: How many replies it has held back: so many requests have reached the server, and were carried out.
+        withheld: How many replies it has held back: that many requests have reached the server, and were carried out.
     """
 
     def __init__(self, server: Path, path: Path) -> None:
@@ -48,7 +48,7 @@ class Saboteur:
 
     @property
     def url(self) -> str:
-        """The server's address for those who shall be sabotaged."""
+        """The server's address for those that are sabotaged."""
         return f"unix://{self._path}"
 
     def lose_replies(self, word: str, *, every: int) -> None:
@@ -65,7 +65,7 @@ class Saboteur:
         self._call(self._released.clear)
 
     def refuse(self) -> None:
-        """Drop all connections, and let nobody connect."""
+        """Drop all connections, and let no client connect."""
         self._call(self._close)
 
     def admit(self) -> None:

@@ -1,4 +1,4 @@
-"""How long a queue's schedules stand still when the worker that leads them is killed."""
+"""How long a queue's schedules are stalled when the worker that leads them is killed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def takeover_s(queue: str, url: str, raw: redis.Redis, saboteur: Saboteur, *, in
     """Kill a leader that holds the lock; the seconds until a worker that stands by has made the run that was due.
 
     Args:
-        queue: A queue that nobody uses.
+        queue: An unused queue.
         url: The server.
         raw: A client of it.
         saboteur: In front of it.

@@ -1,4 +1,4 @@
-"""The embedded server under SIGKILL: whoever is killed, nothing acknowledged is lost and nothing is left behind."""
+"""The embedded server under SIGKILL: whatever is killed, nothing acknowledged is lost and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.chaos
 
 KINDS = {"stream": JobOptions(), "prioritized": JobOptions(priority=3), "newest first": JobOptions(lifo=True)}
 MOST_S = LEASE_S + BUSY_S
-"""Until another worker has run the job: the lease, a look at stalled jobs, and a new process's start."""
+"""Until another worker has run the job: the lease, a search for stalled jobs, and a new process's start."""
 WAIT_S = 6.0
 """How long a victim waits for jobs at a time: long enough to be in the middle of it when there is one."""
 

@@ -26,7 +26,7 @@ from tests.workers import working
 pytestmark = pytest.mark.chaos
 
 EVERY = 3
-"""Of so many trips, one reply is lost."""
+"""Of this number of requests, one reply is lost."""
 STREAM = {
     "plain": JobOptions(),
     "removed": JobOptions(remove_on_complete=Retention(count=0)),

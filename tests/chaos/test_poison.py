@@ -1,4 +1,4 @@
-"""A job that kills every process that runs it ends as crashed, and takes nobody along."""
+"""A job that kills every process that runs it ends as crashed, and takes no other job along."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever leads the schedulers dies, sleeps, or has a wrong clock: each run that is due makes one job."""
+"""The worker that leads the schedulers dies, sleeps, or has a wrong clock: each run that is due makes one job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that stands still keeps nobody from leaving."""
+"""A stalled server keeps no worker from leaving."""
 
 from __future__ import annotations
 

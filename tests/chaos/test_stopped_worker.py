@@ -1,4 +1,4 @@
-"""Workers that stand still for longer than their leases: what they say when they wake counts no more."""
+"""Workers that are stopped for longer than their leases: what they say when they wake counts no more."""
 
 from __future__ import annotations
 

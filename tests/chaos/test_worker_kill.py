@@ -16,7 +16,7 @@ from tests.waiting import wait_until_sync
 pytestmark = pytest.mark.chaos
 
 KEPT_S = 60.0
-"""A lease that nobody loses here."""
+"""A lease that no worker loses here."""
 
 
 def test_jobs_of_a_killed_worker_are_finished_by_another(server_url: str, queue_name: str, raw: redis.Redis) -> None:

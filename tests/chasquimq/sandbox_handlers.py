@@ -13,7 +13,7 @@ from orchestration_queue.errors import UnrecoverableError
 
 
 def report(job: ChasquiJob) -> dict[str, Any]:
-    """Return what the job and its surroundings are, and leave a file."""
+    """Return what the job and its environment are, and leave a file."""
     seen = {"process": os.getpid(), "directory": str(Path.cwd()), "found": [*map(str, Path().iterdir())]}
     Path("trace").write_text("what a job leaves", encoding="utf-8")
     return {**seen, "id": job.id, "attempt": job.attempt, "data": job.data, "at": job.created_at.timestamp()}

@@ -147,7 +147,7 @@ async def test_schedulers_of_both_kinds_fire_once(
     await theirs.upsert_repeatable_job("tick", 1, repeat=every, limit=15, missed_fires=policy)
     async with their_worker(queue.name, note, proxy), working(queue.name, note, server_url):
         while server.exists(keys.repeat):
-            server.delete(keys.scheduler_lock)  # whoever asks first leads next
+            server.delete(keys.scheduler_lock)  # the first to ask leads next
             await asyncio.sleep(0.03)
         await settled(queue, server)
     assert len(fired) == len(set(fired)) == 15

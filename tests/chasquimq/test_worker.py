@@ -229,7 +229,7 @@ async def test_two_schedulers_fire_once(
 
     await queue.put_schedule("tick", every=0.05, limit=10, missed_fires="fire_all", max_catchup=100)
     async with working(queue.name, note, server_url), working(queue.name, note, server_url):
-        # Every worker leads at some time: the lock is taken from whoever holds it.
+        # Every worker leads at some time: the lock is taken from its holder.
         while len(seen) < 10:
             server.delete(keys.scheduler_lock)
             await asyncio.sleep(0.02)

@@ -27,7 +27,7 @@ class Page:
         self.text = self.path.read_text()
 
     def blocks(self, language: str = "python") -> list[str]:
-        """What stands in its blocks of a language, in order."""
+        """The text of its blocks of a language, in order."""
         return self.found(rf"```{language}\n(.*?)```")
 
     def found(self, pattern: str) -> list[Any]:

@@ -32,7 +32,7 @@ def programs(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Variables of programs that share a Connect server nobody else uses; it is gone when the test ends."""
+    """Variables of programs that share a Connect server of their own; it is gone when the test ends."""
     (tmp_path / "temporary").mkdir()
     given = {name: value for name, value in os.environ.items() if name not in ("OQ_URL", "SPARK_REMOTE")}
     yield given | {"TMPDIR": str(tmp_path / "temporary"), "OQ_SPARK_RESULTS": str(tmp_path / "results")}

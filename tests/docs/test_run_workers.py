@@ -43,7 +43,7 @@ async def test_the_workers_of_the_page_work(
             assert call is not None
             stored = calls.keys.job("1")
             await wait_until(lambda: int(raw.hget(stored, "attemptsMade") or 0) >= 2, "the second failure")
-            assert (await call.refresh()).failed_reason == "ConnectionError: nobody is there"
+            assert (await call.refresh()).failed_reason == "ConnectionError: connection refused"
         finally:
             for worker in workers:
                 worker.stop()

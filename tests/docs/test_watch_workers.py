@@ -31,7 +31,7 @@ async def test_the_worker_of_the_page_shows_its_metrics(server_url: str, capsys:
             # The worker counts a job when it hears that the server has: perhaps after us.
             counted = 'jobs_finished_total{outcome="completed",queue="greetings",task="greet"} 1.0'
             async with asyncio.timeout(60):
-                while counted not in await asyncio.to_thread(_page, said[0]):  # noqa: ASYNC110  it tells nobody
+                while counted not in await asyncio.to_thread(_page, said[0]):  # noqa: ASYNC110  it reports to no one
                     await asyncio.sleep(0.01)
     finally:
         running.cancel()

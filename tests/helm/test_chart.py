@@ -255,7 +255,7 @@ def slow_worker(**autoscaling: object) -> dict[str, Any]:
         (slow_worker(kind="keda", backlogSeconds=9, minReplicas=1), "prometheusAddress"),
         (
             slow_worker(kind="keda", backlogSeconds=9, prometheusAddress="http://prometheus"),
-            "worker slow is scaled down to none, and then nobody tells of its backlog",
+            "worker slow is scaled down to none, and then no worker reports its backlog",
         ),
         (slow_worker(kind="magic"), "kind"),
     ],

@@ -282,7 +282,7 @@ async def test_workers_are_told(ui: httpx.AsyncClient, queue: AsyncQueue, server
             ("concurrency", "0", 400),
         ):
             assert (await submit(ui, base, act, id=worker.id, slots=slots, confirmed="y")).status_code == status
-        assert (await submit(ui, base, "ping", id="nobody")).status_code == 404
+        assert (await submit(ui, base, "ping", id="unknown")).status_code == 404
         assert "Stop 1 worker of" in (await submit(ui, f"{base}/stop", "stop", id=worker.id)).text
         stopped = await submit(ui, f"{base}/stop", "stop", id=worker.id, confirmed="yes")
         assert "done=stop-1" in stopped.headers["location"]

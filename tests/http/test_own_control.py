@@ -55,7 +55,7 @@ async def test_workers_are_listed_and_told(api: httpx.AsyncClient, queue: AsyncQ
         assert reply["is_paused"] is False
         (reply,) = (await send(api, f"{path}/concurrency", concurrency=5, timeout=20))["replies"]
         assert reply["concurrency"] == 5
-        assert "nobody" in refusal(await api.post(f"{path}/ping", json={"workers": ["nobody"]}), 404)
+        assert "unknown" in refusal(await api.post(f"{path}/ping", json={"workers": ["unknown"]}), 404)
         for verb, body, words in (
             ("dance", {}, "ping"),
             ("concurrency", {}, "concurrency"),
@@ -95,7 +95,7 @@ async def test_settings_are_changed_all_or_none(api: httpx.AsyncClient, queue: A
         ({"rate_limit": {"max": 0, "duration": 1}, "attempts": 9}, "max"),
         ({"rate_limit": 5, "concurrency": 9}, "rate_limit"),
         ({"dead_letter_queue": queue.name, "attempts": 9}, "dead letters"),
-        ({"colour": "red"}, "colour"),
+        ({"flavor": "red"}, "flavor"),
     ):
         assert words in refusal(await api.patch(path, json=wrong), 400)
     assert await read(api, path) == changed

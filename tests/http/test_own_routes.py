@@ -184,7 +184,7 @@ async def test_schedulers_are_edited_with_a_preview(api: httpx.AsyncClient, queu
         ({"missed": "fire_all"}, "missed_max"),
         ({"missed_max": 5}, "missed_max"),
         ({"overlap": "maybe"}, "overlap"),
-        ({"colour": "red"}, "colour"),
+        ({"flavor": "red"}, "flavor"),
     ):
         for response in (await api.post(f"{path}/preview", json=changes), await api.patch(path, json=changes)):
             assert words in refusal(response, 400)

@@ -260,7 +260,7 @@ async def test_a_message_whose_worker_is_gone_goes_to_another_of_its_subscriptio
 
 
 async def stalls(shop: AsyncBroadcast) -> list[str]:
-    """The messages of which it was told that they stalled."""
+    """The messages that were reported to it as stalled."""
     async with shop.events("0") as events:
         return [event.job_id for event in await events.read() if event.type == "stalled"]
 
@@ -316,7 +316,7 @@ async def test_a_long_run_is_left_to_its_worker(shop: AsyncBroadcast, server_url
         (held,) = raw.xpending_range(shop.keys.stream, "mailer", "-", "+", 1)
         raw.xclaim(shop.keys.stream, "mailer", held["consumer"], 0, [entry_id], idle=3_600_000, justid=True)
         before = looks()
-        await wait_until(lambda: looks() >= before + 4, "both workers to look at it")
+        await wait_until(lambda: looks() >= before + 4, "both workers to check it")
         assert one.running + other.running == 1
         end.set()
         await settled(shop)

@@ -90,7 +90,7 @@ async def test_a_delivery_whose_reply_was_lost_is_found_again(shop: AsyncBroadca
 async def test_what_was_trimmed_off_while_the_connection_was_lost_is_left_to_who_has_it(
     shop: AsyncBroadcast, server_url: str, raw: Any
 ) -> None:
-    """Its entry tells no more what it was; somebody here may still be working on it."""
+    """Its entry does not say any more what it was; a handler here may still be working on it."""
     member = Member(QueueKeys(shop.name), "mailer", "w")
     await shop.subscribe("mailer")
     await shop.publish("orders.created")
@@ -104,7 +104,7 @@ async def test_what_was_trimmed_off_while_the_connection_was_lost_is_left_to_who
 
 
 async def test_two_sweeps_at_once_hand_each_message_on_once(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
-    """More messages than a sweep looks at in one go."""
+    """More messages than one sweep reads."""
     member = Member(QueueKeys(shop.name), "mailer", "dead")
     await shop.subscribe("mailer")
     for number in range(120):

@@ -206,7 +206,7 @@ def test_errors_are_one_sentence_with_a_telling_code_and_nothing_is_written(
 
 
 def test_an_unreachable_server_is_4_and_a_failed_or_late_job_is_1(oq: Oq, queue_name: str, tmp_path: Path) -> None:
-    away = oq("queue", "ls", "--url", f"unix://{tmp_path}/nobody.sock")
+    away = oq("queue", "ls", "--url", f"unix://{tmp_path}/absent.sock")
     assert (away.exit_code, away.stdout) == (4, "")
     assert away.stderr.startswith("Cannot reach the server at unix://")
     late = oq("job", "add", queue_name, "send", "--wait", "0.05")

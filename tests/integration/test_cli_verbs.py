@@ -1,4 +1,4 @@
-"""The verbs of `oq` that look at queues and steer them: what they print, and what comes of them."""
+"""The verbs of `oq` that read and control queues: what they print, and what they change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def handle(job: ActiveJob) -> str:
 
 
 async def run_all(queue: Queue, ended: int) -> None:
-    """Let a worker run until so many jobs have ended."""
+    """Let a worker run until this number of jobs has ended."""
     options = WorkerOptions(dead_letter_queue=f"{queue.name}-dead", concurrency=4)
     worker = Worker(queue.name, handle, url=str(queue.url), options=options)
     running = asyncio.ensure_future(worker.run())
@@ -92,7 +92,7 @@ async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> Non
     assert [job["id"] for job in oq.json("job", "ls", queue.name)] == [bad.id, good.id], "of all states, failures first"
     assert [job["id"] for job in oq.json("job", "ls", queue.name, "--limit", "1")] == [bad.id]
     lines = oq("job", "ls", queue.name).stdout.splitlines()
-    assert len(lines) == 3, "no line is folded where nobody looks"
+    assert len(lines) == 3, "no line is folded outside of a terminal"
     assert oq.json("job", "logs", queue.name, good.id) == ["first line", "second line"]
     watched = oq("job", "watch", queue.name, good.id)
     assert (watched.exit_code, watched.stdout.split(" after")[0]) == (0, f"Job {good.id} completed")

@@ -68,7 +68,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 @pytest.fixture(scope="module")
 def cluster(nodes: Nodes) -> Cluster:
     cluster = nodes.start_cluster(3)
-    for node in cluster.nodes:  # no primary fails here, and a busy machine shall not make it look so
+    for node in cluster.nodes:  # no primary fails here, and a busy machine must not make it look so
         node.ask("CONFIG", "SET", "cluster-node-timeout", 30_000)
     return cluster
 

@@ -265,7 +265,7 @@ def blocked(raw: redis.Redis) -> list[str]:
 
 @contextmanager
 def killed_while_it_blocks(url: str, server: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kill the server as soon as somebody waits in BLPOP."""
+    """Kill the server as soon as a client waits in BLPOP."""
 
     def kill() -> None:
         with redis.Redis(unix_socket_path=url.removeprefix("unix://")) as raw:

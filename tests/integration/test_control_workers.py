@@ -49,7 +49,7 @@ class Gate:
 
 
 async def registered(queue: AsyncQueue, count: int = 1) -> None:
-    """Wait until so many workers are known."""
+    """Wait until this number of workers is known."""
     async with asyncio.timeout(60):
         while len(await queue.workers()) < count:  # noqa: ASYNC110  the registry does not notify
             await asyncio.sleep(0.02)

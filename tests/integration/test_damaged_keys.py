@@ -53,7 +53,7 @@ PARTS: dict[str, str] = {
     "orderdone:pending:GROUP": "hash",
     "job:ORDERED": "hash",
 }
-"""Keys of one job or group, whoever wrote them."""
+"""Keys of one job or group, of any client."""
 WIRE = [
     *("stream", "events", "scheduled", "completed", "failed", "lifo", "priority", "suspended", "ratelimited"),
     *("meta", "schedulers", "metrics:completed", "metrics:failed", "list-active"),
@@ -129,11 +129,11 @@ async def test_a_key_of_ours_of_another_type_stops_nothing(
 
 
 async def test_what_is_set_aside_is_kept_for_a_while(queue: AsyncQueue, raw: redis.Redis, server_url: str) -> None:
-    raw.set(queue.keys.tags, "somebody's")
+    raw.set(queue.keys.tags, "another's")
     async with working(queue, work, server_url):
         await set_aside(raw, queue.keys.tags, "string")
     kept = queue.keys.named("damaged:tags")
-    assert raw.get(kept) == "somebody's"
+    assert raw.get(kept) == "another's"
     assert 0 < raw.ttl(kept) <= 7 * 86400
 
 

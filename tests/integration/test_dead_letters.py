@@ -1,4 +1,4 @@
-"""Dead letters: found, replayed and dropped, whoever wrote them; both faces, against a real server."""
+"""Dead letters of any client: found, replayed and dropped; both faces, against a real server."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_letters_wait_for_a_queue_of_letters_that_is_broken(
     async with face.queue(queue_name) as queue, working(queue, face.url, work, stalled_interval=soon):
         await queue.add_bulk([NewJob("print", page) for page in range(3)])
         await wait_until(lambda: raw.zcard(queue.keys.failed) == 3, "the jobs to fail all the same")
-        await wait_until(lambda: "WRONGTYPE" in caplog.text, "somebody to be told")
+        await wait_until(lambda: "WRONGTYPE" in caplog.text, "the error to be logged")
         assert raw.zcard(queue.keys.outbox) == 3
         raw.delete(dead)
         await wait_until(lambda: not raw.exists(queue.keys.outbox), "the letters to be written")

@@ -239,7 +239,7 @@ def test_lists_that_are_too_long_are_not_read(queue: Queue, server_url: str, mon
 
 
 def repair(url: str, queue: Queue, within: str) -> str:
-    """Mend the only such finding."""
+    """Repair the only such finding."""
     finding = one(url, queue.name, within=within)
     assert finding.severity is Severity.PROBLEM
     (said,) = [

@@ -1,7 +1,7 @@
 """The behaviours of the wire that are easy to miss and need a client or a worker around the library, by their number.
 
 Those that need only the library are in tests/lua/test_easy_to_miss.py, and test_easy_to_miss_index.py beside this
-file says where each number stands. Of 51, 60, 63 and 77 a part is to come: strategies of the worker's own, discarding,
+file says where each number is. Of 51, 60, 63 and 77 a part is to come: strategies of the worker's own, discarding,
 batches, and the list of workers.
 """
 
@@ -101,7 +101,7 @@ async def test_39_a_lease_is_renewed_at_half_its_duration_and_not_after_the_end(
     def renewals() -> list[float]:
         return [at for at, command in heard() if command.startswith("FCALL oq1_renew ")]
 
-    # Nobody looks for abandoned jobs: a machine that is busy may be late with a renewal.
+    # No worker looks for stalled jobs: a machine that is busy may be late with a renewal.
     lease: dict[str, Any] = {"lease": timedelta(seconds=lease_s), "stalled_interval": timedelta(hours=1)}
     async with working(queue, work, server_url, **lease) as worker:
         added = time.time()

@@ -1,6 +1,6 @@
 """Where each of the 84 behaviours of the wire that are easy to miss is tested, by its number in the protocol's list.
 
-A number stands in exactly one place: in the names of tests in the two files of ``NUMBERED``, or in ``ELSEWHERE``, with
+A number has exactly one place: in the names of tests in the two files of ``NUMBERED``, or in ``ELSEWHERE``, with
 tests that show that behaviour among others.
 """
 

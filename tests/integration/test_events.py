@@ -115,7 +115,7 @@ def test_events_iterate_in_a_plain_for_loop(server_url: str, queue_name: str, ra
 
 
 def happen(raw: Any, hand: HandWorker, count: int, at_ms: int) -> list[str]:
-    """So many events, of which the queue keeps the last thousand, as the server does: in blocks of a hundred."""
+    """This number of events, of which the queue keeps the last thousand, as the server does: in blocks of a hundred."""
     line = raw.pipeline()
     for number in range(count):
         line.xadd(hand.keys.events, {"event": "added", "jobId": number}, f"{at_ms}-{number + 1}")

@@ -1,4 +1,4 @@
-"""Failed jobs by kind of failure: what a handler raised, as it named it, whoever failed the job."""
+"""Failed jobs by kind of failure: what a handler raised, as it named it, and what the server failed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fail(job: Any) -> None:
 
 
 async def run_all(queue: AsyncQueue, server_url: str, handler: Any, failed: int) -> None:
-    """Let a worker run until so many jobs have failed."""
+    """Let a worker run until this number of jobs has failed."""
     async with working(queue, handler, server_url, dead_letter_queue=f"{queue.name}-dead"):
         with redis.Redis.from_url(server_url) as raw:
             await wait_until(lambda: raw.zcard(queue.keys.failed) == failed, "the jobs to fail")

@@ -1,4 +1,4 @@
-"""Flows as their submitter sees them: all or nothing, waited for, cancelled, looked at."""
+"""Flows as their submitter sees them: all or nothing, waited for, cancelled, read."""
 
 from __future__ import annotations
 

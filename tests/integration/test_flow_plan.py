@@ -1,4 +1,4 @@
-"""Plans on a real server, call by call: what stands in the keys, and that each node starts once, and in its turn."""
+"""Plans on a real server, call by call: what the keys hold, and that each node starts once, and in its turn."""
 
 from __future__ import annotations
 

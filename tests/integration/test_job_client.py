@@ -63,7 +63,7 @@ async def test_parents_of_a_graph_are_found_too(face: Face, queue_name: str, raw
     async with face.queue(queue_name) as queue:
         first, second = await queue.add("a"), await queue.add("b")
         child = await queue.add("child")
-        # As a graph of any client registers them, and what nobody registers.
+        # As a graph of any client registers them, and what none registers.
         raw.sadd(queue.keys.parents(child.id), first.ref.member, second.ref.member, "broken", "glide:{q}")
         assert sorted(job.id for job in await child.parents()) == [first.id, second.id]
 

@@ -95,7 +95,7 @@ class Starts:
 
 
 async def rounds(raw: Any, number: int = 10) -> None:
-    """Let so many functions be called, as workers do at every tick and for every question."""
+    """Call functions this often, as workers do at every tick and for every question."""
 
     def calls() -> int:
         return int(raw.info("commandstats")["cmdstat_fcall"]["calls"])

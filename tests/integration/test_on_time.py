@@ -1,4 +1,4 @@
-"""An idle worker that looks at nothing by itself starts at once what is due, and stops what is cancelled: by signals.
+"""An idle worker that polls nothing starts at once what is due, and stops what is cancelled: by signals.
 
 The worker here waits an hour between two looks, so that each test would run out of time without them.
 """

@@ -56,7 +56,7 @@ class Gate:
         self.done.append(job.name)
 
     def has_ended(self, left: int) -> bool:
-        """Whether only so many of six jobs are left, and two run if there are two."""
+        """Whether only `number` of six jobs are left, and two run if there are two."""
         return len(self.done) == 6 - left and len(self.running) == min(2, left)
 
     def let(self, name: str) -> None:
@@ -80,7 +80,7 @@ def needs(queue: AsyncQueue, slots: int = 1, **options: Any) -> JobOptions:
 
 
 async def waiting(queue: AsyncQueue, raw: Any, number: int) -> None:
-    """Return when so many jobs of the queue wait for its pool, and are off their workers."""
+    """Return when `number` jobs of the queue wait for its pool, and are off their workers."""
     keys = QueueKeys(queue.name)
     await wait_until(
         lambda: raw.zcard(keys.pool_waiters(queue.name)) == number == raw.zcard(keys.scheduled),

@@ -507,8 +507,8 @@ async def test_a_lent_connection_stays_open(face: Face, queue_name: str, raw: An
 
 
 async def test_an_unreachable_server_is_named(face: Face, queue_name: str, tmp_path: Any) -> None:
-    async with face.queue(queue_name, url=f"unix://{tmp_path}/nobody.sock") as queue:
-        with pytest.raises(TransportError, match=r"Cannot reach the server at unix://.*nobody\.sock") as caught:
+    async with face.queue(queue_name, url=f"unix://{tmp_path}/absent.sock") as queue:
+        with pytest.raises(TransportError, match=r"Cannot reach the server at unix://.*absent\.sock") as caught:
             await queue.add("work")
     assert not caught.value.maybe_applied
 

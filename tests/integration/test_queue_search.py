@@ -145,7 +145,7 @@ async def test_no_part_of_a_search_is_long(face: Face, queue_name: str, raw: Any
         asked = {name.removeprefix("cmdstat_"): stats["calls"] for name, stats in raw.info("commandstats").items()}
     assert asked["xrange"] == 3  # each of at most 1,000 entries
     assert "scan" not in asked
-    assert asked.get("fcall") == 1  # which names active jobs of lists; the wire's own search would look at all at once
+    assert asked.get("fcall") == 1  # which names active jobs of lists; the wire's own search would read all at once
 
 
 async def test_bad_searches_are_refused_and_an_unused_queue_is_empty(face: Face, queue_name: str, raw: Any) -> None:

@@ -1,4 +1,4 @@
-"""What workers see to for the flows of their queue: that none waits for ever, and that each end is noted."""
+"""What workers reconcile in the flows of their queue: that none waits forever, and that each end is noted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def keeper(keys: QueueKeys, connection: AsyncConnection, later_ms: int = 0, **op
 
 
 async def ended(queue: AsyncQueue, raw: Any, flow_id: str) -> FlowStatus:
-    """Wait until the flow's end is noted; returns how it stands."""
+    """Wait until the flow's end is noted; returns its state."""
     key = queue.keys.flow(flow_id)
     await wait_until(lambda: raw.hget(key, "finishedAt") is not None, f"the end of {flow_id}")
     return await (await queue.flows.get(flow_id)).status()
@@ -254,7 +254,7 @@ class _DeadError(Exception):
 
 
 def mortal(connection: AsyncConnection, monkeypatch: pytest.MonkeyPatch, trips: int) -> None:
-    """Let the connection's user die before it sends another trip than so many."""
+    """Let the connection's user die before it sends more requests than these."""
     pipeline, execute, left = connection.pipeline, connection.execute, count()
 
     async def pipeline_until(*args: Any, **options: Any) -> Any:

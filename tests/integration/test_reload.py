@@ -87,8 +87,8 @@ def test_code_that_does_not_load_is_tried_again_after_the_next_change(
     ):
         wait_until_sync(lambda: "cannot be imported" in (project / "log").read_text(), "the error to be told")
         wait_until_sync(lambda: is_watching(process), "changes to be watched for")
-        (project / "reloaded.py").write_text(CODE.format(word="mended"))
-        assert queue.add("say").wait(60) == "mended"
+        (project / "reloaded.py").write_text(CODE.format(word="repeated"))
+        assert queue.add("say").wait(60) == "repeated"
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 

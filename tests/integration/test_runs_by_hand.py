@@ -1,4 +1,4 @@
-"""Runs that somebody asks for, and those that are to come: what clients make and foresee, beside the workers."""
+"""Manual runs, and those that are coming: what clients start and predict, beside the workers."""
 
 from __future__ import annotations
 

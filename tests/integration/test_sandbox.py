@@ -41,14 +41,14 @@ SOON = timedelta(seconds=60)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has looked after does not."""
+    """Whether a process runs; a zombie does not."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
 
 
 def my_sandboxes() -> list[int]:
-    """Sandbox processes of this process, also those that nobody has looked after."""
+    """Sandbox processes of this process, zombies included."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):

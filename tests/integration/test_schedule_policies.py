@@ -195,7 +195,7 @@ async def test_the_end_of_a_job_is_told_although_somebody_holds_the_lock_for_a_m
 ) -> None:
     lead.set("chain", RepeatAfterComplete(30))
     assert len(await lead.tick()) == 1
-    raw.set(lead.keys.schedulers_lock, "somebody", px=150)
+    raw.set(lead.keys.schedulers_lock, "another", px=150)
     await lead.leader.finished("chain")
     entry = lead.entry("chain")
     assert entry is not None
@@ -299,7 +299,7 @@ async def test_a_flow_nobody_can_read_fails_its_submitter(queue: AsyncQueue, ser
 async def test_ten_thousand_schedules_are_no_work_while_none_is_due(lead: Lead, raw: redis.Redis) -> None:
     entry = {"every": 3_600_000, "nextRun": lead.now_ms + 3_600_000, "iterationCount": 0}
     raw.hset(lead.keys.schedulers, mapping={f"s{n}": json.dumps(entry) for n in range(10_000)})
-    while not raw.exists(lead.keys.schedulers_looked):  # a pause longer than the lock lasts makes it begin anew
+    while not raw.exists(lead.keys.schedulers_looked):  # a pause longer than the lock lasts makes it begin again
         await lead.tick()
     lead.set("due", Every(1))
     raw.zadd(lead.keys.schedulers_due, {"due": lead.now_ms + 1000})

@@ -1,4 +1,4 @@
-"""Workers fire the queue's repeatable jobs: on time, once each, and whoever leads."""
+"""Workers fire the queue's repeatable jobs: on time and once each, under any leader."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_nobody_fires_while_somebody_else_holds_the_lock(
     queue: AsyncQueue, server_url: str, raw: redis.Redis
 ) -> None:
     log = Log()
-    raw.set(queue.keys.schedulers_lock, "somebody else", px=60_000)
+    raw.set(queue.keys.schedulers_lock, "another worker", px=60_000)
     raw.hset(queue.keys.schedulers, "often", json.dumps({"every": 100, "nextRun": 1, "iterationCount": 0}))
     async with workers(queue, server_url, log):
         await asyncio.sleep(0.5)

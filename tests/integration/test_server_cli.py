@@ -59,7 +59,7 @@ def test_it_runs_from_start_to_stop_whoever_comes_and_goes(directory: Directory)
         queue.add("send")
     beside = Directory(directory.path.with_name("beside"))
     assert beside.start_user("once").communicate(timeout=60)[0] == "1\n"
-    wait_until_sync(lambda: beside.supervisors == beside.servers == [], "a server that nobody keeps to leave", 60)
+    wait_until_sync(lambda: beside.supervisors == beside.servers == [], "a server without users to leave", 60)
     beside.end_users()
     assert (directory.servers, directory.supervisors) == ([server], [supervisor])
     assert told(directory, "stop") == {"directory": str(directory.path), "was_running": True, "running": False}

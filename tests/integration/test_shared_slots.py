@@ -136,7 +136,7 @@ async def test_jobs_that_wait_their_turn_stay_in_their_queue_for_other_workers(
         renewed_from = raw.hget(f"glide:{{{first}}}:job:1", "lastActive")
         await add(server_url, second, 4)
         async with sharing([second], other, server_url):
-            await wait_until(lambda: other.queues == [second] * 4, "somebody else to run them")
+            await wait_until(lambda: other.queues == [second] * 4, "the other worker to run them")
         await wait_until(
             lambda: raw.hget(f"glide:{{{first}}}:job:1", "lastActive") != renewed_from, "the leases to be renewed"
         )

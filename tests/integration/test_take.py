@@ -220,7 +220,7 @@ async def test_a_lease_lasts_as_long_as_was_asked_and_is_renewed(queue: AsyncQue
     assert 3500 < ends - seconds < 3700
     for entry in raw.xpending_range(queue.keys.stream, "workers", "-", "+", 10):
         raw.xclaim(queue.keys.stream, "workers", TAKER, 0, [entry["message_id"]], idle=600_000)
-    assert await queue.take() == [], "nobody takes it over while the lease lasts"
+    assert await queue.take() == [], "it is not taken over while the lease lasts"
     raw.hset(queue.keys.job(job.id), "lastActive", 1)
     assert await taken.heartbeat() is True
     assert int(raw.hget(queue.keys.job(job.id), "lastActive")) / 1000 - seconds > 3500

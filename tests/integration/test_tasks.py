@@ -500,7 +500,7 @@ def test_adding_works_from_many_loops_and_threads(server_url: str, queue_name: s
             thread.join()
         note.add(1)
         tasks.close()
-        note.add(2)  # whoever comes after the end, connects anew
+        note.add(2)  # a caller after the end connects again
     with Queue(queue_name, url=server_url) as queue:
         assert queue.counts().waiting == 32
 

@@ -229,7 +229,7 @@ def test_failed_calls_are_counted_by_code(tmp_path: Path) -> None:
 
 @pytest.fixture
 def free_port() -> int:
-    """A port that nobody listens on, nor is given by the system to whoever connects to something meanwhile."""
+    """A port without a listener, which the system gives to no client that connects meanwhile."""
     while True:
         port = random.randrange(20_000, 30_000)
         with socket.socket() as taken, suppress(OSError):

@@ -57,7 +57,7 @@ def queue(server_url: str, queue_name: str) -> Iterator[Queue]:
 
 
 async def run(queue: Queue, spans: Spans, handler: Any, jobs: int) -> None:
-    """Let a traced worker run so many jobs."""
+    """Let a traced worker run this number of jobs."""
     worker = Worker(queue.name, handler, url=str(queue.url), middleware=[Tracing(spans.provider)])
     running = asyncio.ensure_future(worker.run())
     await wait_until(lambda: len(spans.named(f"process {queue.name}")) == jobs, "all runs to end", 60)

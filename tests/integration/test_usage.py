@@ -201,7 +201,7 @@ async def test_a_flow_is_summed_at_all_its_levels(face: Face, queue_name: str, r
         await (await other.get(jobs[3].id)).report_usage(Usage(tokens={"input": 1}))
         used = await queue.usage.of_flow(jobs[0].id)
         assert (used.jobs, used.tokens, used.cost, dict(used.models)) == (4, 421, 1.5, {"m-1": 3})
-        assert await queue.usage.of_flow("nobody") == UsageTotals()
+        assert await queue.usage.of_flow("unknown") == UsageTotals()
 
 
 # -- Budgets
@@ -271,8 +271,8 @@ async def test_jobs_that_are_gone_are_not_made_again_by_a_budget(face: Face, que
         await queue.usage.set_budget(jobs[0].id, Budget(max_tokens=1))
         assert not raw.exists(queue.keys.job(jobs[2].id))
         with pytest.raises(JobNotFoundError):
-            await queue.usage.set_budget("nobody", Budget(max_tokens=1))
-        assert await queue.usage.budget("nobody") is None
+            await queue.usage.set_budget("unknown", Budget(max_tokens=1))
+        assert await queue.usage.budget("unknown") is None
 
 
 async def test_what_is_no_budget_is_refused(face: Face, queue_name: str, raw: Any) -> None:

@@ -29,7 +29,7 @@ def readers(raw: Any) -> int:
 
 
 async def waiting(queue: AsyncQueue, count: int) -> None:
-    """Return when so many watches of the queue are at rest or reading."""
+    """Return when this number of watches of the queue are at rest or reading."""
     await wait_until(lambda: under_way(queue) == count, f"{count} waits to be under way")
 
 
@@ -58,7 +58,7 @@ async def test_a_thousand_waits_use_one_connection(
         await wait_until(lambda: readers(raw) == 1, "one reader")
         await asyncio.to_thread(work_half)
         assert await waits == [2 * number for number in range(1000)]
-        # The sockets for looking at the jobs' records are the client's own, and shared by all it does.
+        # The sockets for reading the jobs' records are the client's own, and shared by all it does.
         assert len(raw.client_list()) <= before + 32
     await wait_until(lambda: readers(raw) == 0, "the server to see the connection closed")
 

@@ -166,7 +166,7 @@ class Own:
         return Exchanged(outcomes, [Started(i, e, as_hash(f)) for i, e, f in jobs], told, stopped, left, untold)
 
     def take(self, count: int = 1, **values: Any) -> list[Started]:
-        """Start exactly so many jobs."""
+        """Start exactly this number of jobs."""
         jobs = self.exchange(want=count, **values).started
         assert len(jobs) == count, jobs
         return jobs

@@ -50,7 +50,7 @@ class OneByOne:
         return Exchanged(letters, [job for job in started if job] + taken, [], "")
 
     def fetch(self, count: int) -> list[tuple[str, str]]:
-        """Read up to so many new entries: entry id and job id."""
+        """Read up to `count` new entries: entry id and job id."""
         streams: dict[Any, Any] = {self.wire.key("stream"): ">"}
         reply: Any = self.wire.client.xreadgroup(WORKERS, "w-1", streams, count)
         return [(entry_id, fields["jobId"]) for entry_id, fields in reply[0][1]] if reply else []
@@ -62,7 +62,7 @@ class OneByOne:
         return [*([parent] if parent else []), *(name.rpartition(":")[2] for name in registered)]
 
     def failed(self, job_id: str, dependents: Sequence[str]) -> None:
-        """Note that those that wait for a failed job are to be decided about."""
+        """Note that those that wait for a failed job must be decided about."""
         self._news += [
             Notification(self.wire.queue, dependent, self.wire.key(job_id), "failed") for dependent in dependents
         ]

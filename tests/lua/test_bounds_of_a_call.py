@@ -1,4 +1,4 @@
-"""What one call looks at has an end: at it nothing is lost, and a later call goes on from there."""
+"""What one call reads has an end: at it nothing is lost, and a later call goes on from there."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_active_list_jobs_are_not_counted_among_too_many_keys(wire: Wire) -> Non
     fill = "for number = 1, tonumber(ARGV[1]) do redis.call('SET', number, '') end"
     wire.ask("EVAL", fill, 0, MOST_KEYS * 11 // 10)
     assert wire.call("healListActive") == 0
-    assert wire.list_active() == 3, "jobs may stand where nobody looked"
+    assert wire.list_active() == 3, "jobs may be beyond what was read"
     wire.client.flushall()
     wire.ask("SET", wire.key("list-active"), 3)
     assert wire.call("healListActive") == 3

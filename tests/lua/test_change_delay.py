@@ -73,4 +73,4 @@ def test_an_invalid_delay_is_refused_first(wire: Wire, delay: Word) -> None:
     wire.forget_events()
     with wire.unchanged():
         assert change(wire, delay) == "error:invalid_delay"
-        assert change(wire, delay, "nobody") == "error:invalid_delay"
+        assert change(wire, delay, "unknown") == "error:invalid_delay"

@@ -76,7 +76,7 @@ def test_an_invalid_priority_is_refused_first(wire: Wire, priority: Word, exists
 
 def test_a_missing_group_is_no_error(wire: Wire) -> None:
     wire.add()
-    assert wire.call("changePriority", jobId="1", newPriority=3, group="nobody") == "ok"
+    assert wire.call("changePriority", jobId="1", newPriority=3, group="unknown") == "ok"
 
 
 def test_the_entry_is_found_beyond_the_first_page(wire: Wire) -> None:

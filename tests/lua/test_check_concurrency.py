@@ -40,4 +40,4 @@ def test_a_missing_stream_or_group_has_nothing_pending(wire: Wire, stream_exists
     wire.ask("HSET", wire.key("meta"), "globalConcurrency", 4)
     if stream_exists:
         wire.add()
-    assert wire.call("checkConcurrency", group="nobody") == 4
+    assert wire.call("checkConcurrency", group="unknown") == 4

@@ -82,7 +82,7 @@ def test_completing_twice_answers_1_both_times(wire: Wire) -> None:
 
 def test_an_unknown_entry_or_group_is_no_error(wire: Wire) -> None:
     wire.make_job("7", state="active")
-    assert wire.call("complete", jobId="7", entryId="1-1", group="nobody") == 1
+    assert wire.call("complete", jobId="7", entryId="1-1", group="unknown") == 1
     assert wire.state("7") == "completed"
 
 

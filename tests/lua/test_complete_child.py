@@ -1,4 +1,4 @@
-"""`glidemq_completeChild`: tell a parent that one of its children is done."""
+"""`glidemq_completeChild`: notify a parent that one of its children is done."""
 
 from __future__ import annotations
 

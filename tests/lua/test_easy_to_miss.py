@@ -1,9 +1,9 @@
 """The behaviours of the wire that are easy to miss, by their number in the protocol's list.
 
 Every test here needs only the library. Numbers about what a program around it does are tested elsewhere:
-tests/integration/test_easy_to_miss_index.py says where each number stands.
+tests/integration/test_easy_to_miss_index.py says where each number is.
 
-Of 17, 21, 23, 31, 41, 44, 46, 50, 55, 71, 73 and 80 the library's part stands here.
+Of 17, 21, 23, 31, 41, 44, 46, 50, 55, 71, 73 and 80 the library's part is here.
 """
 
 from __future__ import annotations

@@ -70,4 +70,4 @@ def test_other_jobs_are_refused_untouched(wire: Wire, state: str | None, reply: 
 
 def test_a_missing_group_is_no_error(wire: Wire) -> None:
     wire.make_job("7", state="active")
-    assert wire.call("moveActiveToDelayed", jobId="7", entryId="1-1", group="nobody") == "ok"
+    assert wire.call("moveActiveToDelayed", jobId="7", entryId="1-1", group="unknown") == "ok"

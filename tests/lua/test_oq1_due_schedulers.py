@@ -1,4 +1,4 @@
-"""`oq1_dueSchedulers`, `oq1_putScheduler` and `oq1_tick`: what is due is found without a look at all there is."""
+"""`oq1_dueSchedulers`, `oq1_putScheduler` and `oq1_tick`: what is due is found without reading everything."""
 
 from __future__ import annotations
 

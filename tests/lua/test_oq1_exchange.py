@@ -415,7 +415,7 @@ KEPT = len(SETTLED) - 3
 
 
 def takes(settled: int, words: int) -> str:
-    """How a call is refused that says it settles so many jobs, and is followed by so many words."""
+    """How a call is refused by the number of jobs that it says it settles, and of the words that follow."""
     head = len(HEAD) + 3
     return f"takes 12 keys and {head + settled * len(SETTLED)} arguments, not 12 and {head + words}"
 

@@ -101,7 +101,7 @@ def test_what_is_too_long_is_not_looked_through(own: Own, fields: dict[str, Word
 
 
 def parked(own: Own, count: int) -> list[str]:
-    """So many parked jobs of a group, after one that is active."""
+    """Parked jobs of a group, after one that is active."""
     own.wire.active(orderingKey="o")
     ids = []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""`oq1_acquirePools` and its like: never more than the slots, none lost, in order of arrival, whoever dies."""
+"""`oq1_acquirePools` and its like: never more than the slots, none lost, in order of arrival, whichever worker dies."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_job_that_is_gone_or_comes_later_is_skipped_at_once(pools: Pools) -> N
     assert pools.waiting("p") == ["c", "d"]
     assert pools.skip("c", gone=False) == ["d"]
     assert pools.waiting("p") == ["c", "d"], "it keeps its place"
-    assert pools.skip("nobody", gone=True) == []
+    assert pools.skip("unknown", gone=True) == []
 
 
 def test_several_pools_are_taken_together_or_not_at_all(pools: Pools) -> None:

@@ -83,13 +83,13 @@ def make_wait(own: Own, job_id: str, children: Iterable[str], rule: str = "", ho
 
 
 def fail_untold(own: Own) -> None:
-    """Let the next job fail in the hands of another client, which tells nobody who waits for it."""
+    """Let the next job fail in the hands of another client, which notifies none of those that wait for it."""
     job_id, entry_id = own.wire.take()
     own.wire.call("fail", jobId=job_id, entryId=entry_id, failedReason="boom")
 
 
 def complete_child(own: Own, parent: str, child: str) -> None:
-    """Tell a parent of a completion as any client does."""
+    """Notify a parent of a completion as any client does."""
     own.wire.fcall("completeChild", own.wire.parent_keys(parent), [own.wire.key(child), parent])
 
 
@@ -145,7 +145,7 @@ AIRFLOW: dict[str, list[tuple[str, Callable[[Seen, bool], bool]]]] = {
 
 
 def by_airflow(rule: str, seen: Seen, total: int) -> str | None:
-    """What becomes of a task when so many of those before it have ended so."""
+    """What becomes of a task when this number of those before it ended so."""
     return next((verdict for verdict, holds in AIRFLOW[rule] if holds(seen, len(seen) == total)), None)
 
 
@@ -378,7 +378,7 @@ def test_jobs_that_did_not_end_are_passed_over(own: Own) -> None:
     own.wire.add(customJobId="a")
     own.wire.make_job("b", state="delayed", failedReason="boom")
     with own.wire.unchanged():
-        assert propagate(own, "a", "b", "gone", "nobody") == Propagated({}, [], [])
+        assert propagate(own, "a", "b", "gone", "unknown") == Propagated({}, [], [])
 
 
 def test_a_job_that_was_removed_stays_gone(own: Own) -> None:

@@ -1,4 +1,4 @@
-"""`oq1_renew`: leases are renewed for their holders, and for nobody else."""
+"""`oq1_renew`: leases are renewed for their holders alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`oq1_reportUsage`: what a job used stands on the job and in its minute, once, however often it is reported."""
+"""`oq1_reportUsage`: what a job used is on the job and in its minute, once, however often it is reported."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_job_that_is_gone_is_not_made_again(own: Own) -> None:
         (["1", "x", "{}", 0], "'minute_ms' is not a whole number"),
         (["1", MINUTE, "{}", 1], "takes 1 keys and 6 arguments, not 1 and 4"),
         (["1", MINUTE, "{}", 1, "bucketTs", "1"], "'bucketTs' is no part of a report"),
-        (["1", MINUTE, "{}", 1, "colour", "red"], "'colour' is no part of a report"),
+        (["1", MINUTE, "{}", 1, "flavor", "red"], "'flavor' is no part of a report"),
         (["1", MINUTE], "'field_count' is not a whole number"),
     ],
 )

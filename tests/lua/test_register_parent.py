@@ -20,7 +20,7 @@ def register(wire: Wire, child: str, parent: str = "p", queue: str | None = None
 def test_a_missing_child_is_an_error_and_nothing_is_written(wire: Wire) -> None:
     wire.flow(parentCustomId="p")
     with wire.unchanged():
-        assert register(wire, "nobody") == "error:child_not_found"
+        assert register(wire, "unknown") == "error:child_not_found"
 
 
 @pytest.mark.parametrize("state", ["waiting", "active", "delayed", "failed", "waiting-children"])

@@ -71,5 +71,5 @@ def test_any_other_job_is_only_flagged(wire: Wire, state: str) -> None:
 
 def test_a_missing_group_is_no_error(wire: Wire) -> None:
     wire.add()
-    assert wire.call("revoke", jobId="1", group="nobody") == "revoked"
+    assert wire.call("revoke", jobId="1", group="unknown") == "revoked"
     assert wire.stream() == []

@@ -71,5 +71,5 @@ def test_other_jobs_are_refused_untouched(wire: Wire, state: str | None, reply: 
 @pytest.mark.parametrize("argc", [4, 6])
 def test_callers_with_fewer_arguments_get_the_defaults(wire: Wire, argc: int) -> None:
     wire.make_job("7", state="active")
-    assert wire.short("suspend", argc, jobId="7", group="nobody", entryId="1-1") == "ok"
+    assert wire.short("suspend", argc, jobId="7", group="unknown", entryId="1-1") == "ok"
     assert wire.zset("suspended") == {"7": 9999999999999}

@@ -160,7 +160,7 @@ def test_w24c_completing_a_child_of_a_removed_parent_leaves_no_ghost(wire: Wire)
     assert parent not in wire.stream_ids()
 
 
-# -- W8: entries nobody can run
+# -- W8: entries that no worker can run
 
 
 @pytest.mark.parametrize("orphan", [{"jobId": "gone"}, {"note": "no job here"}], ids=["no hash", "no jobId"])

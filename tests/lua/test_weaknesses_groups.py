@@ -1,4 +1,4 @@
-"""What upstream's library does badly and ours must not: groups that stop for ever. By the number of the weakness."""
+"""What upstream's library does badly and ours must not: groups that stop forever. By the number of the weakness."""
 
 from __future__ import annotations
 

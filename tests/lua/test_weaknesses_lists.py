@@ -119,7 +119,7 @@ def test_w10_what_the_library_activated_is_found_without_a_scan(wire: Wire, star
 
 
 def scans(wire: Wire) -> set[str]:
-    """Commands that looked at all keys since the statistics were reset."""
+    """Commands that read all keys since the statistics were reset."""
     return {"cmdstat_scan", "cmdstat_keys"} & set(wire.client.info("commandstats"))
 
 

@@ -85,7 +85,7 @@ class Schedule:
 
 
 def schedules(preemptions: int) -> Iterator[Schedule]:
-    """Yield each schedule of at most so many preemptions once; it is to be run before the next is asked for."""
+    """Yield each schedule of at most `preemptions` once; it must be run before the next is asked for."""
     todo = [Schedule()]
     while todo:
         schedule = todo.pop()

@@ -1,8 +1,8 @@
 """Whatever runs a graph, and whatever it forgets to tell: every node ends, and as Airflow's trigger rules say.
 
 Random graphs with random rules and optional edges are run by our worker's exchange and by a client that uses only the
-wire's own functions, which tells nobody of a failure. Nodes fail at random, graphs are submitted twice, failed nodes
-run again, and now and then a look at what has ended makes good what was not told.
+wire's own functions, which reports no failure. Nodes fail at random, graphs are submitted twice, failed nodes
+run again, and now and then a check of what has ended makes good what was not reported.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Run:
             ids = list(self.do(propagate(KEYS, NOW, job_ids=ids)).pending.job_ids)
 
     def work(self, fails: set[str]) -> None:
-        """Run what is ready, one job at a time, until nothing is, even after a look at what was not told."""
+        """Run what is ready, one job at a time, until nothing is, even after a check of what was not reported."""
         told = False
         while True:
             if not (is_ours := self.draw(st.booleans())):

@@ -98,7 +98,7 @@ class World:
         self.answered.append((exchange, taken + len(exchange.start), why))
 
     def _unblock(self) -> None:
-        """One who ends the wait: until it has, or there is none, it tries again."""
+        """One who ends the wait: until it has, or no wait is left, it tries again."""
         self.unblockers -= 1
         if self.wait == "there":
             self.wait = ""

@@ -29,7 +29,7 @@ PLACES = {
     "completed": "completed",
     "failed": "failed",
 }
-"""Where a job of each state stands; the other states take a closer look."""
+"""Where a job of each state is; the other states take a closer look."""
 
 READY = ("stream", "lifo", "priority")
 DONE = {"completed", "failed"}
@@ -277,9 +277,9 @@ class JobLife(RuleBasedStateMachine):
         for job_id, job in self.jobs.items():
             assert job, f"job {job_id} is lost"
             found = places.pop(job_id, Counter())
-            assert self.is_at_home(job_id, job, found), f"{job_id} is {job['state']} and stands in {dict(found)}"
+            assert self.is_at_home(job_id, job, found), f"{job_id} is {job['state']} and is in {dict(found)}"
         astray = {i: found for i, found in places.items() if set(found) - set(READY)}
-        assert not astray, f"removed jobs still stand in {astray}"
+        assert not astray, f"removed jobs are still in {astray}"
 
     def is_at_home(self, job_id: str, job: dict[str, str], found: Counter[str]) -> bool:
         state = job["state"]
@@ -292,7 +292,7 @@ class JobLife(RuleBasedStateMachine):
         return found == Counter([PLACES[state]] if state in PLACES else [])
 
     def places(self) -> dict[str, Counter[str]]:
-        """Every structure each id stands in, as often as it does."""
+        """Every structure that holds each id, as often as it does."""
         found: dict[str, Counter[str]] = {}
 
         def note(place: str, ids: Iterable[str]) -> None:

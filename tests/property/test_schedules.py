@@ -1,4 +1,4 @@
-"""Any schedule: the next run is strictly later, keeps its phase, and is the one a patient clock would find."""
+"""Any schedule: the next run is strictly later, keeps its phase, and is the one that a search by minutes finds."""
 
 from __future__ import annotations
 

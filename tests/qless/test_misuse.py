@@ -125,7 +125,7 @@ CASES: list[Case] = [
     *(_client("update_recurring", jid, priority=1) for jid in IDS),
     *(
         _client("update_recurring", "j", **changes)
-        for changes in ({}, {"colour": "k"}, {"interval": 0}, {"priority": None}, {"retries": -1}, {"queue": ""})
+        for changes in ({}, {"flavor": "k"}, {"interval": 0}, {"priority": None}, {"retries": -1}, {"queue": ""})
     ),
     *(_client("update_recurring", "j", **changes) for changes in ({"klass": 5}, {"data": False}, {"backlog": "2"})),
     *(_client(method, jid, "t") for method in ("tag_recurring", "untag_recurring") for jid in IDS),

@@ -1,4 +1,4 @@
-"""What tests of Spark share: a classic session, and a look at the processes that a test started."""
+"""What tests of Spark share: a classic session, and the processes that a test started."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def processes_in(directory: Path) -> list[int]:
-    """Ids of the processes that stand in a directory, or below it."""
+    """Ids of the processes whose working directory is this one, or below it."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

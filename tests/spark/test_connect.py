@@ -186,7 +186,7 @@ async def test_progress_comes_from_spark(queue: AsyncQueue, tmp_path: Path, monk
 
 
 def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(tmp_path: Path) -> None:
-    own = {"OQ_TEST_SERVER": str(tmp_path)}  # nobody shares it, in whatever tests run beside these
+    own = {"OQ_TEST_SERVER": str(tmp_path)}  # no other test shares it, in whatever tests run beside these
     server = ConnectServer(
         SparkOptions(master="local[1]", quick_start=True, env=own), max_jobs=1, linger=timedelta(0), start_timeout=SOON
     )

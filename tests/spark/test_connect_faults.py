@@ -1,4 +1,4 @@
-"""What becomes of Spark work when somebody is killed: nothing of it goes on alone, and no job is lost or runs twice."""
+"""Spark work when a process is killed: nothing of it goes on alone, and no job is lost or runs twice."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def kill(server: ConnectServer, state: ServerState, victim: str) -> None:
 
 def test_a_session_that_was_ended_cannot_be_opened_by_who_comes_late(connect_state: ServerState) -> None:
     name = "00000000-0000-4000-8000-00000000000f"
-    assert fence(connect_state.url, name) == [], "nobody had opened it"
+    assert fence(connect_state.url, name) == [], "it was not opened before"
     with SessionControl(connect_state.url, name) as late, pytest.raises(Exception, match="SESSION_CLOSED"):
         late.open()
     assert fence(connect_state.url, name) == []

@@ -148,7 +148,7 @@ async def test_events_are_followed_as_a_stream(
         ({"read": "results"}, "read is 'results'; use one of jobs, events, dead_letters"),
         ({"prefix": "x"}, "no option 'prefix'"),
         ({"states": "ready"}, "no option 'states'"),
-        ({"columns": "colour"}, "jobs have no column 'colour'"),
+        ({"columns": "flavor"}, "jobs have no column 'flavor'"),
         ({"numPartitions": "0"}, "numPartitions is '0'"),
         ({"url": "redis://:secret@localhost"}, "carries a password"),
     ],

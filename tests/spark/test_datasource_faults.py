@@ -79,7 +79,7 @@ def test_a_stream_of_which_everything_dies_adds_each_row_once(
         assert driver.wait(400) == 0
     found = names(raw, queue_name)
     assert (len(found), set(found)) == (ROWS, {f"load-{row}" for row in range(ROWS)})
-    raw.flushall()  # the fixture looks at every key that is left, one by one
+    raw.flushall()  # the fixture reads every key that is left, one by one
 
 
 def free_port() -> int:

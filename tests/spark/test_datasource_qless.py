@@ -81,7 +81,7 @@ def test_completed_and_failed_jobs_and_statistics_are_read(qless: QlessClient, r
     [
         ({"read": "results"}, "read is 'results'; use one of jobs, completed, failures, stats"),
         ({"prefix": "x"}, "no option 'prefix'"),
-        ({"columns": "colour"}, "jobs have no column 'colour'"),
+        ({"columns": "flavor"}, "jobs have no column 'flavor'"),
         ({"numPartitions": "0"}, "numPartitions is '0'"),
         ({"days": "soon"}, "days is 'soon'"),
         ({"url": "redis://:secret@localhost"}, "carries a password"),

@@ -1,4 +1,4 @@
-"""The listener in an application's driver: what it tells, for whom, and that it never stands in anybody's way."""
+"""The listener in an application's driver: what it reports, for whom, and that it never holds up the application."""
 
 from __future__ import annotations
 

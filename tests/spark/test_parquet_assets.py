@@ -1,6 +1,6 @@
 """The IO manager of Dagster's assets in a classic session. Here, to share that session with the tests beside it."""
 
-# No `from __future__ import annotations` here: Dagster looks at the types of parameters, and would find texts.
+# No `from __future__ import annotations` here: Dagster reads the types of parameters, and would find texts.
 
 from pathlib import Path
 from typing import Any

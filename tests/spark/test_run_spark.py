@@ -56,7 +56,7 @@ async def test_a_decorated_function_runs_as_a_queue_job(
     assert host in ("127.0.0.1", "localhost")
     assert (progress["percent"], progress["text"]) == (100, "done")
     assert logs == ["counting 3 words"], "Spark has nothing to add to what the job says"
-    assert contents(tmp_path) == [], "no warehouse, metastore or log where the worker stands"
+    assert contents(tmp_path) == [], "no warehouse, metastore or log in the worker's directory"
 
 
 def test_a_script_runs_on_the_java_of_the_wheel(marked: Marked) -> None:

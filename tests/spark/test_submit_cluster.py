@@ -1,4 +1,4 @@
-"""Drivers on a real standalone cluster: one for each job, whoever is killed, and none without its job."""
+"""Drivers on a real standalone cluster: one for each job, whatever is killed, and none without its job."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_the_driver_of_a_killed_worker_is_found_again(
     assert f"found {driver} of an earlier attempt, which is RUNNING" in log
     assert log[-1] == "done"
     assert kept.driver == driver
-    # And as if its end had not been written down: whoever comes next, finds that it has succeeded.
+    # And as if its end had not been written down: the next attempt finds that it has succeeded.
     assert run_submit(APP, ["x"], cluster.options, earlier=progress)["driver"] == driver
     assert {one.id for one in cluster.master.drivers()} == {*before, driver}, "one application only"
 
@@ -133,7 +133,7 @@ def test_an_exception_is_the_reason_also_when_the_masters_answer_was_lost(
             progress=told.append,
             earlier=earlier,
         )
-    assert lines[0] == f"master {cluster.options.master}", "and nothing that Spark says of itself"
+    assert lines[0] == f"master {cluster.options.master}", "and none of Spark's own lines"
     assert not [line for line in lines if " INFO " in line or line.startswith("\tat ")]
     first, second = (Reservation.of(one) for one in told[:2])
     assert first is not None

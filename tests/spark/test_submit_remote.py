@@ -1,4 +1,4 @@
-"""Applications on YARN, Kubernetes and by Livy: one for each job, whoever is killed, and none without its job."""
+"""Applications on YARN, Kubernetes and by Livy: one for each job, whatever is killed, and none without its job."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_the_application_of_a_killed_worker_is_found_and_followed(cluster: Wire,
     assert result == {"exit_code": 0, **ABOUT[cluster.kind]}
     assert watched.lines[0].startswith(f"found {IDS[cluster.kind]} of an earlier attempt, which is ")
     assert cluster.app.state == "succeeded", "one application, followed to its end"
-    # And when its end was not written down either: whoever comes next, finds that it has succeeded.
+    # And when its end was not written down either: the next attempt finds that it has succeeded.
     assert watched.run(tmp_path, earlier=watched.told[-1]) == result
     assert len(cluster.apps) == 1
 

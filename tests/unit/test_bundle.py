@@ -144,7 +144,7 @@ class TestCalls:
             function = getattr(glidemq, name)
             assert inspect.getdoc(function), name
             if inspect.isclass(function):
-                continue  # an entry of a list: its fields stand in the wire's order
+                continue  # an entry of a list: its fields follow the wire's order
             parameters = inspect.signature(function).parameters.values()
             kinds = {parameter.kind for parameter in parameters if parameter.name != "keys"}
             assert kinds <= {inspect.Parameter.KEYWORD_ONLY}, name

@@ -185,7 +185,7 @@ def _packed(raw: bytes) -> str:
         ("{", "Expecting"),
         ("", "Expecting"),
         ("[" * 100_000, "recursion"),
-        ("nobody:knows", "Expecting"),
+        ("unknown:codec", "Expecting"),
         ("gz:not base64!", "base64|Non-base64|digit"),
         ("gz:" + base64.b64encode(b"not gzip").decode(), "header"),
         (codec.encode("x" * 1000, codec=GZIP)[:-40], ""),

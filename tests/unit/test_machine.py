@@ -209,7 +209,7 @@ class Play:
         self.listening = 0
 
     def jobs(self, count: int) -> list[str]:
-        """So many jobs come out of the queue."""
+        """Jobs come out of the queue."""
         self.made += count
         return [str(number) for number in range(self.made - count, self.made)]
 

@@ -1,4 +1,4 @@
-"""When a group of ordered jobs stands still for ever, and when it only waits."""
+"""When a group of ordered jobs is blocked for good, and when it only waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def jobs(**states: str) -> list[JobRecord]:
 @pytest.mark.parametrize(
     ("why", "state", "members"),
     [
-        ("nobody is parked", {}, jobs(n3="waiting")),
+        ("no job is parked", {}, jobs(n3="waiting")),
         ("one is active", {}, jobs(n2="active", n3="group-waiting")),
         ("one pauses between two attempts", {}, jobs(n1="delayed", n3="group-waiting")),
         ("one is suspended", {}, jobs(n2="suspended", n3="group-waiting")),
@@ -46,8 +46,8 @@ def test_a_group_that_goes_on_by_itself(why: str, state: dict[str, str], members
         ("the active one is gone, and the next is not parked", {}, jobs(n3="waiting", n4="group-waiting"), 3),
         ("the next is gone", {"active": "0"}, jobs(n5="group-waiting", n6="waiting"), 5),
         ("the next is gone, and who follows is not parked", {"active": "0"}, jobs(n4="waiting", n6="group-waiting"), 4),
-        ("nobody was woken", {"active": "0"}, jobs(n3="group-waiting"), 3),
-        ("nobody was woken after one to be skipped", {"active": "0", "skip:3": "1"}, jobs(n4="group-waiting"), 4),
+        ("no job was woken", {"active": "0"}, jobs(n3="group-waiting"), 3),
+        ("no job was woken after one to be skipped", {"active": "0", "skip:3": "1"}, jobs(n4="group-waiting"), 4),
         ("one that has had its turn was put back", {"active": "0"}, jobs(n2="group-waiting", n4="waiting"), 3),
     ],
 )

@@ -78,7 +78,7 @@ WRONG: list[tuple[str, Callable[..., Any], str]] = [
         for value in NO_OPTIONS
     ],
     ("an unknown option", lambda: Worker("q", handle, options={"concurency": 3}), "concurency"),
-    ("an old option", lambda: Worker("q", handle, options={"lock_duration": 3}), "lock_duration"),
+    ("the wire's option", lambda: Worker("q", handle, options={"lockDuration": 3}), "lockDuration"),
     ("a wrong option", lambda: Worker("q", handle, options={"concurrency": 0}), "concurrency"),
     ("a word for a number", lambda: WorkerOptions(concurrency="many"), "concurrency"),
     ("a short lease", lambda: WorkerOptions(lease=0.5), "lease"),

@@ -1,4 +1,4 @@
-"""Which records no worker can run, and that the quick look at a record finds what the thorough one finds."""
+"""Which records no worker can run, and that the quick check of a record finds what the thorough one finds."""
 
 from __future__ import annotations
 

@@ -208,8 +208,8 @@ async def test_a_strategy_says_how_long_to_wait_and_no_nonsense_of_it_loses_the_
     async def handler(_: AsyncActiveJob) -> None:
         raise ValueError("bad")
 
-    run = Run(executor, handler, strategies={"patient": strategy})
-    failure = await run.failure(2, attempts=5, backoff={"type": "patient", "delay": 100, "jitter": 0})
+    run = Run(executor, handler, strategies={"steady": strategy})
+    failure = await run.failure(2, attempts=5, backoff={"type": "steady", "delay": 100, "jitter": 0})
     assert (failure.reason, failure.backoff_ms) == ("ValueError: bad", wait_ms)
 
 
@@ -217,8 +217,8 @@ async def test_a_strategy_ignores_jitter_and_another_type_is_a_fixed_delay(execu
     async def handler(_: AsyncActiveJob) -> None:
         raise ValueError("bad")
 
-    strategies = {"patient": lambda failures, error: timedelta(seconds=1)}
-    for kind, jitter, wait_ms in (("patient", 1, 1000), ("other", 0, 100)):
+    strategies = {"steady": lambda failures, error: timedelta(seconds=1)}
+    for kind, jitter, wait_ms in (("steady", 1, 1000), ("other", 0, 100)):
         run = Run(executor, handler, strategies=strategies)
         failure = await run.failure(3, attempts=9, backoff={"type": kind, "delay": 100, "jitter": jitter})
         assert failure.backoff_ms == wait_ms
@@ -229,8 +229,8 @@ async def test_a_strategy_is_not_asked_after_the_last_attempt(executor: ThreadPo
         raise UnrecoverableError("never")
 
     asked: list[int] = []
-    run = Run(executor, handler, strategies={"patient": lambda failures, _: asked.append(failures)})
-    await run.failure(attempts=5, backoff={"type": "patient", "delay": 100})
+    run = Run(executor, handler, strategies={"steady": lambda failures, _: asked.append(failures)})
+    await run.failure(attempts=5, backoff={"type": "steady", "delay": 100})
     assert asked == []
 
 

@@ -226,7 +226,7 @@ def test_there_are_never_more_jobs_than_places_and_none_is_left(
         fleet.settle()
         assert sum(fleet.running) <= slots
     assert len(fleet.order) == total
-    assert all(isinstance(machine.step(), Rest) for machine in fleet.machines), "nobody asks when there is nothing"
+    assert all(isinstance(machine.step(), Rest) for machine in fleet.machines), "no worker asks when there is nothing"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def run(
 
 
 def is_alive(process: int) -> bool:
-    """Whether it still runs; one that ended and that nobody asked about does not."""
+    """Whether it still runs; one that ended and is a zombie does not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def test_what_stays_behind_after_the_reply_is_ended() -> None:
 
 def test_over_its_time_the_whole_group_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pids: list[str] = []
-    # Its time is over when there is somebody to end, however long a busy machine takes to start them.
+    # Its time is over when there is a process to end, however long a busy machine takes to start them.
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + (3600 if pids else 0), sleep=time.sleep)
     monkeypatch.setattr(module, "time", clock)
     program = f"print(subprocess.Popen({SLEEPER}).pid, flush=True); time.sleep(600)"

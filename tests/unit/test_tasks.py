@@ -41,7 +41,7 @@ class Counts:
     path: Path
 
 
-class Colour(Enum):
+class Color(Enum):
     RED = "red"
 
 
@@ -78,7 +78,7 @@ def test_what_a_call_says_reaches_the_function_as_it_was() -> None:
     said: dict[str, Any] = {
         "day": date(2013, 1, 31),
         "order": Order(number=1, unitPrice=Decimal("1.10")),
-        "colours": {Colour.RED},
+        "colors": {Color.RED},
         "wait": timedelta(seconds=90),
         "pair": (1, "b"),
         "counts": [Counts(1, Path("/x"))],
@@ -88,14 +88,14 @@ def test_what_a_call_says_reaches_the_function_as_it_was() -> None:
     def echo(
         day: date,
         order: Order,
-        colours: set[Colour],
+        colors: set[Color],
         wait: timedelta,
         pair: tuple[int, str],
         counts: list[Counts],
         copy: bool = True,
         json: str = "names of pydantic's own are names like others",
     ) -> bool:
-        got = {"day": day, "order": order, "colours": colours, "wait": wait, "pair": pair, "counts": counts}
+        got = {"day": day, "order": order, "colors": colors, "wait": wait, "pair": pair, "counts": counts}
         return got == said and copy
 
     sent = echo.job(**said)

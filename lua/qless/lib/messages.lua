@@ -16,7 +16,7 @@ function messages.tracked(event, jid)
   return is_tracked
 end
 
---- Tell a worker, and then the log, that its lock is lost.
+--- Notify a worker, and then the log, that its lock is lost.
 function messages.lock_lost(jid, worker)
   local message = cjson.encode({ jid = jid, event = "lock_lost", worker = worker })
   redis.call("PUBLISH", "ql:w:" .. worker, message)

@@ -126,7 +126,7 @@ function popping.pop(now, queue, worker, count, grace)
   -- Again, when entries without a job were dropped.
   while #popped < count and take(ready(now, queue, count - #popped)) do
   end
-  -- Shown as it is in the end, and once: a recurring job that was deleted and made anew can make one again that expired.
+  -- Shown as it is in the end, and once: a recurring job that was deleted and made again can make one again that expired.
   for index, jid in ipairs(popped) do
     local job = records[jid]
     popped[index] = job.history and job or jobs.present(job)

@@ -1,4 +1,4 @@
--- Jobs that make a new job every so often, when somebody asks their queue for jobs.
+-- Jobs that make a new job every so often, when a worker asks their queue for jobs.
 local history = require("history")
 local jobs = require("jobs")
 local places = require("places")

@@ -1,7 +1,7 @@
 --- Find records that contradict each other: jobs in no queue, locks and tags without jobs, dangling dependencies.
 --- @arg* words text `resolve` to repair them, a cursor to check one page of keys, a key to check one page of what it holds
 --- @returns JSON: counts by kind; with a cursor, the next `cursor` (`0` at the end), and of keys how many were `checked`
---- and which are so `large` that they are to be checked by pages
+--- and which are so `large` that they must be checked by pages
 --- @cost    O(N) of all keys, or of a page
 
 local consistency = require("consistency")

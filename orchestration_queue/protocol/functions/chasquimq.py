@@ -403,7 +403,7 @@ def fire(
         spec_key: Hash; the job's spec, and how often it fired.
         name: Its name among the repeatable jobs.
         score: The fire that the caller evaluated, as `due` returned it.
-        next_ms: Its next fire, epoch ms; 0 when there is none.
+        next_ms: Its next fire, epoch ms; 0 for none.
         fire_limit: After how many fires it ends; 0 for no limit.
         max_length: About how many jobs the stream may hold.
         job_name: The name of its jobs; may be empty.

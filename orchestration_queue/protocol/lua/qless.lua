@@ -477,7 +477,7 @@ function messages.tracked(event, jid)
   return is_tracked
 end
 
---- Tell a worker, and then the log, that its lock is lost.
+--- Notify a worker, and then the log, that its lock is lost.
 function messages.lock_lost(jid, worker)
   local message = cjson.encode({ jid = jid, event = "lock_lost", worker = worker })
   redis.call("PUBLISH", "ql:w:" .. worker, message)
@@ -775,7 +775,7 @@ return completion
 end)()
 
 modules.recurring = (function()
--- Jobs that make a new job every so often, when somebody asks their queue for jobs.
+-- Jobs that make a new job every so often, when a worker asks their queue for jobs.
 local history = require("history")
 local jobs = require("jobs")
 local places = require("places")
@@ -961,7 +961,7 @@ function popping.pop(now, queue, worker, count, grace)
   -- Again, when entries without a job were dropped.
   while #popped < count and take(ready(now, queue, count - #popped)) do
   end
-  -- Shown as it is in the end, and once: a recurring job that was deleted and made anew can make one again that expired.
+  -- Shown as it is in the end, and once: a recurring job that was deleted and made again can make one again that expired.
   for index, jid in ipairs(popped) do
     local job = records[jid]
     popped[index] = job.history and job or jobs.present(job)

@@ -42,7 +42,7 @@ class Measured:
         running = asyncio.ensure_future(worker.run())
         yield
         async with redis.asyncio.Redis.from_url(url) as client:
-            while await client.xlen(f"{{chasqui:{QUEUE}}}:stream"):  # noqa: ASYNC110  the server tells nobody
+            while await client.xlen(f"{{chasqui:{QUEUE}}}:stream"):  # noqa: ASYNC110  the server reports to no one
                 await asyncio.sleep(0.001)
         await worker.close()
         await running

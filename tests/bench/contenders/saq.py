@@ -43,7 +43,7 @@ class Measured:
         worker: Worker[Any] = Worker(queue, [("noop", noop)], concurrency=concurrency, timers=seldom)
         running = asyncio.ensure_future(worker.start())
         yield
-        while await queue.count("incomplete"):  # noqa: ASYNC110  the server tells nobody
+        while await queue.count("incomplete"):  # noqa: ASYNC110  the server reports to no one
             await asyncio.sleep(0.001)
         await worker.stop()
         running.cancel()

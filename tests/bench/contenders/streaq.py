@@ -46,7 +46,7 @@ class Measured:
         worker, _ = self._worker(url, concurrency, handler)
         running = asyncio.ensure_future(worker.run_async())
         yield
-        while await worker.queue_size() or worker.running():  # noqa: ASYNC110  the server tells nobody
+        while await worker.queue_size() or worker.running():  # noqa: ASYNC110  the server reports to no one
             await asyncio.sleep(0.001)
         running.cancel()
         with suppress(asyncio.CancelledError):

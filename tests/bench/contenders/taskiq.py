@@ -41,7 +41,7 @@ class Measured:
         running = asyncio.ensure_future(run_receiver_task(broker, max_async_tasks=concurrency))
         yield
         async with redis.asyncio.Redis.from_url(url) as client:
-            while (await _pending(client, broker.consumer_group_name)) > 0:  # noqa: ASYNC110  the server tells nobody
+            while (await _pending(client, broker.consumer_group_name)) > 0:  # noqa: ASYNC110  the server reports to no one
                 await asyncio.sleep(0.001)
         running.cancel()
         with suppress(asyncio.CancelledError):
