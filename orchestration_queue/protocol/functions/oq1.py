@@ -1791,7 +1791,7 @@ def remove_job(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N); O(N) for a job waiting on a list.
+    Cost: O(log N); O(N) for a job in the middle of a list of prioritized jobs.
     """
     return Call(
         "oq1_removeJob",
@@ -1859,7 +1859,7 @@ def remove_unneeded(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N); O(N) for a job waiting on a list; O(D) for D jobs that wait for it.
+    Cost: O(log N); O(N) for a job in the middle of a list of prioritized jobs; O(D) for D jobs that wait for it.
     """
     return Call(
         "oq1_removeUnneeded",
@@ -2172,7 +2172,8 @@ def revoke(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N) for a job waiting on the stream, O(N) on a list; it changes at most 100 jobs that wait.
+    Cost: O(log N) for a waiting job, O(N) in the middle of a list of prioritized jobs; it changes at most 100 jobs that
+    wait.
     """
     return Call(
         "oq1_revoke",
