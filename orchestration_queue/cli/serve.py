@@ -26,6 +26,8 @@ Tokens = Annotated[Path | None, typer.Option(help="File of tokens, as `oq token`
 TrustedHeader = Annotated[
     str | None, typer.Option(help="Header in which a reverse proxy names the user it has authenticated.")
 ]
+GroupsHeader = Annotated[str | None, typer.Option(help="Header in which it names the user's groups, with --groups.")]
+Groups = Annotated[Path | None, typer.Option(help="File of what each group may do.")]
 WithoutTokens = Annotated[
     bool, typer.Option("--without-tokens", help="Let everyone who reaches the port do everything.")
 ]
@@ -40,10 +42,13 @@ def serve(
     compression: Compression = "none",
     tokens: Tokens = None,
     trusted_header: TrustedHeader = None,
+    groups_header: GroupsHeader = None,
+    groups: Groups = None,
     without_tokens: WithoutTokens = False,
 ) -> None:
     """Serve the queues over HTTP, with the routes of glide-mq's proxy; see `oq ui` for the console."""
-    _run(url, prefix, host, port, queues, compression, tokens, trusted_header, without_tokens, console=False)
+    trusted = (trusted_header, groups_header, groups)
+    _run(url, prefix, host, port, queues, compression, tokens, trusted, without_tokens, console=False)
 
 
 def ui(
@@ -55,10 +60,13 @@ def ui(
     compression: Compression = "none",
     tokens: Tokens = None,
     trusted_header: TrustedHeader = None,
+    groups_header: GroupsHeader = None,
+    groups: Groups = None,
     without_tokens: WithoutTokens = False,
 ) -> None:
     """Show queues, jobs, flows and workers in the browser, live; it also serves what `oq serve` does."""
-    _run(url, prefix, host, port, queues, compression, tokens, trusted_header, without_tokens, console=True)
+    trusted = (trusted_header, groups_header, groups)
+    _run(url, prefix, host, port, queues, compression, tokens, trusted, without_tokens, console=True)
 
 
 def _run(
@@ -69,7 +77,7 @@ def _run(
     queues: str | None,
     compression: str,
     tokens: Path | None,
-    trusted_header: str | None,
+    trusted: tuple[str | None, str | None, Path | None],
     without_tokens: bool,
     *,
     console: bool,
@@ -77,10 +85,11 @@ def _run(
     try:
         import uvicorn
 
-        from orchestration_queue.http.access import Access, read_tokens
+        from orchestration_queue.http.access import Access, read_groups, read_tokens
         from orchestration_queue.http.app import create_app
     except ImportError as error:
         raise UsageError(f"`oq serve` needs {error.name}; install orchestration-queue[http].") from None
+    trusted_header, groups_header, groups = trusted
     known = None if tokens is None else read_tokens(tokens)
     is_guarded = known is not None or trusted_header is not None
     if not (is_guarded or without_tokens or _is_loopback(host)):
@@ -88,7 +97,12 @@ def _run(
             f"Everyone who reaches {host}:{port} could add and remove jobs; pass `--tokens FILE`, `--trusted-header`, "
             "or `--without-tokens` if another system authenticates."
         )
-    access = Access(known if is_guarded else None, trusted_header=trusted_header)
+    access = Access(
+        known if is_guarded else None,
+        trusted_header=trusted_header,
+        groups_header=groups_header,
+        groups=() if groups is None else read_groups(groups),
+    )
     names = None if queues is None else [name for part in queues.split(",") if (name := part.strip())]
     # A page of another site must not reach an open port of this machine under a name of its own.
     hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]

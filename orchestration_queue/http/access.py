@@ -7,15 +7,16 @@ import hmac
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http.routes import Scope
 
-__all__ = ["Access", "DeniedError", "Token", "new_token", "read_tokens"]
+__all__ = ["Access", "DeniedError", "Token", "new_token", "read_groups", "read_tokens"]
 
 _GRANTED = {
     Scope.READ: {Scope.READ, Scope.ACT, Scope.ADMIN},
@@ -80,6 +81,17 @@ class Token:
         """
         return cls(name, _digest(text), _scopes(scopes), _patterns(queues), _rate(rate))
 
+    @classmethod
+    def of_group(cls, name: str, scopes: Iterable[str], queues: Sequence[str] = ("*",)) -> Token:
+        """Return what a group of users allows, by the name that the header has for it.
+
+        Raises:
+            UsageError: The name is empty or holds a comma, a scope does not exist, or no queue is given.
+        """
+        if not name.strip() or "," in name:
+            raise UsageError(f"A group's name must be text without a comma, got {name!r}; pass 'oncall'.")
+        return cls(name.strip(), "", _scopes(scopes), _patterns(queues))
+
     def allows(self, scope: Scope, queues: Sequence[str]) -> bool:
         """Whether it may do something to all these queues; without a queue it needs the pattern ``*``."""
         if not self.scopes & _GRANTED[scope]:
@@ -130,24 +142,39 @@ def read_tokens(path: Path) -> list[Token]:
     Raises:
         UsageError: The file cannot be read, or an entry lacks something.
     """
+    return _read_entries(
+        path,
+        lambda entry: Token(
+            str(entry["name"]),
+            str(entry["sha256"]),
+            _scopes(entry["scopes"]),
+            _patterns(entry.get("queues", ["*"])),
+            _rate(entry.get("rate")),
+        ),
+        "make its entries with `oq token`",
+    )
+
+
+def read_groups(path: Path) -> list[Token]:
+    """Read a file of groups: a JSON array of objects with ``group``, ``scopes`` and ``queues``.
+
+    Raises:
+        UsageError: The file cannot be read, or an entry lacks something.
+    """
+    return _read_entries(
+        path,
+        lambda entry: Token.of_group(str(entry["group"]), entry["scopes"], entry.get("queues", ["*"])),
+        'write entries such as {"group": "oncall", "scopes": ["act"]}',
+    )
+
+
+def _read_entries(path: Path, read: Callable[[Any], Token], advice: str) -> list[Token]:
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-        return [
-            Token(
-                str(entry["name"]),
-                str(entry["sha256"]),
-                _scopes(entry["scopes"]),
-                _patterns(entry.get("queues", ["*"])),
-                _rate(entry.get("rate")),
-            )
-            for entry in entries
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return [read(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(
-            f"The token file {str(path)!r} cannot be read ({error}); make its entries with `oq token`."
-        ) from None
+        raise UsageError(f"The file {str(path)!r} cannot be read ({error}); {advice}.") from None
 
 
 class _Limiter:
@@ -173,13 +200,33 @@ class Access:
 
     Args:
         tokens: Those that are known; None lets everyone do everything, for an app behind another authentication.
-        trusted_header: The header in which a reverse proxy names the user it has authenticated; such a user may do
-            everything. The proxy must remove it from what clients send.
+        trusted_header: The header in which a reverse proxy names the user it has authenticated. The proxy must remove
+            it from what clients send.
+        groups_header: The header in which it names the user's groups, separated by commas; without it such a user may
+            do everything. The proxy must remove this one, too.
+        groups: What each group allows, by :meth:`Token.of_group`; a user may do what any of his groups allows.
+
+    Raises:
+        UsageError: There are groups without both headers, or a header of groups without groups.
     """
 
-    def __init__(self, tokens: Sequence[Token] | None = None, *, trusted_header: str | None = None) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[Token] | None = None,
+        *,
+        trusted_header: str | None = None,
+        groups_header: str | None = None,
+        groups: Sequence[Token] = (),
+    ) -> None:
+        if bool(groups) is not (groups_header is not None) or (groups and trusted_header is None):
+            raise UsageError(
+                "Groups need a header for users, one for their groups, and what each group allows; "
+                "pass `trusted_header`, `groups_header` and `groups`."
+            )
         self._tokens = None if tokens is None else tuple(tokens)
         self._trusted_header = None if trusted_header is None else trusted_header.lower()
+        self._groups_header = None if groups_header is None else groups_header.lower()
+        self._groups = tuple(groups)
         self._limiters = {each.digest.lower(): _Limiter(each.rate) for each in self._tokens or () if each.rate}
 
     @property
@@ -201,8 +248,18 @@ class Access:
         if self.is_open:
             return ""
         if self._trusted_header is not None and (user := headers.get(self._trusted_header)):
+            if self._groups_header is not None:
+                self._check_groups(user, headers.get(self._groups_header, ""), scope, queues)
             return user
         return self.allow(self._bearer(headers), scope, queues)
+
+    def _check_groups(self, user: str, named: str, scope: Scope, queues: Sequence[str]) -> None:
+        """Refuse what none of a user's groups allows; for several queues, it may be another group for each."""
+        names = {name.strip() for name in named.split(",")}
+        groups = [group for group in self._groups if group.name in names]
+        for wanted in [[queue] for queue in queues] or [[]]:
+            if not any(group.allows(scope, wanted) for group in groups):
+                raise DeniedError(403, f"No group of '{user}' allows '{scope}' here")
 
     def _bearer(self, headers: Mapping[str, str]) -> Token | None:
         kind, _, text = headers.get("authorization", "").partition(" ")

@@ -11,7 +11,7 @@ import redis
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http import create_app
-from orchestration_queue.http.access import Access, Token, read_tokens
+from orchestration_queue.http.access import Access, DeniedError, Token, read_groups, read_tokens
 from orchestration_queue.http.app import API_ROUTES
 from orchestration_queue.http.routes import Route, Scope
 from tests.http.conftest import called
@@ -78,6 +78,66 @@ async def test_a_trusted_header_names_the_user(server_url: str, raw: redis.Redis
     async with called(create_app(server_url, access=Access(trusted_header="X-User"))) as client:
         assert (await client.get("/queues/q/counts")).status_code == 401
         assert (await client.get("/queues/q/counts", headers={"x-user": "ann"})).status_code == 200
+
+
+GROUPS = [Token.of_group(f"{scope}-mine", [scope], ["mine-*"]) for scope in SCOPES]
+GROUPS += [Token.of_group(f"{scope}-all", [scope]) for scope in SCOPES]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("route_scope", [scope for scope in Scope if scope is not Scope.OPEN])
+def test_groups_allow_what_tokens_of_their_scopes_do(scope: str, route_scope: Scope) -> None:
+    access = Access(trusted_header="X-User", groups_header="X-Groups", groups=GROUPS)
+
+    def allows(groups: str, *queues: str) -> bool:
+        try:
+            return access.check(route_scope, {"x-user": "ann", "x-groups": groups}, queues) == "ann"
+        except DeniedError:
+            return False
+
+    is_allowed = scope in ALLOWED[route_scope]
+    assert allows(f"other, {scope}-all") is allows(f"{scope}-all", "a", "b") is is_allowed
+    assert allows(f"{scope}-mine,other", "mine-1") is is_allowed
+    assert not allows(f"{scope}-mine")
+    assert not allows(f"{scope}-mine", "mine-1", "other")
+    for none in ("", ",", "other", f"{scope}-MINE", f"{scope}-mine;x"):
+        assert not allows(none, "mine-1")
+
+
+async def test_groups_hold_for_routes_and_pages(server_url: str, raw: redis.Redis) -> None:
+    access = Access(trusted_header="X-User", groups_header="X-Groups", groups=GROUPS)
+    async with called(create_app(server_url, console=True, access=access)) as client:
+        for path in ("/queues/mine-1/counts", "/v1/queues/mine-1/flows", "/ui/queues/mine-1"):
+            for groups, expected in (("read-mine", 200), ("add-mine", 403), ("", 403)):
+                headers = {"x-user": "ann", "x-groups": groups}
+                assert (await client.get(path, headers=headers)).status_code == expected, (path, groups)
+            assert (await client.get(path, headers={"x-groups": "read-mine"})).status_code in (401, 303)
+        shown = await client.get("/ui/queues/mine-1", headers={"x-user": "ann", "x-groups": "read-mine,act-mine"})
+        assert ("Pause" in shown.text, "Drain" in shown.text) == (True, False)
+
+
+def test_groups_without_headers_are_refused(tmp_path: Path) -> None:
+    for given in (
+        {"groups": GROUPS},
+        {"groups": GROUPS, "groups_header": "G"},
+        {"trusted_header": "U", "groups_header": "G"},
+    ):
+        with pytest.raises(UsageError, match="header"):
+            Access(**given)
+    path = tmp_path / "groups.json"
+    path.write_text('[{"group": "oncall", "scopes": ["act"], "queues": ["ci-*"]}]')
+    assert read_groups(path) == [Token.of_group("oncall", ["act"], ["ci-*"])]
+    for text in (
+        "[",
+        "5",
+        "[5]",
+        '[{"group": ""}]',
+        '[{"group": "a,b", "scopes": ["act"]}]',
+        '[{"group": "a", "scopes": ["root"]}]',
+    ):
+        path.write_text(text)
+        with pytest.raises(UsageError):
+            read_groups(path)
 
 
 async def test_a_token_may_send_so_many_requests_a_second(server_url: str, raw: redis.Redis) -> None:
