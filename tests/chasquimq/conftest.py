@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -10,6 +11,12 @@ import redis
 
 from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+
+
+@pytest.fixture(scope="session")
+def server_url(server_url: str) -> str:
+    """A server of the tests, or the Redis 8.6 that OQ_TEST_REDIS86 names as ``unix:///path``: it is flushed."""
+    return os.environ.get("OQ_TEST_REDIS86", server_url)
 
 
 @pytest.fixture
