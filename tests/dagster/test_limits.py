@@ -20,6 +20,7 @@ from tests.conftest import start_server
 from tests.dagster.days import DAYS
 from tests.dagster.launches import Launches, launches
 from tests.dagster.step_workers import READY
+from tests.dagster.stores import postgres
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(400)]
@@ -31,7 +32,10 @@ log = logging.getLogger("limits")
 
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
-    """An instance with Dagster's own coordinator and all its limits, our launcher, and a worker."""
+    """An instance with Dagster's own coordinator and all its limits, our launcher, and a worker.
+
+    It is in PostgreSQL where that is installed; the instance of the queue's coordinator is in SQLite.
+    """
     home = tmp_path_factory.mktemp("stock")
     limits = {
         "runs": {
@@ -46,7 +50,15 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
     url = f"unix://{home / 'queue.sock'}"
     try:
         with (
-            launches(url, home, run_coordinator=STOCK, concurrency=limits, run_retries=retries) as made,
+            postgres() as database,
+            launches(
+                url,
+                home,
+                run_coordinator=STOCK,
+                concurrency=limits,
+                run_retries=retries,
+                **({"storage": {"postgres": {"postgres_url": database.url}}} if database else {}),
+            ) as made,
             made.worker(log=worker_log),
         ):
             wait_until_sync(lambda: READY in worker_log.read_text(), "the worker to be ready", 180)
