@@ -26,7 +26,7 @@ from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations.dead_letters import DeadLetter
+from orchestration_queue.protocol.operations.letter_groups import LetterGroup, group_letters
 
 __all__ = ["app"]
 
@@ -47,11 +47,12 @@ def ls(
     """List the dead letters of a queue."""
     with known_queue(queue, url, prefix) as client:
         letters = client.dead_letters.list(limit=limit)
+    groups = _by_kind(group_letters(letters, "kind")) if by else []
     if as_json:
-        show_json(_by_kind(letters) if by else [asdict(letter) for letter in letters])
+        show_json(groups if by else [asdict(letter) for letter in letters])
         return
-    if by and letters:
-        show_table(("kind", "letters", "latest", "reason"), [list(map(str, row.values())) for row in _by_kind(letters)])
+    if groups:
+        show_table(("kind", "letters", "latest", "reason"), [list(map(str, row.values())) for row in groups])
         return
     if not letters:
         print_line(f"Queue {queue} has no dead letters; `oq worker --dead-letter-queue` adds them.")
@@ -72,14 +73,16 @@ def ls(
     )
 
 
-def _by_kind(letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
+def _by_kind(groups: Sequence[LetterGroup]) -> list[dict[str, Any]]:
     """Return for each kind of failure how many letters it has, and the latest; "not kept" where the job is gone."""
-    groups: dict[str, list[DeadLetter]] = {}
-    for letter in letters:
-        groups.setdefault(letter.failure_kind or "not kept", []).append(letter)
     return [
-        {"kind": kind, "letters": len(found), "latest": found[-1].id, "reason": found[-1].failed_reason[:80]}
-        for kind, found in sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+        {
+            "kind": group.kind or "not kept",
+            "letters": len(group.letters),
+            "latest": group.ids[0],
+            "reason": group.reason[:80],
+        }
+        for group in groups
     ]
 
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.explanation import Explanation
     from orchestration_queue.protocol.operations.failures import FailureGroup
     from orchestration_queue.protocol.operations.job_output import StreamEntry
+    from orchestration_queue.protocol.operations.letter_groups import LetterGroup
     from orchestration_queue.protocol.operations.pools import Pool, PoolHolder
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.tags import TagCount
@@ -95,6 +96,7 @@ __all__ = [
     "Job",
     "JobCounts",
     "JobSchedulers",
+    "LetterGroup",
     "Metrics",
     "MetricsMinute",
     "NewJob",
@@ -146,6 +148,7 @@ _VALUES = {
     "protocol.operations.control": "Cancellation SuspendInfo",
     "protocol.operations.explanation": "Explanation",
     "protocol.operations.dead_letters": "DeadLetter",
+    "protocol.operations.letter_groups": "LetterGroup",
     "protocol.operations.failures": "FailureGroup",
     "protocol.operations.pools": "Pool PoolHolder",
     "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",

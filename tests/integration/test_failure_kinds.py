@@ -128,6 +128,12 @@ async def test_the_command_shows_kinds(queue: AsyncQueue, server_url: str) -> No
         (f"{__name__}.QuotaError", 1),
     ]
     assert "upload error" in oq("dead", "ls", queue.name, "--by", "kind").stdout
+    alike = await queue.dead_letters.groups()
+    assert [(group.kind, group.name, len(group.ids)) for group in alike] == [
+        ("upload error", "upload", 2),
+        (f"{__name__}.QuotaError", "spend", 1),
+    ]
+    assert [group.ids for group in await queue.dead_letters.groups("kind", limit=1)] == [alike[0].ids[-1:]]
     assert {letter["failure_kind"] for letter in oq.json("dead", "ls", queue.name)} == {row["kind"] for row in letters}
     removed = oq.json("queue", "clean", queue.name, "--state", "failed", "--kind", "upload error", "--yes")
     assert len(removed["removed"]) == 2

@@ -204,6 +204,8 @@ CASES: list[Case] = [
     *(_call("events", "read", timeout) for timeout in DURATIONS),
     *(_call("dead_letters", method, letter) for method in ("get", "find", "remove", "replay") for letter in IDS),
     *(_call("dead_letters", "list", **page) for page in LIMITS),
+    *(_call("dead_letters", "groups", by) for by in ("name", "", None, 5)),
+    *(_call("dead_letters", "groups", limit=limit) for limit in (-1, "5", True)),
     *(_call("dead_letters", "replay_all", limit) for limit in (-1, "5", True)),
     *(_call("tags", method, tag) for method in ("jobs", "cancel", "retry", "remove") for tag in ("", 5, None, "a\0")),
     *(_call("tags", "jobs", "t", **page) for page in LIMITS),

@@ -3,22 +3,24 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.producer import Adder
 from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
-from orchestration_queue.errors import DeadLetterNotFoundError
+from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import control, dead_letters, queue_settings, worker_registry
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.dead_letters import DeadLetter, DeadLetterPage
+from orchestration_queue.protocol.operations.letter_groups import LetterGroup, group_letters
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 
 __all__ = ["DeadLetters"]
 
 _Letters: TypeAlias = list[DeadLetter]
+_Groups: TypeAlias = list[LetterGroup]
 _BEGINNING = "0"
 
 
@@ -181,3 +183,18 @@ class DeadLetters(Adder):
             after = page.after
         listed = found[start:] if end < 0 else found[start : end + 1]
         return self._connection.follow(dead_letters.with_kinds(self.keys, listed))
+
+    def groups(self, by: Literal["kind", "reason"] = "reason", *, limit: int | None = None) -> _Groups:
+        """Group the queue's dead letters by how their jobs failed, the largest group first.
+
+        Args:
+            by: ``kind`` for a group per kind of failure; ``reason`` for one per kind, job's name and first line of the
+                reason.
+            limit: At most this many letters, the oldest; None reads all.
+
+        Raises:
+            UsageError: There is no such grouping, or the limit is negative, or not a whole number.
+        """
+        if by not in ("kind", "reason"):
+            raise UsageError(f"`by` must be 'kind' or 'reason', got {by!r}.")
+        return group_letters(self.list(limit=limit), by)

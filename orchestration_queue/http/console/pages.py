@@ -11,7 +11,6 @@ from orchestration_queue.client import AsyncBroadcast, AsyncQueue, WorkerInfo
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
-from orchestration_queue.http.console.letters import group_letters
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, minutes_of
 from orchestration_queue.http.console.queue_pages import QueuePages
 from orchestration_queue.http.console.recent import Recent, or_none
@@ -25,6 +24,7 @@ from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.protocol.operations import audit, event_log
+from orchestration_queue.protocol.operations.letter_groups import group_letters
 from orchestration_queue.states import JobState
 
 __all__ = ["Pages"]
