@@ -143,6 +143,7 @@ def read_tokens(path: Path) -> list[Token]:
         UsageError: The file cannot be read, or an entry lacks something.
     """
     return _read_entries(
+        "token file",
         path,
         lambda entry: Token(
             str(entry["name"]),
@@ -162,19 +163,20 @@ def read_groups(path: Path) -> list[Token]:
         UsageError: The file cannot be read, or an entry lacks something.
     """
     return _read_entries(
+        "file of groups",
         path,
         lambda entry: Token.of_group(str(entry["group"]), entry["scopes"], entry.get("queues", ["*"])),
         'write entries such as {"group": "oncall", "scopes": ["act"]}',
     )
 
 
-def _read_entries(path: Path, read: Callable[[Any], Token], advice: str) -> list[Token]:
+def _read_entries(what: str, path: Path, read: Callable[[Any], Token], advice: str) -> list[Token]:
     try:
         return [read(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"The file {str(path)!r} cannot be read ({error}); {advice}.") from None
+        raise UsageError(f"The {what} {str(path)!r} cannot be read ({error}); {advice}.") from None
 
 
 class _Limiter:
