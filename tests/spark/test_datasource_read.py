@@ -52,6 +52,15 @@ def fill(queue: Queue) -> None:
     queue.add_bulk([NewJob("ready", {"n": n}) for n in range(COUNT)])
 
 
+def test_tags_and_kinds_of_failure_are_columns(queue: Queue, read: Any) -> None:
+    queue.add("n", {"n": 10}, options=JobOptions(tags=["tenant:acme", "night"]))
+    queue.add("n", {"n": 1})
+    drain(queue, lambda job: work(job.data), timeout=60, raise_failures=False)
+    rows = {row.state: row for row in read(columns="id,state,tags,failure_kind").collect()}
+    assert (json.loads(rows["failed"].tags), rows["failed"].failure_kind) == (["tenant:acme", "night"], "ValueError")
+    assert (rows["completed"].tags, rows["completed"].failure_kind) == (None, None)
+
+
 def test_a_limit_reads_no_more_than_it_needs(queue: Queue, raw: redis.Redis, read: Any) -> None:
     queue.add_bulk([NewJob("ready", {"n": n}) for n in range(COUNT)])
 

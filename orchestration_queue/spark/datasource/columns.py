@@ -47,6 +47,8 @@ _JOB = {
     "parent_queue": Column("string", "parentQueue"),
     "group": Column("string", "groupKey"),
     "options": Column("string", "opts"),
+    "tags": Column("string", "tags"),
+    "failure_kind": Column("string", "failureKind"),
 }
 
 Tables: TypeAlias = Mapping[str, Mapping[str, Column]]
