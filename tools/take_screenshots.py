@@ -43,6 +43,7 @@ PAGES = {
     "flow": "/ui/queues/flights/flows/flights-2026-11-22",
     "schedule": "/ui/queues/reports/schedulers/nightly-export",
     "dead-letters": "/ui/dead",
+    "statistics": "/ui/queues/reports/statistics",
 }
 _NEUTRAL = f"""for (const each of document.querySelectorAll('pre'))
   each.textContent = each.textContent.replaceAll({str(Path(__file__).parent)!r}, '/app')"""
