@@ -50,7 +50,7 @@ async def test_a_cancelled_job_deep_in_the_lifo_list_leaves_a_tombstone_that_run
     await queue.cancel(str(MIDDLE))
     assert await queue.remove(str(MIDDLE + 1))
     assert (calls(raw, "lpos"), calls(raw, "lrem")) == (4, 0)  # both ends of each, and no search of everything
-    assert raw.lrange(key, MIDDLE - 2, MIDDLE + 1) == [str(MIDDLE - 1), "removed:0", "removed:0", str(MIDDLE + 2)]
+    assert raw.lrange(key, MIDDLE - 2, MIDDLE + 1) == [str(MIDDLE - 1), "{removed}0", "{removed}0", str(MIDDLE + 2)]
     raw.ltrim(key, MIDDLE - 5, MIDDLE + 4)
     assert {job.id for job in await queue.jobs("waiting")} == {str(MIDDLE + n) for n in (*range(-4, 0), *range(2, 6))}
     ran: list[str] = []
@@ -85,12 +85,12 @@ async def test_a_tombstone_in_the_priority_list_keeps_its_place_among_the_others
 ) -> None:
     key = fill(raw, queue, "priority", "priority", "5", push="LPUSH")
     await queue.cancel(str(MIDDLE))
-    assert raw.lindex(key, MIDDLE) == "removed:5"
+    assert raw.lindex(key, MIDDLE) == "{removed}5"
     raw.ltrim(key, MIDDLE, MIDDLE + 1)
     for priority in (7, 3, 5):
         await queue.add("work", options=JobOptions(priority=priority))
     raw.fcall("glidemq_promote", 3, *(queue.keys.named(name) for name in ("scheduled", "stream", "events")), 1 << 40)
     urgent, equal, late = (str(JOBS + 2), str(JOBS + 3), str(JOBS + 1))
     found = raw.lrange(key, 0, -1)
-    assert found == [late, equal, "removed:5", str(MIDDLE - 1), urgent], found
+    assert found == [late, equal, "{removed}5", str(MIDDLE - 1), urgent], found
     raw.flushall()

@@ -913,7 +913,7 @@ local NEAR = 20000
 local NEIGHBORS = 250
 -- What is left where a job was: no job has such an id, so who pops it finds no record, and drops it. It keeps the
 -- priority, by which others find their place in the list.
-local TOMBSTONE = "removed:"
+local TOMBSTONE = "{removed}"
 
 --- The priority of the job that a tombstone replaces; nil for a job id.
 function withdrawal.read_tombstone(element)
