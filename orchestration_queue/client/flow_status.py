@@ -85,7 +85,7 @@ class FlowStatus:
 
 
 def summary(snapshot: FlowSnapshot) -> FlowSummary:
-    """A flow as its record alone describes it."""
+    """Return a flow as its record alone describes it."""
     record = snapshot.flow.record
     return FlowSummary(
         snapshot.flow.id,
@@ -99,7 +99,7 @@ def summary(snapshot: FlowSnapshot) -> FlowSummary:
 
 
 def flow_status(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None]) -> FlowStatus:
-    """A flow by its record and those of its jobs."""
+    """Return a flow by its record and those of its jobs."""
     state = derive_state(snapshot, records)
     there = [record for record in records.values() if record is not None]
     counts = Counter("gone" if record is None else outcome_of(record) for record in records.values())
@@ -117,7 +117,7 @@ def flow_status(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None])
 
 
 def critical_path(nodes: Sequence[FlowNode]) -> list[FlowNode]:
-    """The chain that determined how long a flow took: its last node to end, what that waited for longest, and so on.
+    """Return the chain that determined how long a flow took: its last node, what that waited for longest, and so on.
 
     Nodes that never ran are no part of it.
     """

@@ -18,7 +18,7 @@ sources: list[HeaderSource] = []
 
 
 def with_headers(queue: str, name: str, options: JobOptions) -> JobOptions:
-    """The options with what the sources say; what the adder said stays."""
+    """Return the options with what the sources say; what the adder said stays."""
     if not sources:
         return options
     said = {header: value for source in sources for header, value in source(queue, name).items()}

@@ -89,7 +89,7 @@ class FlowProgress:
         return not self.unfinished or len(self.blocked) == len(self.unfinished)
 
     def results(self) -> dict[str, Any]:
-        """What the nodes returned, by name; those that were skipped are left out.
+        """Return what the nodes returned, by name; those that were skipped are left out.
 
         Raises:
             FlowFailedError: A node failed; the first in the flow's order is named.
@@ -142,7 +142,7 @@ def found_nodes(
     graph: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
     records: Mapping[tuple[str, str], JobRecord | None],
 ) -> list[FlowNode]:
-    """The nodes of a flow that was found on the server, dependencies before dependents.
+    """Return the nodes of a flow that was found on the server, dependencies before dependents.
 
     Args:
         flow_id: The submission's id.

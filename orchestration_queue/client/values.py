@@ -80,7 +80,7 @@ def describe_age(since_ms: int, now_ms: int) -> str:
 
 
 def outcome(queue: str, record: JobRecord) -> Any:
-    """A finished job's result.
+    """Return a finished job's result.
 
     Raises:
         JobFailedError: It failed.
@@ -92,7 +92,7 @@ def outcome(queue: str, record: JobRecord) -> Any:
 
 
 def event_outcome(queue: str, event: Event) -> Any:
-    """The result of a job that was removed as soon as it finished, as its last event reports it.
+    """Return the result of a job that was removed as soon as it finished, as its last event reports it.
 
     Raises:
         JobFailedError: It failed, or was removed before it could finish.
@@ -144,5 +144,5 @@ class FlowNode:
     elements: Mapping[str, int] | None = None
 
     def to_dict(self) -> Mapping[str, Any]:
-        """The node as JSON can say it."""
+        """Return the node as JSON can say it."""
         return {name: getattr(self, name) for name in self.__slots__}

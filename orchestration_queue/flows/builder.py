@@ -172,7 +172,7 @@ class DagBuilder:
         return SubFlow(as_, tuple(f"{as_}.{name}" for name in leaves(dag.nodes)))
 
     def build(self) -> Dag:
-        """The graph, frozen.
+        """Return the graph, frozen.
 
         Raises:
             FlowError: It cannot run, as :class:`Dag` says.
@@ -181,7 +181,7 @@ class DagBuilder:
 
 
 def names_of(deps: Iterable[Dependency]) -> Sequence[str]:
-    """The names of the nodes that these dependencies mean."""
+    """Return the names of the nodes that these dependencies mean."""
     if isinstance(deps, str):
         return deps  # refused by the node, which knows its name
     names: list[str] = []

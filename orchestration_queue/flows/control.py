@@ -43,7 +43,7 @@ _CASCADES = 4
 
 
 def survey(flow: StoredFlow, fields: Sequence[str] = STATE_FIELDS) -> Conversation[dict[str, JobRecord | None]]:
-    """The records of the nodes' jobs; an exchange per thousand."""
+    """Return the records of the nodes' jobs; an exchange per thousand."""
     wanted = [(job.keys, job.job_id) for job in flow.jobs.values()]
     return dict(zip(flow.jobs, (yield from job_records.jobs(wanted, fields)), strict=True))
 
@@ -188,7 +188,7 @@ def find_misinformed(flow: StoredFlow, records: Mapping[str, JobRecord | None]) 
 
 
 def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None], only: Collection[str] | None) -> list[FlowJob]:
-    """What failed, or did not run because of that; what was skipped only where it waits for such a node.
+    """Return what failed, or did not run because of that; what was skipped only where it waits for such a node.
 
     Elements of a node that has completed nevertheless have been read, and are left as they are.
     """

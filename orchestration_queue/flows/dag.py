@@ -118,7 +118,7 @@ class Dag:
         return list(dict.fromkeys([self.queue, *map(self.queue_of, self.all_nodes)]))
 
     def queue_of(self, node: Node) -> str:
-        """The queue the node runs in."""
+        """Return the queue the node runs in."""
         # A node has replaced a remote queue by one of ours.
         return self.queue if node.queue is None else cast("str", node.queue)
 

@@ -42,12 +42,12 @@ def _edges(node: Node) -> str:
 
 
 def _label(node: Node) -> str:
-    """The rule that a node runs by, where it is not the usual one."""
+    """Return the rule that a node runs by, where it is not the usual one."""
     return "" if node.trigger_rule is TriggerRule.ALL_SUCCESS else f" ({node.trigger_rule})"
 
 
 def mermaid(dag: Dag) -> str:
-    """A Mermaid flowchart, from left to right."""
+    """Return a Mermaid flowchart, from left to right."""
     nodes = dag.all_nodes
     short = {node.name: f"n{index}" for index, node in enumerate(nodes)}
     boxes = [f'    {short[node.name]}["{_mermaid_text(node.name)}{_label(node)}"]' for node in nodes]
@@ -66,7 +66,7 @@ def _mermaid_text(text: str) -> str:
 
 
 def dot(dag: Dag) -> str:
-    """A Graphviz digraph, from left to right."""
+    """Return a Graphviz digraph, from left to right."""
     nodes = dag.all_nodes
     boxes = [f"    {_quoted(node.name)}{_dot_label(node)};" for node in nodes]
     arrows = [

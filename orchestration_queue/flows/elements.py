@@ -41,7 +41,7 @@ def maps(job: FlowJob) -> bool:
 
 
 def element_names(job: FlowJob) -> list[str]:
-    """The names of a node's elements, in order, in a flow :func:`with_elements`."""
+    """Return the names of a node's elements, in order, in a flow :func:`with_elements`."""
     return [name for name in job.node.deps if element_index(job.name, name) is not None]
 
 
@@ -52,7 +52,7 @@ def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
 
 
 def with_elements(flow: StoredFlow) -> Conversation[StoredFlow]:
-    """The flow with the elements that have been added as nodes, for which those that map wait.
+    """Return the flow with the elements that have been added as nodes, for which those that map wait.
 
     One exchange, and none for a flow without nodes that map.
     """
@@ -137,7 +137,7 @@ def page(results: MappedResults, start: int, default: Any = None) -> Conversatio
 
 
 def list_of(keys: QueueKeys, job_id: str) -> Conversation[str | None]:
-    """The list that a job returned, encoded; None when it has no result, or is gone. One exchange."""
+    """Return the list that a job returned, encoded; None when it has no result, or is gone. One exchange."""
     (reply,) = all_good((yield [Call("HGET", (keys.job(job_id),), ("returnvalue",))]))
     return optional_text(reply)
 

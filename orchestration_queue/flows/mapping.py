@@ -84,7 +84,7 @@ class ElementMap(Options):
         return self
 
     def node(self, name: str, queue: str | None, deps: Iterable[str] = ()) -> Node:
-        """The node.
+        """Return the node.
 
         Raises:
             InvalidNameError: The name cannot be part of a job id.
@@ -102,7 +102,7 @@ class ElementMap(Options):
         return Node(name, MAP, queue, data, _OWN_OPTIONS, (self.over, *deps))
 
     def data_of(self, value: object) -> object:
-        """The data of one element's job.
+        """Return the data of one element's job.
 
         Raises:
             PayloadError: The element has no name there, and is no dict that has names itself.
@@ -121,7 +121,7 @@ class ElementMap(Options):
     def jobs(
         self, job_id: str, values: Sequence[object], now_ms: int, headers: Mapping[str, str] = _NO_HEADERS
     ) -> Iterator[NewJob]:
-        """The elements' jobs, in order.
+        """Yield the elements' jobs, in order.
 
         Args:
             job_id: The node's own job.
@@ -159,7 +159,7 @@ def mapped_node(
     max_concurrency: int | None,
     allow_failures: bool,
 ) -> Node:
-    """A node that maps, as :meth:`DagBuilder.map` describes it, over the only node that ``over`` names."""
+    """Return a node that maps, as :meth:`DagBuilder.map` describes it, over the only node that ``over`` names."""
     if len(over) != 1 or isinstance(over, str):
         raise FlowError(f"Node {name!r} maps over {len(over)} nodes, and it takes the list of one; name the one.")
     elements = ElementMap(
@@ -175,12 +175,12 @@ def mapped_node(
 
 
 def group_of(job_id: str) -> str:
-    """The group in which a node's elements are counted while they run."""
+    """Return the group in which a node's elements are counted while they run."""
     return f"map.{job_id}"
 
 
 def element(name: str, index: int) -> str:
-    """What an element is called, by the name or the job id of its node."""
+    """Return what an element is called, by the name or the job id of its node."""
     return f"{name}[{index}]"
 
 
@@ -191,14 +191,14 @@ def element_index(name: str, element_name: str) -> int | None:
 
 
 def moved_data(node: Node, prefix: str) -> object:
-    """A node's data when its graph becomes part of another, where all names begin with ``prefix``."""
+    """Return a node's data when its graph becomes part of another, where all names begin with ``prefix``."""
     if node.job_name != MAP or not isinstance(node.data, dict):
         return node.data
     return {**node.data, "over": f"{prefix}{node.data['over']}"}
 
 
 def bound_data(node: Node, queues: Mapping[str, str]) -> object:
-    """A node's data as its job is given them: a map is told where the node that returns its list is."""
+    """Return a node's data as its job is given them: a map is told where the node that returns its list is."""
     if node.job_name != MAP or not isinstance(node.data, dict):
         return node.data
     return {**node.data, "over_queue": queues[node.data["over"]]}

@@ -56,7 +56,7 @@ class FlowPlan:
         return FlowRecord.of(self.dag)
 
     def submission(self) -> Submission:
-        """What to send to a server that has our library: a call per 100 nodes of a queue."""
+        """Return what to send to a server that has our library: a call per 100 nodes of a queue."""
         return submission(self.flow_id, self.dag, self.keys, self.nodes, self.record)
 
     @property
@@ -134,11 +134,11 @@ class FlowPlan:
         return f"{packed}, held until all are there, then {released} oq1_releaseGraph"
 
     def to_mermaid(self) -> str:
-        """The graph as a Mermaid flowchart: arrows from a node to those that wait for it, dotted where it may fail."""
+        """Return a Mermaid flowchart: arrows from a node to those that wait for it, dotted where it may fail."""
         return drawing.mermaid(self.dag)
 
     def to_dot(self) -> str:
-        """The graph in Graphviz's language: arrows from a node to those that wait for it, dashed where it may fail."""
+        """Return a Graphviz digraph: arrows from a node to those that wait for it, dashed where it may fail."""
         return drawing.dot(self.dag)
 
 

@@ -76,7 +76,7 @@ PlannedNodes: TypeAlias = Mapping[str, PlannedNode]
 
 
 def dependents_first(nodes: PlannedNodes) -> list[PlannedNode]:
-    """The nodes from the last level to the first, each level in its own order."""
+    """Return the nodes from the last level to the first, each level in its own order."""
     levels = [list(level) for _, level in groupby(nodes.values(), attrgetter("level"))]
     return [planned for level in reversed(levels) for planned in level]
 
@@ -101,7 +101,7 @@ class PlannedCall:
 
 
 def plan_calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
-    """The calls that create all jobs and wire them, in an order in which nothing can start too early.
+    """Return the calls that create all jobs and wire them, in an order in which nothing can start too early.
 
     Args:
         nodes: The nodes, dependencies before dependents.
@@ -117,7 +117,7 @@ def plan_calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
 
 
 def _problem(planned: PlannedNode, nodes: PlannedNodes) -> str | None:
-    """What of a node the frozen functions cannot do; what to do about it."""
+    """Return what of a node the frozen functions cannot do; what to do about it."""
     if planned.node.trigger_rule is not TriggerRule.ALL_SUCCESS:
         return f"has the trigger rule {planned.node.trigger_rule}, which glide-mq's library does not know; drop it"
     if planned.node.optional_deps:

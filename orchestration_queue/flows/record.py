@@ -36,12 +36,12 @@ _SCHEDULED = "repeat"
 
 
 def job_id_of(flow_id: str, node: str) -> str:
-    """The id of a node's job: the same for each submission, so that submitting twice adds it once."""
+    """Return the id of a node's job: the same for each submission, so that submitting twice adds it once."""
     return f"{flow_id}.{node}"
 
 
 def split_job_id(job_id: str) -> tuple[str, str] | None:
-    """The flow's id and the node's name in a job id; None when it cannot be a flow's."""
+    """Return the flow's id and the node's name in a job id; None when it cannot be a flow's."""
     flow_id, dot, node = job_id.partition(".")
     return (flow_id, node) if dot and flow_id and node and flow_id != _SCHEDULED else None
 
@@ -61,7 +61,7 @@ def check_flow_id(flow_id: str) -> None:
 
 
 def checked_job_id(flow_id: str, node: str) -> str:
-    """A node's job id.
+    """Return a node's job id.
 
     Raises:
         InvalidNameError: It is longer than the wire carries.
@@ -165,7 +165,7 @@ class FlowRecord:
 
     @classmethod
     def of(cls, dag: Dag) -> FlowRecord:
-        """The record of a graph."""
+        """Return the record of a graph."""
         nodes = {
             node.name: RecordedNode(
                 node.name,
@@ -202,7 +202,7 @@ class FlowRecord:
         return ((node, job_id_of(flow_id, node.name)) for node in self.nodes.values())
 
     def text(self) -> str:
-        """The record as the server keeps it: compact JSON, the same for the same graph."""
+        """Return the record as the server keeps it: compact JSON, the same for the same graph."""
         rows = [
             [
                 node.name,
@@ -218,7 +218,7 @@ class FlowRecord:
 
     @classmethod
     def read(cls, text: str) -> FlowRecord:
-        """A record back from its text.
+        """Read a record back from its text.
 
         Raises:
             ServerError: The text is not a record.

@@ -29,7 +29,7 @@ class Shape:
     nodes: tuple[Node, ...]
 
     def dag(self, name: str, *, queue: str, options: FlowOptions | None = None) -> Dag:
-        """The shape as a graph.
+        """Return the shape as a graph.
 
         Args:
             name: What the graph is called.
@@ -79,7 +79,7 @@ def chord(parts: Iterable[Part], callback: Part) -> Shape:
 
 
 def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
-    """A job that runs when its children have completed, which may be trees themselves.
+    """Return a job that runs when its children have completed, which may be trees themselves.
 
     Raises:
         FlowError: The job has options that the wire ignores in nodes that wait.

@@ -89,7 +89,7 @@ class StoredFlow:
 
     @classmethod
     def of(cls, flow_id: str, keys: QueueKeys, record: FlowRecord) -> StoredFlow:
-        """The flow of a record."""
+        """Return the flow of a record."""
         jobs: dict[str, FlowJob] = {}
         for name, node in record.nodes.items():
             depth = max((jobs[dep].depth + 1 for dep in node.waits_for), default=0)
@@ -98,7 +98,7 @@ class StoredFlow:
 
     @classmethod
     def planned(cls, plan: FlowPlan) -> StoredFlow:
-        """The flow of a plan."""
+        """Return the flow of a plan."""
         jobs = {
             name: FlowJob(node, plan.nodes[name].keys, plan.nodes[name].job_id, plan.nodes[name].level)
             for name, node in plan.record.nodes.items()
@@ -165,12 +165,12 @@ TIMEOUT, FAIL_FAST = "timeout", "fail_fast"
 
 
 def epoch_ms(at: datetime) -> int:
-    """A time as the wire counts it."""
+    """Return a time as the wire counts it."""
     return round(at.timestamp() * 1000)
 
 
 def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowSnapshot | None]:
-    """What is noted of a flow; None when there is no record of it. One command."""
+    """Return what is noted of a flow; None when there is no record of it. One command."""
 
     def read(reply: list[bytes]) -> FlowSnapshot | None:
         fields = pairs(reply)

@@ -167,7 +167,7 @@ def submission(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes, rec
 
 
 def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
-    """The nodes by queue, the flow's own first, even when it has none; as many to a part as one call may write."""
+    """Return the nodes by queue, the flow's own first, even without nodes; each part as large as one call may be."""
     parts = {own: [GraphPart(own)]}
     spent: dict[QueueKeys, int] = {}
     for planned in dependents_first(nodes):

@@ -258,7 +258,7 @@ class JobOptions(Options):
         return self.model_copy(update={"delay_until": None, "delay": max(delay, timedelta(0))})
 
     def wire(self) -> dict[str, Any]:
-        """The options as Node writes them into the job: only what differs from the defaults, in milliseconds.
+        """Return the options as Node writes them into the job: only what differs from the defaults, in milliseconds.
 
         Raises:
             InvalidOptionError: ``delay_until`` is given, which means a delay only when the job is added.

@@ -60,7 +60,7 @@ class QueueSettings(Options):
     """Maximum job starts per window across all workers."""
 
     def wire_changes(self) -> dict[str, Any]:
-        """The jobs' options that were given, in the wire's names and units; None of those that were given as None."""
+        """Return the jobs' options that were given, in the wire's names and units; None for those given as None."""
         names = dict(zip(type(self).model_fields, self.WIRE_NAMES, strict=False))
         said = {name: getattr(self, name) for name in names if name in self.model_fields_set}
         wire = JobOptions(**{name: value for name, value in said.items() if value is not None}).wire()

@@ -16,7 +16,7 @@ __all__ = ["Budget", "Usage", "plain_number"]
 
 
 def plain_number(amount: float) -> float:
-    """A whole amount as a whole number, as every other language writes it."""
+    """Return a whole amount as a whole number, as every other language writes it."""
     return int(amount) if amount == int(amount) else amount
 
 
@@ -64,7 +64,7 @@ class Usage(Options):
         return _total(self.total_cost, self.costs)
 
     def wire(self) -> dict[str, Any]:
-        """The report as every client of this wire tells and reads it; what was not said is left out."""
+        """Return the report as every client of this wire tells and reads it; what was not said is left out."""
         latency = as_timedelta(self.latency)
         wire = {
             "model": self.model,

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
-    """A number that a client of any language stored, at most ``most``; 0 for anything else."""
+    """Return a number that a client of any language stored, at most ``most``; 0 for anything else."""
     if isinstance(stored, bool) or not isinstance(stored, (int, float)) or not stored > 0:
         return 0
     return min(stored, most)
@@ -43,13 +43,13 @@ _SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 1_000, 86_400_000
 
 
 def lease_from_wire(stored: object) -> float | None:
-    """A stored ``lockDuration`` in milliseconds; None when the wire would not heed it."""
+    """Return a stored ``lockDuration`` in milliseconds; None when the wire would not heed it."""
     lease_ms = wire_number(stored)
     return lease_ms if _SHORTEST_LEASE_MS <= lease_ms <= _LONGEST_LEASE_MS else None
 
 
 def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
-    """The backoff that a job of any language carries in its stored options; None when it has none."""
+    """Return the backoff that a job of any language carries in its stored options; None when it has none."""
     stored = options.get("backoff")
     if not isinstance(stored, Mapping):
         return None
@@ -62,7 +62,7 @@ def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
 
 
 def fallback_from_wire(stored: object, index: int) -> Fallback | None:
-    """The fallback that comes ``index``-th, counted from 1; None when it is missing or cannot be read."""
+    """Return the fallback that comes ``index``-th, counted from 1; None when it is missing or cannot be read."""
     if not isinstance(stored, list) or not 1 <= index <= len(stored) or not isinstance(stored[index - 1], Mapping):
         return None
     known = {name: stored[index - 1].get(name) for name in Fallback.model_fields}
@@ -73,7 +73,7 @@ def fallback_from_wire(stored: object, index: int) -> Fallback | None:
 
 
 def retention_from_wire(option: object) -> Retention | None:
-    """A stored ``removeOnComplete`` or ``removeOnFail`` of any language as a :class:`Retention`."""
+    """Return a stored ``removeOnComplete`` or ``removeOnFail`` of any language as a :class:`Retention`."""
     match option:
         case True:
             return Retention(count=0)
@@ -106,7 +106,7 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
 
 
 def _cost(tokens: float) -> float:
-    """What the wire makes of so few tokens that it counts none."""
+    """Return what the wire makes of so few tokens that it counts none."""
     return tokens if tokens >= MIN_TOKENS else 0
 
 

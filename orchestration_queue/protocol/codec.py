@@ -133,7 +133,7 @@ def _from_gzip(text: str) -> Any:
 
 
 def _msgpack() -> ModuleType:
-    """Imported late: it is an extra."""
+    """Import msgpack when it is first needed: it is an extra."""
     try:
         import msgpack
     except ImportError:
@@ -197,7 +197,7 @@ def register_codec(codec: Codec) -> None:
 
 
 def find_codec(name: str) -> Codec:
-    """The codec of that name.
+    """Return the codec of that name.
 
     Raises:
         UsageError: It does not exist, or it needs a package that is not installed.

@@ -61,7 +61,7 @@ class Event:
 
 
 def place(event_id: str) -> tuple[int, int]:
-    """An event's id as what it is ordered by."""
+    """Return an event's id as what it is ordered by."""
     milliseconds, _, number = event_id.partition("-")
     return int(milliseconds), int(number or 0)
 

@@ -41,7 +41,7 @@ class QueueKeys:
         return f"{self.prefix}:{{{self.queue}}}"
 
     def named(self, name: str) -> str:
-        """A queue-level key such as ``stream``, ``scheduled`` or ``events``."""
+        """Return a queue-level key such as ``stream``, ``scheduled`` or ``events``."""
         return f"{self.base}:{name}"
 
     @cached_property
@@ -115,7 +115,7 @@ class QueueKeys:
         return self.named("schedulers:looked")
 
     def schedulers_history(self, name: str) -> str:
-        """What the last runs of a repeatable job made."""
+        """Return the key of what the last runs of a repeatable job made."""
         return self.named(f"schedulers:history:{name}")
 
     @cached_property
@@ -173,11 +173,11 @@ class QueueKeys:
         return self.named(f"statistics:{day}")
 
     def job(self, job_id: str) -> str:
-        """The job's record."""
+        """Return the key of the job's record."""
         return f"{self.base}:job:{job_id}"
 
     def log(self, job_id: str) -> str:
-        """The job's log lines."""
+        """Return the key of the job's log lines."""
         return f"{self.base}:log:{job_id}"
 
     def deps(self, job_id: str) -> str:
@@ -189,7 +189,7 @@ class QueueKeys:
         return f"{self.base}:parents:{job_id}"
 
     def group(self, name: str) -> str:
-        """What an ordering group lets run, and whose turn it is."""
+        """Return the key of what an ordering group lets run, and whose turn it is."""
         return f"{self.base}:group:{name}"
 
     def signals(self, job_id: str) -> str:
@@ -197,7 +197,7 @@ class QueueKeys:
         return f"{self.base}:signals:{job_id}"
 
     def usage(self, minute_ms: int) -> str:
-        """What jobs reported to have used in the minute that began then."""
+        """Return the key of what jobs reported to have used in the minute that began then."""
         return f"{self.base}:usage:{minute_ms}"
 
     @cached_property
@@ -228,7 +228,7 @@ class QueueKeys:
         return f"{self.base}:tpm:{window}"
 
     def budget(self, flow_id: str) -> str:
-        """What the flow of this root job may spend, and has spent."""
+        """Return the key of what the flow of this root job may spend, and has spent."""
         return f"{self.base}:budget:{flow_id}"
 
     @cached_property
@@ -252,23 +252,23 @@ class QueueKeys:
         return self.named("flows:lock:__keep__")
 
     def flow(self, flow_id: str) -> str:
-        """What is known of a flow as a whole: its plan, its state, its times."""
+        """Return the key of what is known of a flow as a whole: its plan, its state, its times."""
         return f"{self.base}:flow:{flow_id}"
 
     def stream_of(self, job_id: str) -> str:
-        """What the job's handler gave out, piece by piece."""
+        """Return the key of what the job's handler gave out, piece by piece."""
         return f"{self.base}:jstream:{job_id}"
 
     def worker(self, consumer: str) -> str:
-        """A worker's registration, alive while it is."""
+        """Return the key of a worker's registration, alive while it is."""
         return f"{self.base}:w:{consumer}"
 
     def replies(self, command_id: str) -> str:
-        """What workers answered to a command, kept for a minute."""
+        """Return the key of what workers answered to a command, kept for a minute."""
         return f"{self.base}:replies:{command_id}"
 
     def member(self, job_id: str) -> str:
-        """The job's name inside another job's ``deps``: it says queue and id."""
+        """Return the job's name inside another job's ``deps``: it says queue and id."""
         return f"{self.base}:{job_id}"
 
 

@@ -66,7 +66,7 @@ class JobTimeoutError(TimeoutError):
 
 
 def reason_of(error: BaseException) -> str:
-    """An error as the text that a failed job carries: its type and message, at most 8,000 characters.
+    """Return an error as the text that a failed job carries: its type and message, at most 8,000 characters.
 
     Package errors are sentences, and are given without their type.
     """
@@ -78,7 +78,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException) -> str:
-    """The error's message. Its ``__str__`` is a user's code, which may fail in any way."""
+    """Return the error's message. Its ``__str__`` is a user's code, which may fail in any way."""
     try:
         return str(error)
     except BaseException as failure:
@@ -86,7 +86,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _sendable(text: str) -> str:
-    """The text without halves of surrogate pairs, which no server takes."""
+    """Return the text without halves of surrogate pairs, which no server takes."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -128,7 +128,7 @@ def is_unrecoverable(error: BaseException) -> bool:
 
 
 def without_exit(error: BaseException) -> BaseException:
-    """The error; for a wish to exit, which passed on would end the worker together with its job, one that says so."""
+    """Return the error; in place of a wish to exit, which would end the worker with its job, one that says so."""
     if isinstance(error, (SystemExit, KeyboardInterrupt)):
         try:
             said = repr(error)
@@ -139,7 +139,7 @@ def without_exit(error: BaseException) -> BaseException:
 
 
 def completed(lease: Lease, result: Any) -> Completion | Failure:
-    """The handler returned. A result the wire cannot carry fails the job, for good: trying again cannot help."""
+    """Settle a handler that returned. A result the wire cannot carry fails the job for good: a retry cannot help."""
     try:
         encoded = codec.encode(result, "Return value")
     except PayloadError as error:
@@ -156,7 +156,7 @@ def failed(
     strategies: Mapping[str, Strategy] = _NO_STRATEGIES,
     is_discarded: bool = False,
 ) -> Failure:
-    """The handler raised.
+    """Settle a handler that raised.
 
     Args:
         lease: The job.
@@ -191,7 +191,7 @@ def malformed(lease: Lease, problem: str) -> Failure:
 
 
 def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Failure:
-    """The handler was refused by what it calls: there is always another attempt, after the delay it asks for."""
+    """Settle a handler that what it calls refused: there is always another attempt, after the delay it asks for."""
     delay = default if error.delay is None else error.delay
     return Failure(
         lease,
@@ -204,7 +204,7 @@ def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Fai
 
 
 def _wait_ms(lease: Lease, error: BaseException, chance: float, strategies: Mapping[str, Strategy]) -> int:
-    """The pause before the next attempt. A strategy that fails costs no outcome: the stored delay is used."""
+    """Return the pause before the next attempt. A strategy that fails costs no outcome: the stored delay is used."""
     backoff = backoff_from_wire(lease.record.options) or _AT_ONCE
     failures = lease.record.attempts_made + 1
     if strategy := strategies.get(backoff.type):

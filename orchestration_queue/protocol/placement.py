@@ -37,7 +37,7 @@ class ParentRef:
 
     @classmethod
     def of_member(cls, member: str) -> ParentRef | None:
-        """The job that goes by this name in another job's ``deps`` or ``parents``; None when no job does."""
+        """Return the job that goes by this name in another job's ``deps`` or ``parents``; None when no job does."""
         shape = re.fullmatch(r"([^:{}]+):\{([^:{}]+)\}:([^:{}]+)", member)
         return cls(QueueKeys(shape[2], shape[1]), shape[3]) if shape else None
 
@@ -185,12 +185,12 @@ class JobEncoder:
 
     @classmethod
     def of(cls, options: JobOptions) -> JobEncoder:
-        """A mould for jobs that are placed in this way."""
+        """Return a mould for jobs that are placed in this way."""
         same = new_job("", "", options, 0)
         return cls(same, "}" if same.opts == "{}" else f",{same.opts[1:]}")
 
     def job(self, name: str, data_text: str, job_id: str, now_ms: int) -> oq1.NewJob:
-        """A job with an id of its own, for a call that adds many."""
+        """Return a job with an id of its own, for a call that adds many."""
         return self._same._replace(
             job_name=name,
             data=data_text,

@@ -41,7 +41,7 @@ _KIND_OF_REASON = {
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, str]:
-    """A flat field/value reply as a mapping. Bytes that are no text (vectors) survive as surrogates."""
+    """Return a flat field/value reply as a mapping. Bytes that are no text (vectors) survive as surrogates."""
     words = [word.decode("utf-8", "surrogateescape") for word in flat]
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -61,7 +61,7 @@ def whole_number(stored: str | None) -> int | None:
 
 
 def stored_number(stored: str | None) -> float:
-    """A number that a client of any language stored as text; 0 for what is absent, none, or out of all bounds."""
+    """Return a number that a client of any language stored as text; 0 when absent, none, or out of bounds."""
     try:
         return plain_number(wire_number(float(stored or 0)))
     except ValueError:

@@ -32,7 +32,7 @@ class Signal:
 
 
 def read_signals(stored: str | None) -> tuple[Signal, ...]:
-    """A job's signals in the order they arrived; none when what is stored cannot be read."""
+    """Return a job's signals in the order they arrived; none when what is stored cannot be read."""
     try:
         entries = json.loads(stored or "[]")
     except ValueError:
@@ -48,7 +48,7 @@ def _signal(entry: dict[str, Any]) -> Signal:
 
 
 def _payload(stored: object) -> Any:
-    """The wire keeps a payload as JSON in a text; whatever else a client stored stays as it is."""
+    """Return a payload: the wire keeps it as JSON in a text; what else a client stored stays as it is."""
     if not isinstance(stored, str):
         return stored
     if not stored:

@@ -35,20 +35,20 @@ class SlotMap:
         return tuple(dict.fromkeys(address for _, _, address in self.ranges))
 
     def primary(self, slot: int | None) -> Address:
-        """The primary that serves the slot; for None, and for a slot that none serves, any: always the same one."""
+        """Return the primary that serves the slot; for None or an unserved slot, always the same one of them."""
         serving = (address for first, last, address in self.ranges if slot is not None and first <= slot <= last)
         return next(serving, self.ranges[0][2])
 
 
 def key_slot(key: str) -> int:
-    """The slot of a key: of its hash tag if it has one."""
+    """Return the slot of a key: of its hash tag if it has one."""
     _, opened, rest = key.partition("{")
     tag, closed, _ = rest.partition("}")
     return crc_hqx((tag if opened and closed and tag else key).encode(), 0) % _SLOTS
 
 
 def call_slot(call: Call) -> int | None:
-    """The slot that decides where a call is carried out; None when any server will do."""
+    """Return the slot that decides where a call is carried out; None when any server will do."""
     return None if call.first_key is None else key_slot(call.first_key)
 
 

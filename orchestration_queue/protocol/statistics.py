@@ -22,7 +22,7 @@ _MOST_NAMES = 100
 
 
 def _bucket(milliseconds: int) -> int:
-    """The bucket of a duration: each is 19 % wider than the one before; the first ends at 1 ms."""
+    """Return the bucket of a duration: each is 19 % wider than the one before; the first ends at 1 ms."""
     return min(_LAST_BUCKET, math.ceil(_PER_OCTAVE * math.log2(milliseconds))) if milliseconds > 1 else 0
 
 
@@ -66,7 +66,7 @@ class Distribution:
         return [(timedelta(milliseconds=_end_ms(bucket)), self.buckets[bucket]) for bucket in sorted(self.buckets)]
 
     def quantile(self, part: float) -> timedelta:
-        """The duration that this part of the jobs did not exceed, to within 10 %; 0 without jobs."""
+        """Return the duration that this part of the jobs did not exceed, to within 10 %; 0 without jobs."""
         left = part * sum(self.buckets.values())
         for bucket in sorted(self.buckets):
             if left <= self.buckets[bucket]:
@@ -160,7 +160,7 @@ class _Durations:
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def fields(self, what: str, task: str) -> Iterator[tuple[str, str]]:
-        """The fields of the day's hash, and what to add to each."""
+        """Yield the fields of the day's hash, and what to add to each."""
         if self.count:
             yield f"{what}:n:{task}", str(self.count)
             yield f"{what}:s:{task}", str(self.total_ms)
@@ -177,7 +177,7 @@ class _TaskTally:
         self.failed = self.retried = 0
 
     def fields(self, task: str) -> Iterator[tuple[str, str]]:
-        """The fields of the day's hash, and what to add to each."""
+        """Yield the fields of the day's hash, and what to add to each."""
         yield from self.wait.fields("wait", task)
         yield from self.run.fields("run", task)
         yield from ((f"{what}:{task}", str(n)) for what, n in (("failed", self.failed), ("retried", self.retried)) if n)
@@ -193,7 +193,7 @@ class Tally:
         return bool(self._tasks)
 
     def task(self, name: str) -> _TaskTally:
-        """What is counted of a task; made-up names beyond a hundred are counted as one."""
+        """Return what is counted of a task; made-up names beyond a hundred are counted as one."""
         if (found := self._tasks.get(name)) is None:
             name = name[:_LONGEST_NAME].encode("utf-8", "replace").decode()
             if name not in self._tasks and len(self._tasks) >= _MOST_NAMES:

@@ -18,7 +18,7 @@ _ONE, _REST = "*", ">"
 
 
 def check_subject(subject: str) -> str:
-    """The subject of a message to publish, as given.
+    """Return the subject of a message to publish, as given.
 
     Raises:
         InvalidNameError: It is no text, has an empty word, or a wildcard, which only patterns may have.

@@ -50,7 +50,7 @@ class _Field:
         )
 
     def values(self, text: str) -> frozenset[int]:
-        """The numbers that the field stands for."""
+        """Return the numbers that the field stands for."""
         return frozenset(value for item in text.split(",") for value in self._item(text, item))
 
     def _item(self, text: str, item: str) -> range:
@@ -118,7 +118,7 @@ class CronPattern:
         return _parse(text, day_or)
 
     def next_after(self, after_ms: int, zone: tzinfo) -> int:
-        """The first occurrence strictly after an instant, in epoch milliseconds.
+        """Return the first occurrence strictly after an instant, in epoch milliseconds.
 
         Local times that a forward jump leaves out do not occur; those that a backward jump repeats occur the first
         time only.
@@ -144,7 +144,7 @@ class CronPattern:
         return len(self.text.split()) > len(_FIELDS)
 
     def _clocks_from(self, start: time) -> Iterator[time]:
-        """Times of day from ``start`` on, its second included."""
+        """Yield times of day from ``start`` on, its second included."""
         hours, minutes, seconds = self.clock
         for hour in hours[bisect_left(hours, start.hour) :]:
             is_first = hour == start.hour
@@ -153,7 +153,7 @@ class CronPattern:
                 yield from (time(hour, minute, second) for second in seconds[at:])
 
     def _dates_from(self, first: date) -> Iterator[date]:
-        """Matching dates from ``first`` to the horizon. croniter is not asked for days of the week: it misses dates."""
+        """Yield matching dates from ``first`` on. croniter is not asked for days of the week: it misses dates."""
         last = first.replace(year=first.year + HORIZON_YEARS, day=min(first.day, 28) if first.month == 2 else first.day)
         start = datetime.combine(first, time(), UTC) - timedelta(minutes=1)
         dates = croniter(f"0 0 {self.days} {self.months} *", start, max_years_between_matches=HORIZON_YEARS)
@@ -255,12 +255,12 @@ def _instant(wall: datetime, zone: tzinfo) -> datetime | None:
 
 
 def find_zone(name: str | None) -> tzinfo | None:
-    """The time zone of an IANA name, in any case; UTC without a name; None when this machine knows no such zone."""
+    """Return the time zone of an IANA name, in any case; UTC without a name; None when it is unknown here."""
     return UTC if name is None else _zone(name)
 
 
 def known_zone(name: str | None) -> tzinfo:
-    """The same, for those who need one.
+    """Return the same, for those who need one.
 
     Raises:
         ScheduleError: This machine knows no such zone.
@@ -290,5 +290,5 @@ def _known_zones() -> dict[str, str]:
 
 
 def no_occurrences(why: str) -> ScheduleError:
-    """The error of a schedule that never fires."""
+    """Return the error of a schedule that never fires."""
     return ScheduleError(f"Schedule has no occurrences within the configured bounds: {why}; correct the schedule.")

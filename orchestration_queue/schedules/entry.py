@@ -48,14 +48,14 @@ class SchedulerEntry:
         return cls(members) if isinstance(members, dict) else None
 
     def dump(self) -> str:
-        """The entry as it is stored."""
+        """Return the entry as it is stored."""
         return dump_json(self.members)
 
     @classmethod
     def initial(
         cls, schedule: Schedule, template: JobTemplate, now_ms: int, previous: SchedulerEntry | None = None
     ) -> SchedulerEntry:
-        """The entry of a schedule that is set now.
+        """Return the entry of a schedule that is set now.
 
         Args:
             schedule: When jobs are made.
@@ -166,7 +166,7 @@ class SchedulerEntry:
         return planned_ms and planned_ms + self.policies.delay_ms(scheduler, planned_ms)
 
     def next_runs(self, now_ms: int, count: int) -> list[datetime]:
-        """The runs to come as planned, by the clock of the schedule's zone; one that is due already comes first.
+        """Return the runs to come as planned, by the clock of the schedule's zone; one that is due already comes first.
 
         Only what is known now: nothing while it is paused, one run at most when the end of each job decides about the
         next, and none beyond its end or limit.
@@ -204,12 +204,12 @@ class SchedulerEntry:
         return self.limit is not None and self.iteration_count >= self.limit
 
     def job_name(self, scheduler: str) -> str:
-        """The name of its jobs."""
+        """Return the name of its jobs."""
         name = self.template.get("name")
         return name if isinstance(name, str) and name else scheduler
 
     def data_text(self) -> str:
-        """The data of its jobs, encoded.
+        """Return the data of its jobs, encoded.
 
         Raises:
             PayloadError: It cannot be written as JSON, or is larger than 1 MiB.
@@ -225,7 +225,7 @@ class SchedulerEntry:
         return options if isinstance(options, dict) else {}
 
     def fired(self, now_ms: int, following_ms: int | None, *, jobs: int = 1, **extra: object) -> SchedulerEntry | None:
-        """The entry after it made jobs now; None when that was the last.
+        """Return the entry after it made jobs now; None when that was the last.
 
         Args:
             now_ms: Epoch milliseconds of the tick.
@@ -239,17 +239,17 @@ class SchedulerEntry:
         return self._with({"iterationCount": count, "lastRun": now_ms}, extra).planned(following_ms)
 
     def planned(self, run_ms: int, **extra: object) -> SchedulerEntry:
-        """The entry with its next run at that time, 0 for one that the end of a job decides."""
+        """Return the entry with its next run at that time, 0 for one that the end of a job decides."""
         changes: dict[str, object] = {"nextRun": None, **extra}
         shown = _planned(self.timing, run_ms, changes, hidden=self.is_paused)
         return self._with(shown, changes)
 
     def paused(self) -> SchedulerEntry:
-        """The entry, making no jobs until it is resumed. Other clients skip it, as it shows no next run."""
+        """Return the entry, making no jobs until it is resumed. Other clients skip it, as it shows no next run."""
         return self._with({}, {"paused": True}).planned(self.next_run)
 
     def resumed(self, now_ms: int) -> SchedulerEntry | None:
-        """The entry, making jobs again; runs that were due meanwhile are left out. None when none is to come.
+        """Return the entry, making jobs again; runs that were due meanwhile are left out. None when none is to come.
 
         Raises:
             ScheduleError: The pattern or its zone cannot be read, or never occurs again.
@@ -269,19 +269,19 @@ class SchedulerEntry:
         return self.timing.repeats_after_complete and not self.next_run
 
     def completed(self, finished_ms: int) -> SchedulerEntry | None:
-        """The entry after its job ended; None when it makes no further one."""
+        """Return the entry after its job ended; None when it makes no further one."""
         following_ms = None if self.is_exhausted else self.timing.following_run(0, finished_ms)
         return None if following_ms is None else self.planned(following_ms, job=None)
 
     def _with(self, members: Mapping[str, object], extra: Mapping[str, object]) -> SchedulerEntry:
-        """The entry with some members changed, and some of our own; None removes one of these."""
+        """Return the entry with some members changed, and some of our own; None removes one of these."""
         ours = {name: value for name, value in {**self.extra, **extra}.items() if value is not None}
         changed = {name: value for name, value in {**self.members, **members}.items() if name != "oq"}
         return SchedulerEntry({**changed, "oq": ours} if ours else changed)
 
 
 def _planned(timing: Timing, run_ms: int, extra: dict[str, object], *, hidden: bool = False) -> dict[str, object]:
-    """The next run as the wire's member; in ``extra`` instead if others must not make it."""
+    """Return the next run as the wire's member; in ``extra`` instead if others must not make it."""
     if not (hidden or timing.is_ours):
         return {"nextRun": run_ms}
     extra["nextRun"] = run_ms or None

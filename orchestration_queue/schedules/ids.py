@@ -10,7 +10,7 @@ __all__ = ["flow_id_of", "scheduled_job_id"]
 
 
 def scheduled_job_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
-    """The id of the job that a scheduler makes for one run: the same for every leader, and no other run's.
+    """Return the id of the job that a scheduler makes for one run: the same for every leader, and no other run's.
 
     Characters that job ids cannot carry are written as ``%`` and their bytes in hexadecimal. A name too long to fit
     is cut, and told apart by its digest. ``reserve`` is how many characters may follow.
@@ -30,7 +30,7 @@ def _escaped(character: str) -> str:
 
 
 def flow_id_of(job_id: str) -> str:
-    """The id of the flow that a schedule's job submits: one job, one flow, however often it runs."""
+    """Return the id of the flow that a schedule's job submits: one job, one flow, however often it runs."""
     kind, _, rest = job_id.partition(".")
     flow_id = (rest if kind == "repeat" and rest else f"scheduled-{job_id}").replace(".", "%2E")
     if len(flow_id) > _LONGEST_FLOW_ID:

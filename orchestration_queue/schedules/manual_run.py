@@ -17,7 +17,7 @@ _MARK = "-now"
 
 
 def manual_job_id(name: str, now_ms: int) -> str:
-    """The id of the job that a run by hand makes at a moment."""
+    """Return the id of the job that a run by hand makes at a moment."""
     return f"{scheduled_job_id(name, now_ms, reserve=len(_MARK))}{_MARK}"
 
 
@@ -53,7 +53,7 @@ def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
 
 
 def _noted(run: ScheduledRun, held: SchedulerEntry, after: SchedulerEntry, now_ms: int) -> TickPlan:
-    """The plan that makes the job and stores the entry, or the other entry if the run is held back."""
+    """Return the plan that makes the job and stores the entry, or the other entry if the run is held back."""
     name = run.name
     return TickPlan(
         runs=(run,),

@@ -96,7 +96,7 @@ class Policies:
         )
 
     def members(self) -> dict[str, object]:
-        """The same as members to store; what is as on the wire is left out."""
+        """Return the same as members to store; what is as on the wire is left out."""
         usual = Policies()
         members: dict[str, object] = {}
         if self.missed != usual.missed:

@@ -75,7 +75,7 @@ class ScheduledRun:
         return self.options.job_id or ""
 
     def written(self, now_ms: int) -> tuple[oq1.NewJob, oq1.RunOrigin]:
-        """The job as the server takes it, made now, and what it is made for."""
+        """Return the job as the server takes it, made now, and what it is made for."""
         job = new_job(
             self.job_name,
             self.data_text,

@@ -45,7 +45,7 @@ class JobTemplate(Options):
         return self
 
     def members(self) -> dict[str, object]:
-        """The template as the wire stores it; absent members are left out."""
+        """Return the template as the wire stores it; absent members are left out."""
         members = {"name": self.name or None, "data": self.data, "opts": self.options.wire() or None}
         return {name: value for name, value in members.items() if value is not None}
 
@@ -69,7 +69,7 @@ class FlowTemplate(JobTemplate):
 
 
 def _stored(dag: object) -> object:
-    """The graph as JSON values: what was given, without what follows from that."""
+    """Return the graph as JSON values: what was given, without what follows from that."""
     if not dataclasses.is_dataclass(dag) or isinstance(dag, type):
         raise InvalidOptionError(f"`dag` must be a Dag, got {dag!r}; pass the Dag that the flows are made of.")
     derived = {field.name for field in dataclasses.fields(dag) if not field.init}

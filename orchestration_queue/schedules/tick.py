@@ -129,7 +129,7 @@ def _decide(check: _EntryCheck) -> _TickDecision:
 
 
 def _stored(check: _EntryCheck, after: SchedulerEntry | None, **more: Any) -> _TickDecision:
-    """The entry as it is from now on, and when to check at it next."""
+    """Return the entry as it is from now on, and when to check it next."""
     if after is None:
         return _TickDecision(None, **more)
     return _TickDecision(after, text=after.dump(), look_ms=next_check(check.name, after, check.now_ms), **more)
@@ -191,7 +191,7 @@ def _made(check: _EntryCheck, runs: Sequence[int], following_ms: int | None) -> 
 
 
 def _held(check: _EntryCheck, due_ms: int, following_ms: int | None) -> HeldRun:
-    """The entry, if the run has to wait for the job of the one before, or is left out because of it."""
+    """Return the entry, if the run has to wait for the job of the one before, or is left out because of it."""
     after: SchedulerEntry | None
     if check.entry.overlap is Overlap.QUEUE_ONE:
         after = check.entry.planned(following_ms or 0, queued=due_ms)

@@ -18,7 +18,7 @@ _SHORTEST_DISTANCE_MS = 1000
 
 
 def whole(value: object) -> int | None:
-    """A JSON number as an integer; None for anything that is no safe integer."""
+    """Return a JSON number as an integer; None for anything that is no safe integer."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_SAFE_INTEGER:
@@ -27,13 +27,13 @@ def whole(value: object) -> int | None:
 
 
 def positive(value: object) -> int | None:
-    """A JSON number as a positive integer; None for anything else."""
+    """Return a JSON number as a positive integer; None for anything else."""
     number = whole(value)
     return number if number is not None and number > 0 else None
 
 
 def own(members: Mapping[str, object]) -> Mapping[str, object]:
-    """The members of a stored entry that the wire does not know: this package's own, which other clients keep."""
+    """Return the members of a stored entry that the wire lacks: this package's own, which other clients keep."""
     extra = members.get("oq")
     return extra if isinstance(extra, dict) else {}
 
@@ -83,7 +83,7 @@ class Timing:
         )
 
     def members(self) -> dict[str, object]:
-        """The same as members of a stored entry; absent ones are left out."""
+        """Return the same as members of a stored entry; absent ones are left out."""
         members = {
             "pattern": None if self.is_ours else self.pattern,
             # Others keep an entry that says when to run, and skip it while it has no next run.
@@ -123,7 +123,7 @@ class Timing:
         return self.end_date is not None and at_ms > self.end_date
 
     def first_run(self, now_ms: int) -> int | None:
-        """The first run of a schedule made now; None when it lies beyond the end.
+        """Return the first run of a schedule made now; None when it lies beyond the end.
 
         Raises:
             ScheduleError: The pattern or its zone cannot be read, or never occurs.
@@ -140,7 +140,7 @@ class Timing:
         return self._within(now_ms + (start_ms - now_ms) % self.every)
 
     def following_run(self, planned_ms: int, after_ms: int) -> int | None:
-        """The run after the one that was planned for ``planned_ms`` and made at ``after_ms``.
+        """Return the run after the one that was planned for ``planned_ms`` and made at ``after_ms``.
 
         Runs missed in between are left out; ``every`` keeps its phase. None when it lies beyond the end.
 
@@ -158,7 +158,7 @@ class Timing:
         return CronPattern.parse(self.pattern or "", day_or=self.day_or).next_after(after_ms, known_zone(self.tz))
 
     def runs_until(self, due_ms: int, until_ms: int, most: int) -> list[int]:
-        """The latest runs from the one planned for ``due_ms`` up to an instant, that included; the oldest first.
+        """Return the latest runs from the one planned for ``due_ms`` up to an instant, that included; the oldest first.
 
         Raises:
             ScheduleError: The pattern or its zone cannot be read.

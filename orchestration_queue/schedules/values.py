@@ -97,7 +97,7 @@ class Schedule(Options):
         return Policies(missed.mode, missed.max or 1, self.overlap, milliseconds(self.jitter))
 
     def next_run(self, after: datetime) -> datetime | None:
-        """The first run strictly after an instant, were the schedule made then; None beyond its end.
+        """Return the first run strictly after an instant, were the schedule made then; None beyond its end.
 
         Raises:
             ScheduleError: It never occurs.

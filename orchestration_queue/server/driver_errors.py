@@ -75,7 +75,7 @@ def closed(url: ServerUrl) -> TransportError:
 
 
 def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> TransportError:
-    """The connection broke between sending and the reply."""
+    """Return the error of a connection that broke between sending and the reply."""
     return TransportError(
         f"The connection to the server at {url} broke while it carried out {_names(calls)} ({reason(error)}), "
         "so the call may or may not have been applied; read the state before repeating it.",
@@ -84,7 +84,7 @@ def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> 
 
 
 def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
-    """The server said no."""
+    """Return the error of a server that refused."""
     code = error_code(error)
     match error:
         case AuthenticationError() | AuthorizationError():
@@ -101,7 +101,7 @@ def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
 
 
 def error_code(error: BaseException) -> str:
-    """The code with which a refusal began; empty when it was the general one, which the driver takes off."""
+    """Return the code with which a refusal began; empty when it was the general one, which the driver takes off."""
     found = re.match(r"[A-Z][A-Z0-9_]{2,}(?= )", str(error))
     return found.group() if found else _CODES.get(type(error), "")
 
@@ -112,7 +112,7 @@ def lacks_function(call: Call, reply: Reply) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """The driver's own words, fit for the middle of a sentence."""
+    """Return the driver's own words, fit for the middle of a sentence."""
     return (str(error) or type(error).__name__).rstrip(".")
 
 

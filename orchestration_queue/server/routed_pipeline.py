@@ -92,7 +92,7 @@ class RoutedPipeline:
         ]
 
     def answered(self, batch: NodeBatch, answers: Sequence[Reply]) -> None:
-        """A node answered."""
+        """Record a node's answers."""
         for place, answer in zip(batch.places, answers, strict=True):
             self.replies[place] = answer
             if isinstance(answer, _NOT_HERE):
@@ -101,7 +101,7 @@ class RoutedPipeline:
             self._todo = dict.fromkeys(batch.places, next(iter(self._todo.values())))
 
     def failed(self, batch: NodeBatch, error: TransportError) -> None:
-        """A node could not be reached, or its connection broke.
+        """Record that a node could not be reached, or that its connection broke.
 
         Raises:
             TransportError: It may have carried out what must not be repeated.

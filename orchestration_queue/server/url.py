@@ -85,7 +85,7 @@ class ServerUrl:
     sentinel_password: str | None = field(default=None, repr=False)
 
     def at(self, address: Address) -> ServerUrl:
-        """The single server at an address, to be spoken to as this URL says."""
+        """Return the single server at an address, to be spoken to as this URL says."""
         return replace(self, mode="single", host=address[0], port=address[1], addresses=(), master="")
 
     def sentinel(self, address: Address) -> ServerUrl:

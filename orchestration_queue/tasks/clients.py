@@ -46,7 +46,7 @@ class Clients:
         self._loops: dict[asyncio.AbstractEventLoop, _Open[AsyncConnection, AsyncQueue]] = {}
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name, for plain code."""
+        """Return the queue of that name, for plain code."""
         with self._lock:
             opened = self._plain = self._plain or _Open(Connection(self._url))
             if name not in opened.queues:
@@ -54,7 +54,7 @@ class Clients:
             return opened.queues[name]
 
     def async_queue(self, name: str) -> AsyncQueue:
-        """The queue of that name, for coroutines of the running event loop."""
+        """Return the queue of that name, for coroutines of the running event loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if (opened := self._loops.get(loop)) is None:

@@ -22,7 +22,7 @@ _current: ContextVar[RunningJob | None] = ContextVar("oq_current_job", default=N
 
 
 def current_job() -> RunningJob:
-    """The job whose task runs here: on this thread, or in this asyncio task and those it has started.
+    """Return the job whose task runs here: on this thread, or in this asyncio task and those it has started.
 
     Raises:
         UsageError: No job runs here.

@@ -84,7 +84,7 @@ def Depends(provider: Provider, /, *, scope: Lifetime = "job") -> Any:  # noqa: 
 
 @cache
 def dependencies_of(function: Provider) -> Mapping[str, Dependency]:
-    """A function's parameters that are provided, with what provides them.
+    """Return a function's parameters that are provided, with what provides them.
 
     Raises:
         UsageError: A provider asks for what has no provider, or lives longer than what it depends on.
@@ -121,7 +121,7 @@ def _check(dependency: Dependency) -> None:
 
 
 def shared_dependencies(function: Provider) -> Iterator[Dependency]:
-    """What a function asks of a whole worker, directly or through providers."""
+    """Yield what a function asks of a whole worker, directly or through providers."""
     for dependency in dependencies_of(function).values():
         if dependency.scope == "worker":
             yield dependency
@@ -130,5 +130,5 @@ def shared_dependencies(function: Provider) -> Iterator[Dependency]:
 
 
 def provider_name(provider: Provider) -> str:
-    """What to call a provider in an error."""
+    """Return what to call a provider in an error."""
     return getattr(provider, "__qualname__", None) or repr(provider)

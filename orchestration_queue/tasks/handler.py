@@ -16,7 +16,7 @@ __all__ = ["make_handler"]
 
 
 def make_handler(function: Callable[..., Any], signature: TaskSignature, overrides: Mapping[Provider, Any]) -> Handler:
-    """A handler that reads the job's data, provides what the function depends on, and returns what JSON can say.
+    """Return a handler that reads the job's data, provides what the function depends on, and returns what JSON can say.
 
     Args:
         function: The task's function.

@@ -42,7 +42,7 @@ class JsonLines(logging.Formatter):
     """Each record as one JSON object, with its ``extra`` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as JSON; what JSON has no word for becomes text."""
+        """Return the record as JSON; what JSON has no word for becomes text."""
         line = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

@@ -158,7 +158,7 @@ class Tasks:
         return list(self._tasks)
 
     def handler(self, name: str) -> Handler:
-        """The handler for jobs of this name.
+        """Return the handler for jobs of this name.
 
         Raises:
             UnrecoverableError: No task has that name.
@@ -217,7 +217,7 @@ class Tasks:
         return iter(self._tasks)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
-        """The task of that name."""
+        """Return the task of that name."""
         return self._tasks[name]
 
 

@@ -41,7 +41,7 @@ class _Scope(AsyncExitStack):
         return {name: await self.value(dependency) for name, dependency in dependencies_of(function).items()}
 
     async def value(self, dependency: Dependency) -> Any:
-        """The value of a dependency."""
+        """Return the value of a dependency."""
         provider = dependency.provider
         if provider in self._overrides:
             return self._overrides[provider]
@@ -94,7 +94,7 @@ class WorkerScope(_Scope):
                 await self.value(dependency)
 
     def shared(self, provider: Provider) -> Any:
-        """What a provider has made."""
+        """Return what a provider has made."""
         return self._values[provider]
 
 
@@ -112,7 +112,7 @@ class JobScope(_Scope):
         self._worker = worker
 
     async def value(self, dependency: Dependency) -> Any:
-        """The value of a dependency.
+        """Return the value of a dependency.
 
         Raises:
             UsageError: A worker's value is asked for where no worker has made it.
@@ -139,7 +139,7 @@ _worker_scope: ContextVar[WorkerScope | None] = ContextVar("oq_worker_scope", de
 
 
 def worker_scope() -> WorkerScope | None:
-    """The scope of the worker whose job runs here."""
+    """Return the scope of the worker whose job runs here."""
     return _worker_scope.get()
 
 

@@ -66,7 +66,7 @@ class TaskSignature:
             ) from None
 
     def data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """A call's arguments as a job's data. What is left to the defaults is left to those of the worker.
+        """Return a call's arguments as a job's data. What is left to the defaults is left to those of the worker.
 
         Raises:
             UsageError: The arguments do not fit the function.
@@ -117,7 +117,7 @@ class TaskSignature:
             )
 
     def arguments(self, job: RunningJob) -> dict[str, Any]:
-        """The arguments that a job's data stand for, and the job where the function asks for it.
+        """Return the arguments that a job's data stand for, and the job where the function asks for it.
 
         Raises:
             UnrecoverableError: The data do not fit the function: trying again would not help.
@@ -132,7 +132,7 @@ class TaskSignature:
         return arguments | dict.fromkeys(self._jobs, job)
 
     def _read(self, job: RunningJob) -> dict[str, Any]:
-        """The data as arguments. JSON is read as such: strict types, too, take a date for what it is there, a text."""
+        """Return the data as arguments. JSON is read as such: strict types, too, take a date from its text."""
         stored = job.record.fields.get("data", "{}")
         if stored.startswith("{"):
             return self._arguments.validate_json(stored)
@@ -143,7 +143,7 @@ class TaskSignature:
             return self._arguments.validate_python(data)
 
     def written(self, result: object) -> Any:
-        """A function's result in the words of JSON.
+        """Return a function's result in the words of JSON.
 
         Raises:
             UnrecoverableError: It cannot be written: trying again would not help.
@@ -157,7 +157,7 @@ class TaskSignature:
             ) from None
 
     def result(self, value: Any) -> Any:
-        """A job's result, read as what the function is annotated to return.
+        """Return a job's result, read as what the function is annotated to return.
 
         Raises:
             PayloadError: The result is not what the annotation says.
@@ -194,7 +194,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _problem(error: ValidationError, whole: str = "data") -> str:
-    """The first problem of a validation."""
+    """Return the first problem of a validation."""
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or whole
     return f"{where}: {problem['msg']}"

@@ -80,7 +80,7 @@ class Task(Generic[P, R_co]):
         return self.function(*args, **kwargs)
 
     def handler(self, name: str) -> Handler:
-        """The handler for jobs of this name: a worker may serve one task alone, without what its registry provides.
+        """Return the handler for jobs of this name: a worker may serve a task alone, without its registry's providers.
 
         Raises:
             UnrecoverableError: The task has another name.
@@ -97,19 +97,19 @@ class Task(Generic[P, R_co]):
         return self._worker_options if name == self.name else {}
 
     def with_options(self, options: JobOptions) -> Self:
-        """The same task with other options for its jobs; what these leave unsaid stays as it is."""
+        """Return the same task with other options for its jobs; what these leave unsaid stays as it is."""
         variant = copy.copy(self)
         variant.options = JobOptions(**_said(self.options) | _said(options))
         return variant
 
     def with_queue(self, queue: str) -> Self:
-        """The same task with its jobs in another queue."""
+        """Return the same task with its jobs in another queue."""
         variant = copy.copy(self)
         variant.queue = queue
         return variant
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A job that calls the function with these arguments, to be added later, as by :meth:`Queue.add_bulk`.
+        """Return a job that calls the function with these arguments, to be added later, as by :meth:`Queue.add_bulk`.
 
         Raises:
             UsageError: The arguments do not fit the function.
@@ -169,7 +169,7 @@ class Task(Generic[P, R_co]):
     @overload
     def track(self, job: AsyncJob) -> AsyncTaskJob[R_co]: ...
     def track(self, job: Job | AsyncJob) -> TaskJob[Any] | AsyncTaskJob[Any]:
-        """A job of this task that a queue has added or found, with a result that has a type."""
+        """Return a job of this task that a queue has added or found, with a result that has a type."""
         return self._handle(job)
 
     def node(
@@ -180,7 +180,7 @@ class Task(Generic[P, R_co]):
         trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
         optional_deps: Iterable[Dependency] = (),
     ) -> Callable[P, Node]:
-        """A node of a flow that runs this task: call what is returned with the function's arguments.
+        """Return a node of a flow that runs this task: call what is returned with the function's arguments.
 
         Args:
             name: Unique in the flow.
@@ -212,7 +212,7 @@ class Task(Generic[P, R_co]):
         max_concurrency: int | None = None,
         allow_failures: bool = False,
     ) -> Node:
-        """A node of a flow that runs this task once for each element of the list that another node returns.
+        """Return a node of a flow that runs this task once for each element of the list that another node returns.
 
         Args:
             name: Unique in the flow.
@@ -302,5 +302,5 @@ class AsyncTask(Generic[P, R_co]):
 
 
 def _said(options: JobOptions) -> dict[str, Any]:
-    """What was given explicitly."""
+    """Return what was given explicitly."""
     return {name: getattr(options, name) for name in options.model_fields_set}

@@ -144,5 +144,5 @@ QLESS_METRICS = (
 
 
 def metric(name: str) -> Metric:
-    """The metric of this name, without the common first part."""
+    """Return the metric of this name, without the common first part."""
     return next(metric for metric in METRICS if metric.name == f"orchestration_queue_{name}")

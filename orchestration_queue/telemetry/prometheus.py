@@ -27,10 +27,10 @@ class LabelValues:
 
 
 def counter(made: Metric, registry: CollectorRegistry) -> Counter:
-    """A counter as described."""
+    """Return a counter as described."""
     return Counter(made.name, made.what, made.labels, registry=registry)
 
 
 def histogram(made: Metric, registry: CollectorRegistry) -> Histogram:
-    """A histogram as described."""
+    """Return a histogram as described."""
     return Histogram(made.name, made.what, made.labels, registry=registry, buckets=made.buckets)

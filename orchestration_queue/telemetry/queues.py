@@ -38,7 +38,7 @@ class QueueCollector(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Any]:
-        """The figures of this moment; of a queue whose server does not answer, only that."""
+        """Yield the figures of this moment; of a queue whose server does not answer, only that."""
         families = {
             name: GaugeMetricFamily(metric(name).name, metric(name).what, labels=metric(name).labels)
             for name in (

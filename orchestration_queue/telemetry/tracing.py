@@ -108,7 +108,7 @@ class Tracing:
 
     @contextmanager
     def span(self, name: str, attributes: Attributes) -> Iterator[None]:
-        """A part of a run."""
+        """Trace a part of a run."""
         with self._tracer.start_as_current_span(name, attributes=dict(attributes)):
             yield
 

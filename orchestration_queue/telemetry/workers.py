@@ -95,7 +95,7 @@ class _Present(Collector):
         self._workers = workers
 
     def collect(self) -> Iterator[Any]:
-        """The figures of this moment."""
+        """Yield the figures of this moment."""
         running, renewals = metric("jobs_running"), metric("lease_renewals_total")
         now = GaugeMetricFamily(running.name, running.what, labels=running.labels)
         renewed = CounterMetricFamily(renewals.name, renewals.what, labels=renewals.labels)

@@ -26,7 +26,7 @@ _short.maxstring, _short.maxother, _short.maxdict, _short.maxlist = 120, 200, 20
 
 
 def enqueued(queue: Queue | AsyncQueue) -> list[JobRecord]:
-    """The jobs of a queue that have not finished: ready, delayed, running, or waiting for others.
+    """Return the jobs of a queue that have not finished: ready, delayed, running, or waiting for others.
 
     A plain call for both faces, so that none can be forgotten to be awaited. It walks all keys of the server.
 
@@ -142,7 +142,7 @@ class _Wanted:
         return self.name is None or job.name == self.name
 
     def differences(self, job: JobRecord) -> list[str]:
-        """What is otherwise than wanted, apart from the name; a line each."""
+        """Return what is otherwise than wanted, apart from the name; a line each."""
         lines: list[str] = []
         if self.data is not _ANYTHING:
             lines += _data_differences(self.data, job)
@@ -204,7 +204,7 @@ def _line(job: JobRecord) -> str:
 
 
 def _listing(jobs: list[JobRecord], wanted: _Wanted) -> str:
-    """What is there, those of the right name first."""
+    """Return what is there, those of the right name first."""
     unfinished = sorted(
         (job for job in jobs if not job.is_finished), key=lambda job: (not wanted.is_kind_of(job), wanted.matches(job))
     )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def _oq_async_queue(oq_server: str, oq_queue_name: str) -> AsyncIterator[AsyncQueue]:
-    """The async face of this test's queue, removed after the test."""
+    """Yield the async face of this test's queue, removed after the test."""
     from orchestration_queue.client import AsyncQueue
 
     async with AsyncQueue(oq_queue_name, url=oq_server) as queue:

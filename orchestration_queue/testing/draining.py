@@ -204,7 +204,7 @@ class _Session:
         )
 
     async def _finished(self, failed_before: set[str]) -> list[JobRecord]:
-        """What ended here, and what failed without being run: expired or revoked."""
+        """Return what ended here, and what failed without being run: expired or revoked."""
         failed = [job.record for job in await self._queue.jobs(JobState.FAILED)]
         unseen = {record.id: record for record in failed if record.id not in failed_before | self._witness.ended.keys()}
         ended = await self._connection.follow(self._witness.records(self._queue.keys))

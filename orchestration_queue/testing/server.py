@@ -23,7 +23,7 @@ _TICK_S = 0.01
 
 @contextmanager
 def ephemeral_server() -> Iterator[str]:
-    """A real Valkey server in a new temporary directory, on its own socket, as long as the context lasts.
+    """Yield a real Valkey server in a new temporary directory, on its own socket, as long as the context lasts.
 
     Yields:
         Its URL. Any process of this machine may use it.

@@ -71,7 +71,7 @@ async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOp
 
 
 def _end_of(steps: Conversation[int], replies: list[Reply]) -> int:
-    """What an exchange of one trip makes of its replies."""
+    """Return what an exchange of one trip makes of its replies."""
     try:
         steps.send(replies)
     except StopIteration as end:
@@ -122,7 +122,7 @@ class Recorder:
         return {}
 
     def records(self, keys: QueueKeys) -> Conversation[list[JobRecord]]:
-        """The jobs that ended, as the server holds them; those it did not keep, as they ended."""
+        """Return the jobs that ended, as the server holds them; those it did not keep, as they ended."""
         stored = yield from job_records.jobs([(keys, job_id) for job_id in self.ended])
         pairs = zip(stored, self.ended.values(), strict=True)
         return [held if held is not None and held.is_finished else seen for held, seen in pairs]

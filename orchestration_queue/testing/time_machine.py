@@ -55,7 +55,7 @@ class TimeMachine:
         return cls._open > 0
 
     def now(self) -> datetime:
-        """What time it is for the queues of this process, in UTC."""
+        """Return what time it is for the queues of this process, in UTC."""
         now = when(clock.now_ms())
         assert now is not None  # noqa: S101  the epoch itself is out of reach
         return now
@@ -84,7 +84,7 @@ class TimeMachine:
         return self.now()
 
     def moment(self, where: datetime | Duration) -> datetime:
-        """The moment that is meant by itself, or by its distance from now, in seconds if it is a number.
+        """Return the moment that is meant by itself, or by its distance from now, in seconds if it is a number.
 
         Raises:
             UsageError: It has no time zone, or the wire cannot count so far.

@@ -194,7 +194,7 @@ class BaseActiveJob:
 
 
 def _duration_ms(what: str, duration: Duration) -> int:
-    """A duration as the wire counts time; at least a millisecond."""
+    """Return a duration as the wire counts time; at least a millisecond."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not is_number or not 0.001 <= seconds <= MAX_DURATION.total_seconds():
@@ -206,7 +206,7 @@ def _duration_ms(what: str, duration: Duration) -> int:
 
 
 def _moment_ms(until: datetime | Duration) -> int:
-    """A time as the wire counts it."""
+    """Return a time as the wire counts it."""
     now = now_ms()
     latest_ms = now + milliseconds(MAX_DURATION)
     if not isinstance(until, datetime):

@@ -120,7 +120,7 @@ class BatchRouter:
         self._batches: dict[BatchHandler, Batches] = {}
 
     def handler(self, name: str) -> Handler:
-        """The handler of single jobs of this name."""
+        """Return the handler of single jobs of this name."""
         handler = self._find(name)
         if handler not in self._batches:
             self._batches[handler] = Batches(handler, self._batch, self._executor)

@@ -265,7 +265,7 @@ class BroadcastIO(QueueIO):
         return bool(moving)
 
     async def _silent(self, page: Sequence[Stalled]) -> list[tuple[Message, int]]:
-        """The messages of which nothing was heard for a whole lease, and how long theirs is."""
+        """Return the messages of which nothing was heard for a whole lease, and how long theirs is."""
         entries = [maintenance.entry(self._member, idle.entry_id) for idle in page]
         replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
         found = [(idle, entry.read(reply)) for idle, entry, reply in zip(page, entries, replies, strict=True)]
@@ -287,7 +287,7 @@ class BroadcastIO(QueueIO):
 
 
 def _last(replies: Iterator[Reply], count: int) -> Reply:
-    """The last of the next replies; raises when one of them is an error."""
+    """Return the last of the next replies; raises when one of them is an error."""
     return (all_good([next(replies) for _ in range(count)]) or [None])[-1]
 
 

@@ -159,7 +159,7 @@ def _pieces(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
 
 
 def _short(job_id: str) -> str:
-    """An element's name in its flow."""
+    """Return an element's name in its flow."""
     own = split_job_id(job_id)
     return own[1] if own else job_id
 

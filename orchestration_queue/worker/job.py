@@ -108,7 +108,7 @@ class AsyncActiveJob(BaseActiveJob):
         return await self._connection.run(job_output.append(self._keys, self.id, job_output.chunk(type, content)))
 
     async def children_values(self) -> dict[str, Any]:
-        """What the jobs that this one waited for returned.
+        """Return what the jobs that this one waited for returned.
 
         Returns:
             Result by the child's full name, ``prefix:{queue}:id``, as every client of this wire has it. Those without a
@@ -118,7 +118,7 @@ class AsyncActiveJob(BaseActiveJob):
         return {ref.member: value for ref, value in values}
 
     async def upstream_results(self) -> dict[str, Any]:
-        """The same by short names, for the nodes of a flow.
+        """Return the same by short names, for the nodes of a flow.
 
         Returns:
             Result by node name for jobs of the same flow, else by job id.
@@ -127,7 +127,7 @@ class AsyncActiveJob(BaseActiveJob):
         return {self._short_name(ref.job_id): value for ref, value in values}
 
     async def map_page(self, node: str, start: int = 0, default: Any = None) -> list[Any]:
-        """Some 500 results of the elements of a node that maps, in order; see :meth:`map_results`.
+        """Return some 500 results of the elements of a node that maps, in order; see :meth:`map_results`.
 
         Args:
             node: The node, which this job waits for.
@@ -147,7 +147,7 @@ class AsyncActiveJob(BaseActiveJob):
         return await self._connection.follow(elements.page(self._mapped[node], start, default))
 
     async def map_results(self, node: str, default: Any = None) -> AsyncIterator[Any]:
-        """The results of the elements of a node that maps, in the order of its list, read in pages of 500.
+        """Yield the results of the elements of a node that maps, in the order of its list, read in pages of 500.
 
         Args:
             node: The node, which this job waits for.
@@ -169,7 +169,7 @@ class AsyncActiveJob(BaseActiveJob):
         return other[1] if mine and other and mine[0] == other[0] else job_id
 
     async def parents(self) -> list[ParentRef]:
-        """The jobs that wait for this one."""
+        """Return the jobs that wait for this one."""
         return await self._connection.follow(job_records.parents(self._keys, self.id))
 
     async def state(self) -> JobState:
@@ -202,7 +202,7 @@ class AsyncActiveJob(BaseActiveJob):
 def _from_thread(
     method: Callable[Concatenate[AsyncActiveJob, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[ActiveJob, P], T]:
-    """The same method for a thread: it runs on the worker's loop, and the thread waits for it."""
+    """Return the same method for a thread: it runs on the worker's loop, and the thread waits for it."""
 
     @functools.wraps(method)
     def call(job: ActiveJob, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -236,7 +236,7 @@ class ActiveJob(BaseActiveJob):
     move_to_waiting_children = _from_thread(AsyncActiveJob.move_to_waiting_children)
 
     def map_results(self, node: str, default: Any = None) -> Iterator[Any]:
-        """The results of the elements of a node that maps, in the order of its list, read in pages of 500.
+        """Yield the results of the elements of a node that maps, in the order of its list, read in pages of 500.
 
         Args and errors are those of :meth:`AsyncActiveJob.map_results`.
         """

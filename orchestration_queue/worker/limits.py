@@ -65,7 +65,7 @@ class Limits:
         self._news = asyncio.Event()
 
     def around(self, record: JobRecord) -> Sequence[Middleware]:
-        """What to wrap around the run of this job, outside of its time limit, the outermost first."""
+        """Return what to wrap around the run of this job, outside of its time limit, the outermost first."""
         is_held = self._tokens or self._rate.is_in_force or self._paused_until
         held: Sequence[Middleware] = (self._hold,) if is_held else ()
         if record.pools:  # innermost: what waits for another limit holds no slots

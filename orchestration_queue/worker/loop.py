@@ -210,7 +210,7 @@ class WorkerLoop:
             self._announce(WorkerEventType.DRAINED)
 
     def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
-        """The server has delivered of an outcome. Until now the job was ours, however long that took."""
+        """Take note that the server has an outcome. Until now the job was ours, however long that took."""
         lease = settlement.lease
         self._heartbeat.drop(lease)
         if self._tallying is not None:

@@ -200,7 +200,7 @@ class Machine:
         return {delivery.job_id for delivery in deliveries} | {outcome.lease.job_id for outcome in outcomes}
 
     def step(self) -> Step:
-        """What to do now."""
+        """Return what to do now."""
         if self.needs_recovery and self.phase is not Phase.ABANDONING:
             return Rest() if self.underway or self.listening else Recover()
         if len(self.underway) < _MAX_EXCHANGES and (exchange := self._next_exchange()):
@@ -258,7 +258,7 @@ class Machine:
             self.pause(Pause.QUEUE)
 
     def failed(self, exchange: Exchange) -> None:
-        """An exchange failed: what it carried goes along with the next one, except when we leave anyway."""
+        """Record a failed exchange: what it carried goes along with the next one, except when we leave anyway."""
         self._returned(exchange)
         self.needs_recovery = True
         if self.phase is not Phase.ABANDONING:
@@ -274,12 +274,12 @@ class Machine:
         return True
 
     def listen_failed(self) -> None:
-        """The wait at the server failed."""
+        """Record that the wait at the server failed."""
         self.listening = 0
         self.needs_recovery = True
 
     def delivered(self, deliveries: Sequence[Delivery]) -> None:
-        """The wait at the server is over, with these jobs or none.
+        """Record that the wait at the server is over, with these jobs or none.
 
         The wait hears only of the stream. So when it brought nothing, the next exchange looks into the lists.
         """
@@ -289,7 +289,7 @@ class Machine:
             self._guess()
 
     def recovered(self, deliveries: list[Delivery]) -> None:
-        """These jobs had been delivered to us without our knowing; all needs_recovery is gone.
+        """Take jobs that had been delivered in a lost reply; recovery is complete.
 
         Others may have gone back to a list.
         """
@@ -298,11 +298,11 @@ class Machine:
         self.look_again()
 
     def tell(self, settlement: Settlement) -> None:
-        """A job has an outcome."""
+        """Add an outcome to those to send."""
         self.outbox.append(settlement)
 
     def finished(self) -> None:
-        """A handler has ended; its slot is free."""
+        """Record that a handler has ended; its slot is free."""
         self.running -= 1
 
     def look_again(self) -> None:

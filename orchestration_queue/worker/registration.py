@@ -55,12 +55,12 @@ def task_names(handler: object) -> tuple[str, ...]:
 
 
 def _plain(text: str, most: int = _NAME_LENGTH) -> str:
-    """The beginning of a name that a client of any language wrote, as JSON can say it."""
+    """Return the beginning of a name that a client of any language wrote, as JSON can say it."""
     return text[:most].encode("utf-8", "replace").decode()
 
 
 def _memory_bytes() -> int:
-    """The memory that this process occupies; where the system does not say, the most that it ever did."""
+    """Return the memory that this process occupies; where the system does not say, the most that it ever did."""
     try:
         return int(_STATM.read_text("ascii").split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):

@@ -34,12 +34,12 @@ class ReservedNames:
         self._reserved = reserved
 
     def handler(self, name: str) -> Handler:
-        """The handler of jobs of this name."""
+        """Return the handler of jobs of this name."""
         return self._reserved.get(name) or self._find(name)
 
 
 def reserved_handlers(keys: QueueKeys, connection: AsyncConnection) -> dict[str, Handler]:
-    """The handlers of reserved names, for a worker of this queue."""
+    """Return the handlers of reserved names, for a worker of this queue."""
 
     async def submit_flow(job: AsyncActiveJob) -> str:
         """Submit the flow that a schedule's job holds. Its id is made of the job's, so that doing it again joins it."""

@@ -46,7 +46,7 @@ class Router(Protocol):
     """Finds the handler for a kind of job; :class:`orchestration_queue.tasks.Tasks` is one."""
 
     def handler(self, name: str) -> Handler:
-        """The handler for jobs of this name.
+        """Return the handler for jobs of this name.
 
         Raises:
             UnrecoverableError: There is no handler for this name.

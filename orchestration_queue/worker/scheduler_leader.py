@@ -120,7 +120,7 @@ class SchedulerLeader:
                 log.info("Schedule %s of queue %s fired no job: %s", run.name, self._keys.queue, reply)
 
     async def finished(self, name: str) -> None:
-        """A job has ended that its schedule waits for: the next one may follow."""
+        """Let a schedule go on whose job has ended."""
         async with self._lock(self._lock_ms) as token:
             stored = await self._connection.run(schedule_entries.entry(self._keys, name)) if token else None
             entry = SchedulerEntry.parse(stored) if stored is not None else None

@@ -72,7 +72,7 @@ class SharedSlots:
         self._sharers.append(sharer)
 
     def join(self, sharer: SlotUser) -> None:
-        """A worker takes part from now on; those after it wait until it knows whether its queue has jobs."""
+        """Add a worker; those after it wait until it knows whether its queue has jobs."""
         self._present.add(sharer)
 
     def tell(self, sharer: SlotUser, on_change: Callable[[], object]) -> None:
@@ -80,7 +80,7 @@ class SharedSlots:
         self._listeners[sharer] = on_change
 
     def leave(self, sharer: SlotUser) -> None:
-        """A worker takes no part any more; what it had is free."""
+        """Remove a worker; what it had is free."""
         self._present.discard(sharer)
         self._listeners.pop(sharer, None)
         self.changed()
@@ -106,14 +106,14 @@ class SharedSlots:
         return _even_share(free, asking, sharer) if sharer in asking else 0
 
     def took(self, sharer: SlotUser) -> None:
-        """A worker asks for jobs: the others come first the next time."""
+        """Record that a worker asks for jobs: the others come first the next time."""
         if self.polling == "round-robin":
             self._sharers.remove(sharer)
             self._sharers.append(sharer)
 
 
 def _even_share(free: int, asking: Sequence[SlotUser], sharer: SlotUser) -> int:
-    """What one gets when the free slots go to those with the fewest, and what cannot be divided to the first."""
+    """Return what one gets when the free slots go to those with the fewest, and what cannot be divided to the first."""
     fewest_first = sorted(other.taken for other in asking)
     for count in range(1, len(asking) + 1):  # this many of them come to the same level
         level = (free + sum(fewest_first[:count])) // count

@@ -16,7 +16,7 @@ class TracingHooks(Protocol):
     """Where spans go."""
 
     def span(self, name: str, attributes: Attributes) -> AbstractContextManager[Any]:
-        """A span, within the current one, for as long as the block runs."""
+        """Return a span, within the current one, for as long as the block runs."""
 
     def annotate(self, attributes: Attributes) -> None:
         """Add to the current span."""

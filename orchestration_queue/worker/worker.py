@@ -485,7 +485,7 @@ class Worker:
             self._loop.renewed(lease, answer)
 
     def _cancel_signalled(self, job_id: str, at_ms: int) -> None:
-        """A client cancelled a job that ran at that time; it may run here, or be about to."""
+        """Cancel a job that a client cancelled at that time; it may run here, or be about to."""
         if self._loop is not None and self._loop.is_cancelled(job_id, at_ms):
             log.info("Job %r of queue %s is cancelled", job_id, self.keys.queue)
             self.cancel(job_id)

@@ -135,5 +135,5 @@ class AsyncBroadcast(AsyncAdder):
             return []
 
     def events(self, after: str = "$") -> AsyncQueueEvents:
-        """What happens to the messages, as it happens, once for each subscription; see :class:`AsyncQueueEvents`."""
+        """Return what happens to the messages, as it happens and per subscription; see :class:`AsyncQueueEvents`."""
         return AsyncQueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -92,7 +92,7 @@ class AsyncFlow:
         return facts
 
     async def records(self) -> dict[str, JobRecord]:
-        """The records of the nodes' jobs, by node; nodes whose job is not there any more are left out."""
+        """Return the records of the nodes' jobs, by node; nodes whose job is not there any more are left out."""
         return {job.name: record for job, record in await self._read(self._jobs) if record is not None}
 
     async def status(self) -> FlowStatus:
@@ -131,11 +131,11 @@ class AsyncFlow:
         return flow_nodes(whole, {job.name: record for job, record in records}, names)
 
     async def critical_path(self) -> list[FlowNode]:
-        """The chain of nodes that determined how long it has taken, from the first to the last. Costs as `tree`."""
+        """Return the chain of nodes that determined how long it has taken, first to last. Costs as `tree`."""
         return critical_path(await self.tree())
 
     async def results(self) -> dict[str, Any]:
-        """What the nodes that have completed so far returned, by node. One exchange per thousand nodes."""
+        """Return what the nodes that have completed so far returned, by node. One exchange per thousand nodes."""
         records = await self._survey(("state", "returnvalue"))
         return {
             name: record.result

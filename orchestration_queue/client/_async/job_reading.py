@@ -26,7 +26,7 @@ __all__ = ["AsyncJobReading", "follow_stream"]
 async def follow_stream(
     connection: AsyncConnection, keys: QueueKeys, job_id: str, place: str
 ) -> AsyncIterator[StreamEntry]:
-    """The entries after a place, as they come, until the job has finished and all have been read."""
+    """Yield the entries after a place, as they come, until the job has finished and all have been read."""
     seen = await connection.look(event_log.last_event_id(keys))
     async with await connection.duplicate() as reader:
         while True:
@@ -198,7 +198,7 @@ class AsyncJobReading:
         return self._found(await self._connection.look(job_records.job(self._keys, self.id, ("state",)))).state
 
     async def progress(self) -> Any:
-        """What its handler last reported; None before that.
+        """Return what its handler last reported; None before that.
 
         Raises:
             JobNotFoundError: It is not there any more.
@@ -212,11 +212,11 @@ class AsyncJobReading:
         return await self._connection.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
 
     async def children(self) -> list[Self]:
-        """The jobs that this one waits for, or waited for, as far as they are still there."""
+        """Return the jobs that this one waits for, or waited for, as far as they are still there."""
         return await self._jobs(await self._connection.follow(job_records.children(self._keys, self.id)))
 
     async def parents(self) -> list[Self]:
-        """The jobs that wait for this one, as far as they are still there."""
+        """Return the jobs that wait for this one, as far as they are still there."""
         return await self._jobs(await self._connection.follow(job_records.parents(self._keys, self.id)))
 
     async def _jobs(self, refs: Sequence[ParentRef]) -> list[Self]:
@@ -227,7 +227,7 @@ class AsyncJobReading:
         ]
 
     async def children_values(self) -> dict[str, Any]:
-        """What the jobs that this one waited for returned.
+        """Return what the jobs that this one waited for returned.
 
         Returns:
             Result by the child's full name, ``prefix:{queue}:id``. Those without a result, or not kept, are left out.
@@ -240,7 +240,7 @@ class AsyncJobReading:
         return await self._connection.look(control.suspend_info(self._keys, self.id))
 
     async def read_stream(self, after: str = job_output.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
-        """What the job's handler has given out, oldest first, without waiting.
+        """Return what the job's handler has given out, oldest first, without waiting.
 
         Args:
             after: The ``id`` of the last entry that was read; ``0`` begins at the beginning.

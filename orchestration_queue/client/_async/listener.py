@@ -64,7 +64,7 @@ class AsyncWatch:
         self._listener.focus(self, job_id)
 
     async def next_ending(self, wait: Deadline) -> Event | None:
-        """The next event that may have finished the job; None when the wait is over without one.
+        """Return the next event that may have finished the job; None when the wait is over without one.
 
         Raises:
             UsageError: The client was closed meanwhile.

@@ -197,7 +197,7 @@ class AsyncAdder(AsyncQueueClient):
         return outcomes
 
     def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
-        """What tells parents of other queues; those of this queue were told when the job was added."""
+        """Return what tells parents of other queues; those of this queue were told when the job was added."""
         return [
             additions.join_parent(parent, self.keys.member(placed.added.job_id))
             for placed in outcomes
@@ -206,7 +206,7 @@ class AsyncAdder(AsyncQueueClient):
         ]
 
     async def _jobs(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
-        """The jobs that were added, and those that were there already, which takes one or two exchanges."""
+        """Return the jobs that were added, and those that were there already, which takes one or two exchanges."""
         old = [placed for placed in outcomes if not placed.added.is_new]
         standing = iter(await self._standing(old) if old else ())
         return [self._sent(placed) or next(standing) for placed in outcomes]

@@ -178,5 +178,5 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
             return await job.wait(deadline.remaining, watch=watch)
 
     def events(self, after: str = "$") -> AsyncQueueEvents:
-        """What happens in the queue, as it happens; see :class:`AsyncQueueEvents`."""
+        """Return what happens in the queue, as it happens; see :class:`AsyncQueueEvents`."""
         return AsyncQueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -225,7 +225,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return (await self.get(name)).next_runs(now_ms(), count)
 
     async def history(self, name: str) -> Sequence[PastRun]:
-        """What became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
+        """Return what became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
         _check_name(name)
         return await self._connection.look(schedule_entries.history(self.keys, name))
 

@@ -83,7 +83,7 @@ class AsyncTaker:
         return self._settings.dead_letter_queue or self._named_letters
 
     def now_ms(self) -> int:
-        """The server's time, by which leases are judged, epoch ms."""
+        """Return the server's time, by which leases are judged, epoch ms."""
         return now_ms() + (self._ahead_ms or 0)
 
     async def resume(self, lease: Lease) -> Lease:

@@ -136,5 +136,5 @@ class Broadcast(Adder):
             return []
 
     def events(self, after: str = "$") -> QueueEvents:
-        """What happens to the messages, as it happens, once for each subscription; see :class:`QueueEvents`."""
+        """Return what happens to the messages, as it happens and per subscription; see :class:`QueueEvents`."""
         return QueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

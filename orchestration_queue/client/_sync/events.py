@@ -129,7 +129,7 @@ class QueueEvents(Client):
         return self
 
     def _started(self) -> EventReader:
-        """The reader. ``$`` becomes the newest event's id once, so that no later event is missed."""
+        """Return the reader. ``$`` becomes the newest event's id once, so that no later event is missed."""
         if self._reader is None:
             if self._after == _NEW_ONLY:
                 self._after = self._connection.look(event_log.last_event_id(self.keys))
@@ -137,7 +137,7 @@ class QueueEvents(Client):
         return self._reader
 
     def read(self, timeout: Duration | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
-        """The next events, at most about 100; in place of dropped ones, one of type ``gap``.
+        """Return the next events, at most about 100; in place of dropped ones, one of type ``gap``.
 
         Args:
             timeout: How long to wait for the first: a duration, or seconds; None waits forever.
@@ -159,7 +159,7 @@ class QueueEvents(Client):
                 return []
 
     def _gap_after(self, cursor: str) -> Event | None:
-        """What was dropped before it was read, if anything. Only who is far behind has to ask: one more exchange."""
+        """Return what was dropped before it was read, if anything. Only a reader far behind asks: one more exchange."""
         if self._wants_all and place(cursor) == (0, 0):
             return None
         return gap_after(cursor, self._connection.follow(event_log.oldest_event(self.keys)))

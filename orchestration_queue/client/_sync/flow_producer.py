@@ -258,6 +258,6 @@ def _check_carrier(carrier: Carrier | None) -> Carrier | None:
 
 
 def _new_id(dag: Dag) -> str:
-    """The graph's name, as far as ids can carry it, and a random rest."""
+    """Return the graph's name, as far as ids can carry it, and a random rest."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", dag.name)[:64].strip("-")
     return f"{name or 'flow'}-{secrets.token_hex(6)}"

@@ -25,7 +25,7 @@ __all__ = ["JobReading", "follow_stream"]
 
 
 def follow_stream(connection: Connection, keys: QueueKeys, job_id: str, place: str) -> Iterator[StreamEntry]:
-    """The entries after a place, as they come, until the job has finished and all have been read."""
+    """Yield the entries after a place, as they come, until the job has finished and all have been read."""
     seen = connection.look(event_log.last_event_id(keys))
     with connection.duplicate() as reader:
         while True:
@@ -197,7 +197,7 @@ class JobReading:
         return self._found(self._connection.look(job_records.job(self._keys, self.id, ("state",)))).state
 
     def progress(self) -> Any:
-        """What its handler last reported; None before that.
+        """Return what its handler last reported; None before that.
 
         Raises:
             JobNotFoundError: It is not there any more.
@@ -209,11 +209,11 @@ class JobReading:
         return self._connection.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
 
     def children(self) -> list[Self]:
-        """The jobs that this one waits for, or waited for, as far as they are still there."""
+        """Return the jobs that this one waits for, or waited for, as far as they are still there."""
         return self._jobs(self._connection.follow(job_records.children(self._keys, self.id)))
 
     def parents(self) -> list[Self]:
-        """The jobs that wait for this one, as far as they are still there."""
+        """Return the jobs that wait for this one, as far as they are still there."""
         return self._jobs(self._connection.follow(job_records.parents(self._keys, self.id)))
 
     def _jobs(self, refs: Sequence[ParentRef]) -> list[Self]:
@@ -224,7 +224,7 @@ class JobReading:
         ]
 
     def children_values(self) -> dict[str, Any]:
-        """What the jobs that this one waited for returned.
+        """Return what the jobs that this one waited for returned.
 
         Returns:
             Result by the child's full name, ``prefix:{queue}:id``. Those without a result, or not kept, are left out.
@@ -237,7 +237,7 @@ class JobReading:
         return self._connection.look(control.suspend_info(self._keys, self.id))
 
     def read_stream(self, after: str = job_output.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
-        """What the job's handler has given out, oldest first, without waiting.
+        """Return what the job's handler has given out, oldest first, without waiting.
 
         Args:
             after: The ``id`` of the last entry that was read; ``0`` begins at the beginning.

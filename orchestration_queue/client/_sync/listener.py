@@ -65,7 +65,7 @@ class Watch:
         self._listener.focus(self, job_id)
 
     def next_ending(self, wait: Deadline) -> Event | None:
-        """The next event that may have finished the job; None when the wait is over without one.
+        """Return the next event that may have finished the job; None when the wait is over without one.
 
         Raises:
             UsageError: The client was closed meanwhile.

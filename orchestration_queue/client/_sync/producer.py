@@ -196,7 +196,7 @@ class Adder(QueueClient):
         return outcomes
 
     def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
-        """What tells parents of other queues; those of this queue were told when the job was added."""
+        """Return what tells parents of other queues; those of this queue were told when the job was added."""
         return [
             additions.join_parent(parent, self.keys.member(placed.added.job_id))
             for placed in outcomes
@@ -205,7 +205,7 @@ class Adder(QueueClient):
         ]
 
     def _jobs(self, outcomes: Sequence[Placed]) -> list[Job]:
-        """The jobs that were added, and those that were there already, which takes one or two exchanges."""
+        """Return the jobs that were added, and those that were there already, which takes one or two exchanges."""
         old = [placed for placed in outcomes if not placed.added.is_new]
         standing = iter(self._standing(old) if old else ())
         return [self._sent(placed) or next(standing) for placed in outcomes]

@@ -179,5 +179,5 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
             return job.wait(deadline.remaining, watch=watch)
 
     def events(self, after: str = "$") -> QueueEvents:
-        """What happens in the queue, as it happens; see :class:`QueueEvents`."""
+        """Return what happens in the queue, as it happens; see :class:`QueueEvents`."""
         return QueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -216,7 +216,7 @@ class QueueReading(QueueClient):
         return self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
 
     def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
-        """What a job's handler gave out: up to ``count`` entries after the one of id ``after``.
+        """Return what a job's handler gave out: up to ``count`` entries after the one of id ``after``.
 
         Raises:
             UsageError: ``after`` is no entry's id, or the count no positive number.

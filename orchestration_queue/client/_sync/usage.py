@@ -65,7 +65,7 @@ class UsageLedger(QueueClient):
         return self._connection.follow(usage.of_flow(ParentRef(self.keys, checked_text(flow_id, "flow_id"))))
 
     def budget(self, flow_id: str) -> BudgetState | None:
-        """A flow's budget and what of it is used; None when it has none."""
+        """Return a flow's budget and what of it is used; None when it has none."""
         return self._connection.look(budgets.budget(self.keys, checked_text(flow_id, "flow_id")))
 
     def set_budget(self, flow_id: str, budget: Budget) -> BudgetState:

@@ -30,7 +30,7 @@ class WorkerControl(QueueClient):
     """Which workers a queue has, and what they are told."""
 
     def workers(self) -> list[WorkerInfo]:
-        """The workers that are alive, the oldest first. Walks all keys of the queue's server.
+        """Return the workers that are alive, the oldest first. Walks all keys of the queue's server.
 
         Which jobs they run is as they last told: every 15 seconds, or every half of a shorter ``stalled_interval``, and
         whenever :meth:`control_workers` reaches them. Progress and lease of these jobs are read from their records now.

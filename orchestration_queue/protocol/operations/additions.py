@@ -283,7 +283,7 @@ def _refusal(keys: QueueKeys, name: str, word: str) -> InvalidOptionError | Serv
 
 
 def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
-    """The job that stands for a deduplication id."""
+    """Return the job that stands for a deduplication id."""
 
     def read(reply: Reply) -> str:
         if stored := optional_text(reply):
@@ -325,7 +325,7 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
 
 
 def as_sent(job_id: str, job: NewJob, now_ms: int) -> JobRecord:
-    """The record of a job that was just created, without reading it back."""
+    """Return the record of a job that was just created, without reading it back."""
     options = job.options.at(now_ms)
     fields: Mapping[str, str] = {
         "id": job_id,

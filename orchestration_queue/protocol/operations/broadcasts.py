@@ -50,7 +50,7 @@ class Subscription:
 
 
 def check_subscription(name: str) -> str:
-    """The name of a subscription, as given.
+    """Return the name of a subscription, as given.
 
     Raises:
         InvalidNameError: The wire cannot carry it.
@@ -107,7 +107,7 @@ def _subscription(group: dict[str, Reply]) -> Subscription:
 
 
 def check_options(options: JobOptions) -> JobOptions:
-    """The options of a message, as given.
+    """Return the options of a message, as given.
 
     Raises:
         InvalidOptionError: They ask for something that the wire does to jobs of a queue, but not to messages.

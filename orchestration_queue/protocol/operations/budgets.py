@@ -52,7 +52,7 @@ class BudgetState:
 
 
 def budget(keys: QueueKeys, flow_id: str) -> Operation[BudgetState | None]:
-    """A flow's budget; None when it has none."""
+    """Return a flow's budget; None when it has none."""
 
     def read(reply: Reply) -> BudgetState | None:
         return _read_state(pairs(reply)) if reply else None

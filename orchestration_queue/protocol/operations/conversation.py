@@ -29,7 +29,7 @@ def chunks(items: Sequence[T], size: int = BATCH_SIZE) -> Iterable[Sequence[T]]:
 
 
 def all_good(replies: list[Reply]) -> list[Reply]:
-    """The replies, when none of them is an error.
+    """Return the replies, when none of them is an error.
 
     Raises:
         ServerError: The first error among them.

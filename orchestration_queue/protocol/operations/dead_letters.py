@@ -52,7 +52,7 @@ _OWN_OPTIONS = ("jobId", "delay", "deduplication", "parent")
 
 
 def dead_letter_keys(keys: QueueKeys, name: str) -> QueueKeys:
-    """The keys of the queue that holds the dead letters of another.
+    """Return the keys of the queue that holds the dead letters of another.
 
     Raises:
         InvalidNameError: The wire cannot carry its name.
@@ -126,7 +126,7 @@ def last_entry(keys: QueueKeys) -> Conversation[str | None]:
 
 
 def dead_letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str = "+") -> Conversation[DeadLetterPage]:
-    """The letters of ``owner`` among the next 200 jobs of a dead-letter queue, oldest first, in two trips."""
+    """Return the letters of ``owner`` among the next 200 jobs of a dead-letter queue, oldest first, in two trips."""
     (reply,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({after}", until, "COUNT", _PAGE))]))
     entries = [(text(entry_id), pairs(fields).get("jobId", "")) for entry_id, fields in reply]
     records = yield from job_records.jobs([(keys, job_id) for _, job_id in entries])
@@ -168,7 +168,7 @@ def with_kinds(owner: QueueKeys, letters: Sequence[DeadLetter]) -> Conversation[
 
 
 def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Conversation[list[NewJob]]:
-    """The jobs that replay letters: with data and options of the originals where these are there, else the letters'."""
+    """Return the jobs that replay letters, with data and options of the originals that are there, else the letters'."""
     ids = [str(_envelope(record)["originalJobId"]) for record in records]
     originals = yield from job_records.jobs([(owner, job_id) for job_id in ids], _ORIGINAL)
     return [_replay(letters_keys.queue, record, original) for record, original in zip(records, originals, strict=True)]
@@ -197,7 +197,7 @@ def uncount_replay(counted: str, letter: str) -> Call:
 
 
 def replay_count(owner: QueueKeys, budget: str) -> str:
-    """The key that keeps how many letters of a queue were replayed within a budget."""
+    """Return the key that keeps how many letters of a queue were replayed within a budget."""
     return owner.named(f"replays:{budget}")
 
 
@@ -233,7 +233,7 @@ def _envelope(record: JobRecord) -> dict[str, Any]:
 
 
 def _payload(envelope: dict[str, Any]) -> tuple[Any, str]:
-    """The original payload, and the text it is stored as. In an envelope, the texts of other codecs are quoted."""
+    """Return the original payload and its stored text. In an envelope, the texts of other codecs are quoted."""
     data = envelope.get("data")
     if isinstance(data, str) and codec.is_coded(data):
         try:
@@ -244,7 +244,7 @@ def _payload(envelope: dict[str, Any]) -> tuple[Any, str]:
 
 
 def replay_id(letters_queue: str, record: JobRecord) -> str:
-    """The id of the job that replays a letter: always the same one, so that no replay is added twice.
+    """Return the id of the job that replays a letter: always the same one, so that no replay is added twice.
 
     The time belongs to it, since a queue that was removed counts its letters from 1 again.
     """
@@ -253,7 +253,7 @@ def replay_id(letters_queue: str, record: JobRecord) -> str:
 
 
 def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -> NewJob:
-    """The job that replays a letter: with data and options of the original as far as it is there, else the letter's."""
+    """Return the job that replays a letter, with data and options of the original if it is there, else the letter's."""
     if original is not None and original.name == record.name and "data" in original.fields:
         stored = {name: value for name, value in original.options.items() if name not in _OWN_OPTIONS}
         data_text = original.fields["data"]

@@ -126,5 +126,5 @@ def read_tail(reply: Reply) -> Tail:
 
 
 def entries_after(stream: str, after: str, until: str, count: int) -> Call:
-    """The next entries of a range."""
+    """Return the next entries of a range."""
     return Call("XRANGE", (stream,), (f"({after}", until, "COUNT", count))

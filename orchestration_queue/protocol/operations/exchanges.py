@@ -165,7 +165,7 @@ def next_entry(keys: QueueKeys, after: str, block_ms: int) -> Call:
 
 
 def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation[list[Delivery]]:
-    """The stream's jobs that were handed to this consumer and are neither settled nor taken away."""
+    """Return the stream's jobs that were handed to this consumer and are neither settled nor taken away."""
     read = ("GROUP", GROUP, consumer, "COUNT", count, "STREAMS", keys.stream, "0")
     return Operation(Call("XREADGROUP", args=read, near=keys.stream), _read_deliveries)
 

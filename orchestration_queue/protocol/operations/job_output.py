@@ -88,7 +88,7 @@ def _word(word: object) -> str:
 
 
 def chunk(type: str, content: str | None = None) -> dict[str, str]:  # noqa: A002  the wire's word
-    """The fields of a chunk, the kind of entry that readers of every language know.
+    """Return the fields of a chunk, the kind of entry that readers of every language know.
 
     Raises:
         UsageError: The type is empty, or no text.
@@ -113,7 +113,7 @@ def read(keys: QueueKeys, job_id: str, after: str = FIRST_ENTRY, count: int = 10
 def follow(
     keys: QueueKeys, job_id: str, after: str, event_after: str, block_ms: int, count: int = 100
 ) -> Operation[tuple[list[StreamEntry], list[Event]]]:
-    """The next entries of a job and the next events of its queue, waiting up to ``block_ms`` for either. Blocks."""
+    """Return a job's next entries and its queue's next events, waiting up to ``block_ms`` for either. Blocks."""
     own = keys.stream_of(job_id)
 
     def parse(reply: Reply) -> tuple[list[StreamEntry], list[Event]]:
@@ -134,7 +134,7 @@ def is_position(after: object) -> bool:
 
 
 def checked_position(after: str) -> str:
-    """A place in a job's stream, as it was given.
+    """Return a place in a job's stream, as it was given.
 
     Raises:
         UsageError: It is no entry's id.

@@ -68,7 +68,7 @@ def jobs(wanted: Sequence[tuple[QueueKeys, str]], fields: Sequence[str] = ()) ->
 
 
 def columns(keys: QueueKeys, job_ids: Sequence[str], fields: Sequence[str]) -> Conversation[list[list[bytes | None]]]:
-    """Some fields of many jobs of a queue: for each field its values, None where a job has none.
+    """Return some fields of many jobs of a queue: for each field its values, None where a job has none.
 
     A job that is gone has no field at all. Jobs come in their order, but for those that follow after some megabytes.
     """
@@ -105,7 +105,7 @@ def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> 
 
 
 def sorted_set(keys: QueueKeys, state: JobState) -> str:
-    """The sorted set in which the jobs of a state are.
+    """Return the sorted set in which the jobs of a state are.
 
     Raises:
         UsageError: The wire keeps no such set.
@@ -140,7 +140,7 @@ def _slice(ids: list[str], start: int, end: int) -> list[str]:
 
 
 def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
-    """Lists first, then what the stream has not yet handed out: everything behind the group's last delivery."""
+    """Return ids from the lists, then what the stream has not handed out: all behind the group's last delivery."""
     lists = (keys.priority, keys.lifo)
     described, lengths = yield from groups(keys, *(Call("LLEN", (key,)) for key in lists))
     stop = None if end < 0 else end + 1
@@ -191,12 +191,12 @@ def _active_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]
 
 
 def logs(keys: QueueKeys, job_id: str, start: int = 0, end: int = -1) -> Operation[list[str]]:
-    """The job's log lines, ``start`` to ``end`` inclusive."""
+    """Return the job's log lines, ``start`` to ``end`` inclusive."""
     return Operation(Call("LRANGE", (keys.log(job_id),), (start, end)), texts)
 
 
 def children(keys: QueueKeys, job_id: str) -> Conversation[list[ParentRef]]:
-    """The jobs that this one waits for, or waited for, in the order of their names."""
+    """Return the jobs that this one waits for, or waited for, in the order of their names."""
     (reply,) = all_good((yield [Call("SMEMBERS", (keys.deps(job_id),))]))
     return [ref for ref in map(ParentRef.of_member, sorted(texts(reply))) if ref is not None]
 
@@ -207,7 +207,7 @@ def count_children(keys: QueueKeys, job_id: str) -> Operation[int]:
 
 
 def children_values(keys: QueueKeys, job_id: str) -> Conversation[list[tuple[ParentRef, Any]]]:
-    """What these jobs returned; those without a result, or not there any more, are left out."""
+    """Return what these jobs returned; those without a result, or not there any more, are left out."""
     values: list[tuple[ParentRef, Any]] = []
     refs = yield from children(keys, job_id)
     for piece in chunks(refs):
@@ -218,7 +218,7 @@ def children_values(keys: QueueKeys, job_id: str) -> Conversation[list[tuple[Par
 
 
 def parents(keys: QueueKeys, job_id: str) -> Conversation[list[ParentRef]]:
-    """The jobs that wait for this one, in the order of their names."""
+    """Return the jobs that wait for this one, in the order of their names."""
     members, named = all_good(
         (
             yield [

@@ -78,12 +78,12 @@ def scan(pattern: str, near: str | None = None) -> Conversation[list[str]]:
 
 
 def literal(word: str) -> str:
-    """The word as a pattern that matches nothing else."""
+    """Return the word as a pattern that matches nothing else."""
     return re.sub(r"([*?\[\]^\\-])", r"\\\1", word)
 
 
 def queue_pattern(keys: QueueKeys, name: str) -> str:
-    """The keys of one queue whose own part matches a pattern."""
+    """Return the keys of one queue whose own part matches a pattern."""
     return f"{literal(keys.base)}:{name}"
 
 

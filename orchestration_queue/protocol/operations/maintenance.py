@@ -88,7 +88,7 @@ def entry(member: Member, entry_id: str) -> Operation[Message | None]:
 
 
 def last_sign(member: Member, message: Message) -> Operation[tuple[Lease, int] | None]:
-    """What a message's record says of its lease, and its last sign of life, epoch ms; None when it was removed."""
+    """Return a message's lease by its record, and its last sign of life, epoch ms; None when it was removed."""
     names = ("state", "lastActive", "opts")
 
     def read(reply: Reply) -> tuple[Lease, int] | None:

@@ -74,7 +74,7 @@ class Member:
     consumer: str
 
     def ledger(self, job_id: str) -> str:
-        """What this subscription knows of one message: its attempts, and how often a worker was lost with it."""
+        """Return what this subscription knows of one message: its attempts, and how often a worker was lost with it."""
         return f"{self.keys.job(job_id)}:sub:{self.subscription}"
 
     def read(self, count: int, block_ms: int | None = None) -> Operation[list[Message]]:
@@ -83,7 +83,7 @@ class Member:
         return self._read(count, *wait, position=">")
 
     def read_pending(self, count: int = 1000) -> Operation[list[Message]]:
-        """The messages that were handed to this worker and are neither settled nor taken away."""
+        """Return the messages that were handed to this worker and are neither settled nor taken away."""
         return self._read(count, position="0")
 
     def _read(self, count: int, *wait: str | int, position: str) -> Operation[list[Message]]:
@@ -127,7 +127,7 @@ class Member:
 
     @staticmethod
     def read_start(message: Delivery, attempts: Reply, started: Reply) -> Lease | str:
-        """What those two replies say: the lease, or the wire's word for why it was refused."""
+        """Return what those two replies say: the lease, or the wire's word for why it was refused."""
         if not isinstance(started, list):
             return text(started)
         made = {"attemptsMade": "0" if attempts is None else text(attempts)}
@@ -213,7 +213,7 @@ class Member:
         return self.fail(message, _REVOKED, now_ms)
 
     def _letter(self, failure: Failure, to: str, now_ms: int) -> Call:
-        """The dead letter, under an id that is the same however often it is sent."""
+        """Return the dead letter, under an id that is the same however often it is sent."""
         record, reason = failure.lease.record, failure.reason
         data = record.fields.get("data", "")
         with suppress(ValueError):
@@ -244,7 +244,7 @@ class Member:
 
     @staticmethod
     def read_look(held: Reply, wanted: Reply) -> Renewal:
-        """What those two replies say."""
+        """Return what those two replies say."""
         state, revoked = wanted
         if not held or state is None:
             return Renewal.LOST
@@ -256,7 +256,7 @@ class Member:
 
 
 def read_message(entry_id: Reply, fields: Reply) -> Message:
-    """An entry of the stream as a message."""
+    """Return an entry of the stream as a message."""
     # An entry that was trimmed off is still pending, without fields.
     known = pairs(fields or ())
     return Message(known.get("jobId", ""), text(entry_id), known.get("name", ""), known.get("retryGroup", ""))

@@ -66,7 +66,7 @@ class Cursor:
 
 
 def _position(number: int) -> str:
-    """A stream id by its number among all that there could be."""
+    """Return a stream id by its number among all that there could be."""
     milliseconds, sequence = divmod(number, _SEQUENCES)
     return f"{milliseconds}-{sequence}"
 
@@ -77,7 +77,7 @@ def _number(entry_id: str) -> int:
 
 
 def before(entry_id: str) -> str:
-    """The position just before an entry of a stream."""
+    """Return the position just before an entry of a stream."""
     return _position(_number(entry_id) - 1)
 
 
@@ -113,7 +113,7 @@ def _whole(state: JobState) -> Conversation[list[Partition]]:
 
 
 def _waiting(keys: QueueKeys, parts: int) -> Conversation[list[Partition]]:
-    """What the stream has not handed out, and one part for what lies in the lists beside it."""
+    """Return what the stream has not handed out, and one part for what lies in the lists beside it."""
     ends = [
         Call("XRANGE", (keys.stream,), ("-", "+", "COUNT", 1)),
         Call("XREVRANGE", (keys.stream,), ("+", "-", "COUNT", 1)),
@@ -164,7 +164,7 @@ def _entries_page(keys: QueueKeys, extent: Partition, after: str) -> Conversatio
 def _scores_page(
     keys: QueueKeys, extent: Partition, cursor: Cursor | None
 ) -> Conversation[tuple[list[str], Cursor | None]]:
-    """The jobs of the last score may be more than a page: they are asked for again, and left out."""
+    """Leave out the jobs of the last score, which may be more than a page: they are asked for again."""
     seen = cursor.seen if cursor else frozenset()
     low = f"({extent.after}" if cursor is None else cursor.at
     size = BATCH_SIZE + len(seen)

@@ -262,7 +262,7 @@ def _holders(stored: Mapping[str, str], now_ms: int) -> tuple[PoolHolder, ...]:
 
 
 def wait_of(keys: QueueKeys, job_id: str) -> Operation[dict[str, int]]:
-    """The slots that a job waits for, by pool; empty when it does not wait for any."""
+    """Return the slots that a job waits for, by pool; empty when it does not wait for any."""
 
     def read(reply: Reply) -> dict[str, int]:
         try:

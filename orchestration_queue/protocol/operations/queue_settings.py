@@ -188,7 +188,7 @@ def stored_settings(keys: QueueKeys) -> Operation[StoredSettings]:
 
 
 def _split(keys: QueueKeys, reply: Reply) -> tuple[dict[str, Any], str | None, Sequence[Reply]]:
-    """The jobs' options, the dead-letter queue, and what was read after them."""
+    """Return the jobs' options, the dead-letter queue, and what was read after them."""
     *stored, letters = reply[: len(_DEFAULTS) + 1]
     texts = zip(QueueSettings.WIRE_NAMES, map(optional_text, stored), strict=True)
     values = {name: _read_json(value) for name, value in texts if value}
@@ -198,7 +198,7 @@ def _split(keys: QueueKeys, reply: Reply) -> tuple[dict[str, Any], str | None, S
 
 
 def _read_queue_name(keys: QueueKeys, name: str | None) -> str | None:
-    """The name of another queue; None for what the wire cannot carry, and for the queue's own."""
+    """Return the name of another queue; None for what the wire cannot carry, and for the queue's own."""
     try:
         return name if name and name != keys.queue and QueueKeys(name, keys.prefix) else None
     except OrchestrationQueueError:

@@ -159,7 +159,7 @@ def finished_count(keys: QueueKeys, state: JobState) -> Operation[int]:
 
 
 def without_group(reply: Reply, default: Reply) -> Reply:
-    """A reply about the workers' group, or the default while no worker has ever made the group (or its stream)."""
+    """Return a reply about the workers' group, or the default while no worker has made the group or its stream."""
     if isinstance(reply, Exception):
         if any(sign in str(reply) for sign in ("NOGROUP", "no such key")):
             return default
@@ -168,7 +168,7 @@ def without_group(reply: Reply, default: Reply) -> Reply:
 
 
 def groups(keys: QueueKeys, *more: Call) -> Conversation[tuple[list[dict[str, str]], list[Reply]]]:
-    """The groups that read the queue's stream, described in the server's words; with the replies to further calls."""
+    """Return the groups that read the queue's stream, in the server's words, and the replies to further calls."""
     described, *replies = yield [Call("XINFO", args=("GROUPS", keys.stream), near=keys.stream), *more]
     flat = without_group(described, [])
     # Some values are numbers, or absent.
@@ -183,7 +183,7 @@ def handed_out_until(keys: QueueKeys) -> Conversation[str]:
 
 
 def last_delivered(described: Sequence[Mapping[str, str]]) -> str:
-    """The same, of groups that were described."""
+    """Return the same, of groups that were described."""
     return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), FIRST_EVENT)
 
 

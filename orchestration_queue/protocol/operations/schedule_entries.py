@@ -151,7 +151,7 @@ class PastRun:
 
 
 def history(keys: QueueKeys, name: str) -> Operation[list[PastRun]]:
-    """The last runs of a schedule, 20 at most, the newest first; one exchange."""
+    """Return the last runs of a schedule, 20 at most, the newest first; one exchange."""
     call = Call("LRANGE", (keys.schedulers_history(name),), (0, -1))
 
     def read(reply: Reply) -> list[PastRun]:

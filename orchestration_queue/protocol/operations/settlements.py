@@ -39,7 +39,7 @@ class Verdict(Enum):
 
 
 def settled(settlement: Settlement) -> oq1.Settled:
-    """A settlement as the server's function takes it."""
+    """Return a settlement as the server's function takes it."""
     match settlement:
         case Completion(lease, result, retention):
             return _told("c", lease, result, retention=retention)

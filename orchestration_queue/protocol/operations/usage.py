@@ -223,7 +223,7 @@ def _of_minute(reply: Reply) -> UsageTotals:
 
 
 def flow_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
-    """A flow's jobs: its root, what that waits for, and so on; each once. Costs a trip for each level."""
+    """Return a flow's jobs: its root, what that waits for, and so on; each once. Costs a trip for each level."""
     found = {root: None}
     level = [root]
     while level:

@@ -92,7 +92,7 @@ def send(keys: QueueKeys, command: Command) -> tuple[Call, Call]:
 
 
 def read_command(stored: str) -> Command | None:
-    """A command as it was signalled; None when it cannot be read."""
+    """Return a command as it was signalled; None when it cannot be read."""
     try:
         id_, verb, workers, value = json.loads(stored)
         return Command(str(id_), str(verb), tuple(map(str, workers)), None if value is None else int(value))
@@ -111,7 +111,7 @@ def reply(keys: QueueKeys, command: Command, worker: str, facts: Mapping[str, ob
 def read_replies(
     keys: QueueKeys, command: Command, after: str, block_ms: int
 ) -> Operation[tuple[str, list[WorkerReply]]]:
-    """The answers after that entry, waiting up to ``block_ms`` for the next, and the last entry read. Blocks."""
+    """Return the answers after that entry, waiting up to ``block_ms`` for the next, and the last entry read. Blocks."""
     key = keys.replies(command.id)
     args = ("BLOCK", block_ms, "STREAMS", key, after)
 

@@ -97,7 +97,7 @@ class WorkerInfo:
 
 
 def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
-    """The registered workers, the oldest first. Walks all keys of the queue's server; then one read for each 1,000."""
+    """Return the registered workers, oldest first. Walks all keys of the server; then one read for each 1,000."""
     registered = yield from scan(queue_pattern(keys, "w:*"), keys.stream)
     found = []
     for piece in chunks(registered):
@@ -108,7 +108,7 @@ def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
 
 
 def workers_with_jobs(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
-    """The same, with what the records of their jobs say by now. Two exchanges more, and one for each 1,000 jobs."""
+    """Return the same, with the current records of their jobs. Two exchanges more, and one for each 1,000 jobs."""
     found = yield from workers(keys)
     running = [job.id for info in found for job in info.jobs]
     if not running:
@@ -129,7 +129,7 @@ _USUAL_LEASE_MS = 30_000
 
 
 def _seen(job: WorkerJob, record: JobRecord | None, info: WorkerInfo, usual_ms: int | None, now_ms: int) -> WorkerJob:
-    """The job as its record has it, as long as that is about the same attempt."""
+    """Return the job as its record has it, as long as that is about the same attempt."""
     if record is None or record.state is not JobState.ACTIVE or record.started_at != job.started_at:
         return job
     own_ms = None if info.lease is None else milliseconds(info.lease)
@@ -140,7 +140,7 @@ def _seen(job: WorkerJob, record: JobRecord | None, info: WorkerInfo, usual_ms: 
 
 
 def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
-    """A registration of any language; None when it says too little."""
+    """Return a registration of any language; None when it says too little."""
     try:
         told = json.loads(stored)
         host, pid, started_ms = told["addr"], told["pid"], told["startedAt"]

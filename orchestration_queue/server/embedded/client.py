@@ -139,7 +139,7 @@ def is_private(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def supervisor_log(directory: Path) -> Iterator[int]:
-    """The file that a supervisor writes to, as a descriptor; emptied when it has grown large."""
+    """Yield the file that a supervisor writes to, as a descriptor; emptied when it has grown large."""
     path = directory / supervisor.LOG
     fresh = os.O_TRUNC if path.exists() and path.stat().st_size > _LARGEST_LOG else 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)

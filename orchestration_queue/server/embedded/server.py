@@ -110,7 +110,7 @@ def _binary() -> Path:
 
 
 def socket_path(directory: Path) -> Path:
-    """The socket lies in the directory, or, if that makes too long a path, in a directory only we can enter."""
+    """Return the socket's path: in the directory, or, if that is too long, in a directory only we can enter."""
     socket = directory / _SOCKET
     if len(os.fsencode(socket)) <= _LONGEST_SOCKET_PATH:
         return socket

@@ -68,11 +68,11 @@ class Supervisor:
         self._wakeup = _wake_on_signals(self._stop)
 
     def tend(self) -> bool:
-        """Called several times a second: see that what is kept runs; False when that is hopeless."""
+        """Check, several times a second, that what is kept runs; return False when that is hopeless."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Called last: end what is kept."""
+        """End what is kept; called last."""
         raise NotImplementedError
 
     def run(self) -> int:
@@ -230,7 +230,7 @@ def _wake_on_signals(stop: Callable[[], None]) -> int:
 
 
 def die_with(supervisor: int) -> Callable[[], None] | None:
-    """What the child does before it becomes the server: have the kernel kill it when the supervisor dies."""
+    """Return what the child does before it becomes the server: have the kernel kill it when the supervisor dies."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl

@@ -132,14 +132,14 @@ class _Line:
         self._orphaned()
 
     def terminate(self, _number: int, _frame: FrameType | None) -> None:
-        """The worker asks this process to end. The handler, in this thread, hears of it once."""
+        """Interrupt the handler, once: the worker asks this process to end."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.job is not None:
             self.job.request_stop()
         raise _TerminatedError
 
     def _orphaned(self) -> None:
-        """The worker is gone: end with all that was started here."""
+        """End with all that was started here: the worker is gone."""
         if self.job is None:
             self.requests.put(None)
             time.sleep(_LEAVE_S)

@@ -31,7 +31,7 @@ _TRACEBACK_LENGTH = 32_000
 
 
 def dump(error: BaseException, lease: Lease) -> Frame:
-    """An exception as JSON. An interrupt is settled here, so that only what it says must travel."""
+    """Return an exception as JSON. An interrupt is settled here, so that only what it says must travel."""
     if isinstance(error, JobInterrupt):
         try:
             return {"interrupt": _dump_settlement(error.settle(lease))}
@@ -51,7 +51,7 @@ def dump(error: BaseException, lease: Lease) -> Frame:
 
 
 def load(frame: Frame, lease: Lease) -> BaseException:
-    """The exception that the worker raises in its place."""
+    """Return the exception that the worker raises in its place."""
     try:
         if "interrupt" in frame:
             return _load_interrupt(frame["interrupt"], lease)
@@ -70,7 +70,7 @@ def load(frame: Frame, lease: Lease) -> BaseException:
 
 
 def load_in_handler(frame: Frame, lease: Lease) -> BaseException:
-    """The exception that a call of the job's raises inside the sandbox: our own types as in any other handler."""
+    """Return the exception that a call of the job raises in the sandbox: our own types as in other handlers."""
     known = getattr(errors, frame.get("type", ""), None)
     if isinstance(known, type) and issubclass(known, OrchestrationQueueError):
         # Not through its constructor, which makes the message from facts that stayed behind.

@@ -25,7 +25,7 @@ _MOST_BYTES = 16 * MAX_PAYLOAD_BYTES
 
 
 def pack(frame: Mapping[str, Any]) -> bytes:
-    """A message as bytes.
+    """Return a message as bytes.
 
     Raises:
         TypeError: It holds what JSON cannot say.
@@ -35,7 +35,7 @@ def pack(frame: Mapping[str, Any]) -> bytes:
 
 
 async def receive(reader: asyncio.StreamReader) -> Frame:
-    """The next message.
+    """Return the next message.
 
     Raises:
         asyncio.IncompleteReadError: The other side is gone.
@@ -46,7 +46,7 @@ async def receive(reader: asyncio.StreamReader) -> Frame:
 
 
 def take(received: bytearray) -> Frame | None:
-    """The first message of what has been received so far, and remove it from there; None while it is incomplete.
+    """Take the first message off what has been received so far; None while it is incomplete.
 
     Raises:
         SandboxDiedError: It is no message.

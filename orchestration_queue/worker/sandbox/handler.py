@@ -36,7 +36,7 @@ class Address:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, is_wrapped: bool = False) -> Address:
-        """The address of a function.
+        """Return the address of a function.
 
         Raises:
             UsageError: Another process could not find it.

@@ -21,7 +21,7 @@ _importing: set[str] = set()
 
 
 def find(address: Address) -> Callable[[Any], Any]:
-    """The handler that an address names.
+    """Return the handler that an address names.
 
     Raises:
         UsageError: The address names no function.
@@ -49,7 +49,7 @@ def find(address: Address) -> Callable[[Any], Any]:
 
 
 def _program(script: str) -> Any:
-    """The program that started the worker, imported once, its `if __name__ == "__main__"` part left out."""
+    """Return the program that started the worker, imported once, its `if __name__ == "__main__"` part left out."""
     if _PROGRAM not in sys.modules:
         spec = importlib.util.spec_from_file_location(_PROGRAM, script)
         if spec is None or spec.loader is None:

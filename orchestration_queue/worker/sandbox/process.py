@@ -107,7 +107,7 @@ class SandboxProcess(ChildProcess):
         task.add_done_callback(self._calls.discard)
 
     async def _heed_to_the_end(self) -> None:
-        """A handler that was asked to end may still log what it cleans up."""
+        """Serve a handler that was asked to end: it may still log what it cleans up."""
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError, TypeError):
             while self._current is not None:
                 self._heed(await receive(self._reader), *self._current)

@@ -55,7 +55,7 @@ class RemoteJob(AsyncActiveJob):
         self._worker.discard(self)
 
     def follow(self, record: JobRecord) -> None:
-        """The job has changed at the server."""
+        """Take over the job as it is at the server now."""
         self._state.record = record
 
 
@@ -113,7 +113,7 @@ def _models(name: str) -> dict[str, type[BaseModel]]:
 
 
 def _plain(value: Any) -> Any:
-    """An argument as JSON has it. Payloads are left alone: what is no JSON in them is the caller's mistake."""
+    """Return an argument as JSON has it. Payloads are left alone: what is no JSON in them is the caller's mistake."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 

@@ -109,7 +109,7 @@ class ChildProcess:
         )
 
     async def last_words(self) -> str:
-        """The last lines of its standard error, when it has ended."""
+        """Return the last lines of its standard error, when it has ended."""
         await asyncio.wait({self._output.quiet}, timeout=LAST_WAIT_S)
         return "\n".join(self._output.tail)
 
