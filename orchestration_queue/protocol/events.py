@@ -15,10 +15,10 @@ __all__ = ["EVENT_TYPES", "Event", "gap_after", "place", "read_events"]
 
 EVENT_TYPES = frozenset(
     ("active", "added", "cleaned", "completed", "delay-changed", "drained", "expired", "failed", "group-rate-limited",
-     "paused", "priority-changed", "progress", "promoted", "removed", "resumed", "retried", "retrying", "revoked",
-     "stalled", "suspended", "usage", "waiting-children")
+     "paused", "priority-changed", "progress", "promoted", "released", "removed", "resumed", "retried", "retrying",
+     "revoked", "stalled", "suspended", "usage", "waiting-children")
 )  # fmt: skip
-"""The wire's words for what happens."""
+"""The wire's words for what happens, and ``released``, which our workers add."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def test_a_process_finds_what_its_forks_would_break(tmp_path: Path, code: str, e
     if code is BLAS:
         pytest.importorskip("numpy")
     command = [sys.executable, "-c", PROGRAM.format(code=code), str(tmp_path / "file")]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout)
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout)
     assert len(found) == len(expected), found
     assert all(hazard.startswith(start) for hazard, start in zip(found, expected, strict=True)), found
 
@@ -72,7 +72,7 @@ for _ in range(3):
     os.waitpid(pid, 0)
 """
     command = [sys.executable, "-c", code]
-    drawn = subprocess.run(command, capture_output=True, text=True, check=True, timeout=50).stdout.split()
+    drawn = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout.split()
     assert len(set(drawn)) == 3
 
 
