@@ -176,7 +176,7 @@ def test_a_streaming_table_outlives_its_server(
         int(entry.name)
         for entry in Path("/proc").glob("[0-9]*")
         if f"{connect_server.directory.name}/{state.process}" in cwd_of(entry)
-        and "SparkConnectServer" in (entry / "cmdline").read_text("utf-8", "replace")
+        and "ConnectServer" in (entry / "cmdline").read_text("utf-8", "replace")
     ]
     os.kill(pid, signal.SIGKILL)
     wait_until_sync(lambda: read_state(connect_server.directory) not in (None, state), "a new server", 100)
