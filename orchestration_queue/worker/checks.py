@@ -11,7 +11,7 @@ from orchestration_queue.server import ServerUrl
 from orchestration_queue.worker.runner import Router
 from orchestration_queue.worker.slots import SharedSlots
 
-__all__ = ["check_collaborators", "check_handler", "check_options"]
+__all__ = ["check_collaborators", "check_handler", "check_middleware", "check_options"]
 
 
 def check_options(options: object) -> WorkerOptions:
@@ -53,6 +53,19 @@ def check_handler(handler: object) -> None:
         raise UsageError(f"`handler` {_name(handler)}{signature} cannot be called with one job; {advice}.") from None
 
 
+def check_middleware(middleware: object) -> None:
+    """Refuse middleware that would fail only when the first job runs.
+
+    Raises:
+        UsageError: It is no list of callables.
+    """
+    if isinstance(middleware, str) or not isinstance(middleware, Sequence):
+        raise UsageError(f"`middleware` must be a list of callables, got {middleware!r}; pass [] for none.")
+    for each in middleware:
+        if not callable(each):
+            raise UsageError(f"`middleware` must hold callables, got {each!r}; pass `async def f(job, call_next)`.")
+
+
 def check_collaborators(url: object, middleware: object, strategies: object, slots: object) -> None:
     """Refuse what would fail only when the first job runs.
 
@@ -63,11 +76,7 @@ def check_collaborators(url: object, middleware: object, strategies: object, slo
         raise UsageError(
             f"`url` must be text such as 'redis://localhost:6379', got {url!r}; pass a URL or leave it out."
         )
-    if isinstance(middleware, str) or not isinstance(middleware, Sequence):
-        raise UsageError(f"`middleware` must be a list of callables, got {middleware!r}; pass [] for none.")
-    for each in middleware:
-        if not callable(each):
-            raise UsageError(f"`middleware` must hold callables, got {each!r}; pass `async def f(job, call_next)`.")
+    check_middleware(middleware)
     if strategies is not None and not (
         isinstance(strategies, Mapping) and all(isinstance(n, str) and callable(f) for n, f in strategies.items())
     ):

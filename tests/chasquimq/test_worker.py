@@ -63,6 +63,34 @@ async def test_jobs_run_in_coroutines_and_threads_and_leave_nothing(
     assert {key.decode() for key in server.scan_iter()} == {keys.stream, keys.events}
 
 
+async def test_middleware_surrounds_each_run_and_decides_its_outcome(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    said: list[str] = []
+
+    async def outer(job: ChasquiJob, call_next: Any) -> Any:
+        said.append(f"outer {job.name}")
+        result = await call_next()
+        said.append(f"result {result}")
+        return result
+
+    async def inner(job: ChasquiJob, call_next: Any) -> Any:
+        if job.name == "refused":
+            raise UnrecoverableError("not today")
+        return [await call_next(), "inner"]
+
+    def handle(job: ChasquiJob) -> str:
+        return f"ran {job.name}"
+
+    async with working(queue.name, handle, server_url, middleware=[outer, inner], store_results=True):
+        fine = await queue.add("fine", None)
+        await wait_until(lambda: is_settled(server, keys), "the job to run")
+        refused = await queue.add("refused", None)
+        await wait_until(lambda: is_settled(server, keys) and server.xlen(keys.dead_letters), "the job to be refused")
+    assert said == ["outer fine", "result ['ran fine', 'inner']", "outer refused"]
+    assert await queue.find_results([fine.id, refused.id]) == [["ran fine", "inner"], None]
+
+
 async def test_events_are_those_of_the_original(
     queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -20,11 +20,12 @@ async def working(
     *,
     shutdown_timeout: timedelta = timedelta(seconds=20),
     observer: ChasquiObserver | None = None,
+    middleware: Sequence[Any] = (),
     **options: Any,
 ) -> AsyncIterator[ChasquiWorker]:
     """A worker, until the block ends."""
     chosen = ChasquiWorkerOptions(shutdown_timeout=shutdown_timeout, **options)
-    worker = ChasquiWorker(queue, handler, url=url, options=chosen, observer=observer)
+    worker = ChasquiWorker(queue, handler, url=url, options=chosen, observer=observer, middleware=middleware)
     task = asyncio.ensure_future(worker.run())
     try:
         yield worker

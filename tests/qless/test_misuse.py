@@ -213,6 +213,7 @@ WRONG: dict[str, Callable[..., Any]] = {
     **{f"name {value!r}": lambda value=value: Worker("q", handle, name=value) for value in ("", 5, b"w")},
     **{f"url {value!r}": lambda value=value: Worker("q", handle, url=value) for value in ("http://x", 5)},
     **{f"options {value!r}": lambda value=value: Worker("q", handle, options=value) for value in NO_OPTIONS},
+    **{f"middleware {value!r}": lambda value=value: Worker("q", handle, middleware=value) for value in (5, "log", [5])},
     "an unknown option": lambda: Worker("q", handle, options={"concurency": 3}),
     **{
         f"concurrency {value!r}": lambda value=value: Options(concurrency=value) for value in (0, -1, 1.5, None, 10_001)

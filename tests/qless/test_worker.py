@@ -35,8 +35,9 @@ async def qless(server: redis.Redis, server_url: str) -> AsyncIterator[AsyncQles
 
 @asynccontextmanager
 async def working(url: str, queues: Any, handler: Any, **options: Any) -> AsyncIterator[QlessWorker]:
+    middleware = options.pop("middleware", ())
     chosen = QlessWorkerOptions(**{"interval": 0.02, "shutdown_timeout": 20} | options)
-    worker = QlessWorker(queues, handler, url=url, options=chosen)
+    worker = QlessWorker(queues, handler, url=url, options=chosen, middleware=middleware)
     task = asyncio.ensure_future(worker.run())
     try:
         yield worker
@@ -59,6 +60,32 @@ class Nightly:
     @staticmethod
     def special(job: QlessJob) -> None:
         Nightly.seen.append(f"special {job.jid}")
+
+
+async def test_middleware_surrounds_each_run_and_decides_its_outcome(
+    qless: AsyncQlessClient, server: redis.Redis, server_url: str
+) -> None:
+    said: list[str] = []
+
+    async def note(job: QlessJob, call_next: Any) -> Any:
+        said.append(f"before {job.jid}")
+        result = await call_next()
+        said.append(f"after {job.jid}")
+        return result
+
+    async def refuse(job: QlessJob, call_next: Any) -> Any:
+        if job.jid == "refused":
+            raise ValueError("not today")
+        return await call_next()
+
+    await qless.put("q", "Load", {}, jid="fine")
+    await qless.put("q", "Load", {}, jid="refused")
+    async with working(
+        server_url, "q", lambda job: said.append(f"ran {job.jid}"), middleware=[note, refuse], concurrency=1
+    ):
+        await wait_until(lambda: state(server, "fine") == "complete" and state(server, "refused") == "failed", "both")
+    assert said == ["before fine", "ran fine", "after fine", "before refused"]
+    assert await qless.failures() == {"q-ValueError": 1}
 
 
 async def test_jobs_run_in_coroutines_and_threads(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import random
 import signal
@@ -11,10 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
-from contextvars import copy_context
-from functools import partial
+from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
@@ -29,11 +25,10 @@ from orchestration_queue.dialects.chasquimq.outbox import Outbox, event_call
 from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
 from orchestration_queue.dialects.chasquimq.sandbox import FORM
 from orchestration_queue.dialects.chasquimq.settling import Settler
-from orchestration_queue.dialects.sandbox import Sandboxes
-from orchestration_queue.errors import OrchestrationQueueError, UsageError
+from orchestration_queue.dialects.handling import FAREWELL_S, DialectMiddleware, HandlerRunner, farewell
+from orchestration_queue.errors import UsageError
 from orchestration_queue.options import seconds
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
-from orchestration_queue.worker.sandbox import Sandboxed
 
 __all__ = ["ChasquiHandler", "ChasquiRouter", "ChasquiWorker"]
 
@@ -41,9 +36,6 @@ log = logging.getLogger("orchestration_queue.chasquimq")
 
 ChasquiHandler: TypeAlias = Callable[[ChasquiJob], Any]
 """A function or coroutine function of one :class:`ChasquiJob`."""
-
-_FAREWELL_S = 2.0
-"""How long shutdown waits for an unresponsive server."""
 
 
 @runtime_checkable
@@ -68,6 +60,9 @@ class ChasquiWorker:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         options: Concurrency, lease and limits.
         observer: Is told what the worker does, for metrics.
+        middleware: What to wrap around every run of a handler, the outermost first: coroutine functions of the job and
+            of what runs the rest, on the worker's loop. What they return is the result; what they raise fails the
+            attempt.
 
     Raises:
         UsageError: An argument is wrong.
@@ -89,6 +84,7 @@ class ChasquiWorker:
         url: str | ServerUrl | None = None,
         options: ChasquiWorkerOptions | None = None,
         observer: ChasquiObserver | None = None,
+        middleware: Sequence[DialectMiddleware] = (),
     ) -> None:
         if not isinstance(handler, ChasquiRouter) and not callable(handler):
             raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}.")
@@ -103,6 +99,7 @@ class ChasquiWorker:
         self._find = handler.handler if isinstance(handler, ChasquiRouter) else lambda _name: handler
         self._url = url if url is None else parse_url(url)
         self._options = options or ChasquiWorkerOptions()
+        self._handlers = HandlerRunner(FORM, self._options.concurrency, middleware)
         self._running: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -155,10 +152,7 @@ class ChasquiWorker:
             await stack.enter_async_context(self._lifespan())
         reader = Reader(calls, waits, keys, self.id, options)
         await reader.create_group()
-        self._executor = ThreadPoolExecutor(options.concurrency, thread_name_prefix="oq-chasqui")
-        stack.callback(self._executor.shutdown, wait=False, cancel_futures=True)
-        self._sandboxes = Sandboxes(FORM)
-        stack.push_async_callback(self._sandboxes.aclose)
+        await stack.enter_async_context(self._handlers)
         self._lost: set[str] = set()
         self._leases = LeaseKeeper(
             calls.url,
@@ -171,19 +165,19 @@ class ChasquiWorker:
         stack.push_async_callback(asyncio.to_thread, self._leases.close)
         self._outbox = Outbox(calls, keys, options.group, self._leases.drop)
         self._settler = Settler(keys, options, self._outbox, self._observer)
-        stack.push_async_callback(_farewell, reader.leave)
+        stack.push_async_callback(farewell, reader.leave)
         await self._serve(stack, calls, reader)
 
     async def _serve(self, stack: AsyncExitStack, calls: AsyncConnection, reader: Reader) -> None:
         background = [asyncio.ensure_future(self._outbox.run())]
-        stack.push_async_callback(_farewell, self._outbox.flush)
+        stack.push_async_callback(farewell, self._outbox.flush)
         if self._options.run_promoter:
             promoter = Promoter(calls, self._keys, self.id, self._options, self._observer)
-            stack.push_async_callback(_farewell, promoter.release)
+            stack.push_async_callback(farewell, promoter.release)
             background.append(asyncio.ensure_future(promoter.run()))
         if self._options.run_schedulers:
             scheduler = Scheduler(calls, self._keys, f"s-{uuid.uuid4()}", self._options)
-            stack.push_async_callback(_farewell, scheduler.release)
+            stack.push_async_callback(farewell, scheduler.release)
             background.append(asyncio.ensure_future(scheduler.run()))
         stack.push_async_callback(_cancel, background)
         stack.push_async_callback(self._finish)
@@ -235,7 +229,7 @@ class ChasquiWorker:
         self._settler.start(delivery)
         started = time.perf_counter_ns()
         try:
-            result = await self._call(delivery.job)
+            result = await self._handlers.run(self._find(delivery.job.name), delivery.job)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) and task.cancelling():
                 # Given up on shutdown: its lease ends, and another worker takes it.
@@ -255,15 +249,6 @@ class ChasquiWorker:
             return
         self._settler.fail(delivery, error, _microseconds(started), random.random())  # noqa: S311  jitter
 
-    async def _call(self, job: ChasquiJob) -> Any:
-        handler = self._find(job.name)
-        if isinstance(handler, Sandboxed):
-            return await self._sandboxes.run(handler, job)
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
-            return await handler(job)
-        call = partial(copy_context().run, _contained, handler, job)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
-
     def _lose(self, entry_ids: list[str]) -> None:
         for entry_id in entry_ids:
             if entry_id in self._leases:
@@ -277,26 +262,11 @@ class ChasquiWorker:
         for task in list(self._running):
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running, timeout=_FAREWELL_S)
-
-
-def _contained(handler: Callable[[ChasquiJob], Any], job: ChasquiJob) -> Any:
-    """Run a function so that all it raises can pass through a future, which a StopIteration cannot."""
-    try:
-        return handler(job)
-    except StopIteration as error:
-        raise RuntimeError(f"the handler raised {error!r}") from error
+            await asyncio.wait(self._running, timeout=FAREWELL_S)
 
 
 def _microseconds(started: int) -> int:
     return (time.perf_counter_ns() - started) // 1000
-
-
-async def _farewell(act: Callable[[], Any]) -> None:
-    """Do something on shutdown, unless the server does not respond."""
-    with suppress(OrchestrationQueueError, TimeoutError):
-        async with asyncio.timeout(_FAREWELL_S):
-            await act()
 
 
 async def _cancel(tasks: Sequence[asyncio.Future[None]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import secrets
@@ -13,12 +12,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
-from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunner, farewell
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
 from orchestration_queue.dialects.qless.commands import command, text_word, text_words
@@ -30,21 +28,17 @@ from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.dialects.qless.sandbox import FORM
 from orchestration_queue.dialects.qless.settling import Settler
-from orchestration_queue.dialects.sandbox import Sandboxes
 from orchestration_queue.errors import OrchestrationQueueError, SandboxedError, UnrecoverableError, UsageError
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.worker.checks import check_handler
-from orchestration_queue.worker.sandbox import Sandboxed
 
 __all__ = ["QlessWorker"]
 
 log = logging.getLogger("orchestration_queue.qless")
 
 _PAUSE_S = 0.5
-_FAREWELL_S = 2.0
-"""How long shutdown waits for an unresponsive server."""
 
 
 class QlessWorker:
@@ -64,6 +58,9 @@ class QlessWorker:
         name: The worker's name, which no other may have; default one of its own.
         options: Concurrency, order and retries.
         observer: Is called as things happen.
+        middleware: What to wrap around every run of a handler, the outermost first: coroutine functions of the job and
+            of what runs the rest, on the worker's loop. What they return counts as the handler's; what they raise
+            fails the job.
 
     Raises:
         UsageError: An argument is wrong.
@@ -81,6 +78,7 @@ class QlessWorker:
         name: str | None = None,
         options: QlessWorkerOptions | None = None,
         observer: QlessObserver | None = None,
+        middleware: Sequence[DialectMiddleware] = (),
     ) -> None:
         if handler is not None:
             check_handler(handler)
@@ -92,6 +90,7 @@ class QlessWorker:
         self._handler = handler
         self._observer = observer or QlessObserver()
         self._options = QlessWorkerOptions.coerce(options, "options")
+        self._handlers = HandlerRunner(FORM, self._options.concurrency, middleware)
         self._client = AsyncQlessClient(url=url, worker=self.name)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._turn = 0
@@ -126,18 +125,15 @@ class QlessWorker:
             self._heed_signals(stack, self._loop)
             if (lifespan := getattr(self._handler, "lifespan", None)) is not None:
                 await stack.enter_async_context(lifespan())
-            self._executor = ThreadPoolExecutor(self._options.concurrency, thread_name_prefix="oq-qless")
-            stack.callback(self._executor.shutdown, wait=False, cancel_futures=True)
+            await stack.enter_async_context(self._handlers)
             loop = self._loop
             self._leases = LeaseKeeper(
                 connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
-            self._sandboxes = Sandboxes(FORM)
-            stack.push_async_callback(self._sandboxes.aclose)
             self._settler = Settler(connection, self.name)
-            stack.push_async_callback(_farewell, partial(self._client.deregister, self.name))
-            stack.push_async_callback(_farewell, self._settler.flush)
+            stack.push_async_callback(farewell, partial(self._client.deregister, self.name))
+            stack.push_async_callback(farewell, self._settler.flush)
             stack.push_async_callback(self._finish)
             listening = asyncio.ensure_future(self._listen(connection.url))
             stack.push_async_callback(_cancel, listening)
@@ -231,12 +227,7 @@ class QlessWorker:
             handler = handler_of_class(job)
         else:
             handler = self._handler.handler(job.klass) if isinstance(self._handler, QlessRouter) else self._handler
-        if isinstance(handler, Sandboxed):
-            return await self._sandboxes.run(handler, job)
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
-            return await handler(job)
-        call = partial(copy_context().run, _contained, handler, job)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return await self._handlers.run(handler, job)
 
     def _lose(self, jid: str) -> None:
         if task := self._running.pop(jid, None):
@@ -276,21 +267,6 @@ _OUTCOMES: dict[object, Outcome] = {"complete": "advanced", "fail": "failed", "r
 def _outcome(outcome: Completion | Call) -> Outcome:
     """Return what an outcome's command does to the job."""
     return "completed" if isinstance(outcome, Completion) else _OUTCOMES[outcome.args[0]]
-
-
-def _contained(handler: Callable[[QlessJob], Any], job: QlessJob) -> Any:
-    """Run a function so that all it raises can pass through a future, which a StopIteration cannot."""
-    try:
-        return handler(job)
-    except StopIteration as error:
-        raise RuntimeError(f"the handler raised {error!r}") from error
-
-
-async def _farewell(act: Callable[[], Any]) -> None:
-    """Do something on shutdown, unless the server does not respond."""
-    with suppress(OrchestrationQueueError, TimeoutError):
-        async with asyncio.timeout(_FAREWELL_S):
-            await act()
 
 
 async def _cancel(task: asyncio.Future[None]) -> None:
