@@ -26,7 +26,7 @@ Tokens = Annotated[Path | None, typer.Option(help="File of tokens, as `oq token`
 TrustedHeader = Annotated[
     str | None, typer.Option(help="Header in which a reverse proxy names the user it has authenticated.")
 ]
-GroupsHeader = Annotated[str | None, typer.Option(help="Header in which it names the user's groups; needs a file of groups.")]
+GroupsHeader = Annotated[str | None, typer.Option(help="Header in which it names the user's groups; needs their file.")]
 Groups = Annotated[Path | None, typer.Option(help="File of what each group may do.")]
 WithoutTokens = Annotated[
     bool, typer.Option("--without-tokens", help="Let everyone who reaches the port do everything.")

@@ -100,10 +100,12 @@ def test_a_flow_that_is_removed_is_forgotten(resource: QueueResource, flows: Flo
     assert json.loads(result.cursor or "")["open"] == []
 
 
-@pytest.mark.parametrize("on", [[], ["done"], ["running"], "failed"])
+@pytest.mark.parametrize("on", [[], ["done"], ["running"]])
 def test_ends_that_no_flow_has_are_refused(on: Any) -> None:
     with pytest.raises(InvalidOptionError, match="Flows do not end as"):
         made("q", on=on)
+    with pytest.raises(InvalidOptionError, match="`on` must be a list of str, got 'failed'"):
+        made("q", on="failed")
 
 
 def test_bad_queues_and_options_are_refused() -> None:

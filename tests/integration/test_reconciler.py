@@ -209,7 +209,7 @@ async def test_what_was_removed_as_it_ended_without_a_word_counts_as_failed(
 ) -> None:
     async with face.queue(queue_name) as queue, face.flows() as flows, await AsyncConnection.open(face.url) as server:
         flow = await flows.submit(chain_of(queue_name), flow_id="f")
-        await queue.remove("f.a")
+        await queue.remove("f.a", force=True)
         rounds = keeper(queue.keys, server, 10_000)
         await rounds.round()
         assert (await flow.tree())[1].outcome == "waiting-children"

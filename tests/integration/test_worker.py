@@ -444,17 +444,17 @@ async def test_options_that_make_no_sense_neither_lose_a_job_nor_cost_the_worker
 async def test_what_keeps_a_worker_from_going_on_after_an_outage_is_told(
     queue: AsyncQueue, server_url: str, raw: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    index = queue.keys.named("list-active:jobs")
+    stream = queue.keys.stream
 
     def waiting() -> list[str]:
         return [client["id"] for client in raw.client_list() if client["cmd"] == "xreadgroup"]
 
     async with working(queue, lambda job: job.data, server_url):
         await wait_until(waiting, "the worker to wait")
-        raw.set(index, "nonsense")
+        raw.set(stream, "nonsense")
         for client_id in waiting():
             raw.client_kill_filter(_id=client_id)
         await wait_until(lambda: "could not be taken up again" in caplog.text, "the refusal to be told")
         assert "WRONGTYPE" in caplog.text
-        raw.delete(index)
+        raw.delete(stream)
         assert await (await queue.add("echo", 7)).wait(60) == 7

@@ -130,7 +130,7 @@ def test_a_large_plan() -> None:
     assert time.process_time() - started < 5, "compiling takes time in proportion to the graph (some 0.05 s)"
     check_plan(plan, edges)
     check_submission(plan, edges, 1)
-    fewest = (5_000 * 8 + 20_000) // (8 * graphs.MOST_NODES)  # a node costs as much as eight edges
+    fewest = (5_000 * 8 + 2 * 20_000) // (8 * graphs.MOST_NODES)  # a node costs as much as eight ends of edges
     assert fewest < len(plan.submission().parts) <= fewest + 3
 
 
