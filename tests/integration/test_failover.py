@@ -109,6 +109,27 @@ async def test_calls_wait_from_the_start_of_a_planned_failover_until_the_replica
         assert not primary.raw.exists(keys.job(late[0].id)), "the old primary was still written to"
 
 
+async def test_batches_after_the_start_of_a_planned_failover_go_to_the_promoted_replica(nodes: Nodes) -> None:
+    primary = nodes.start()
+    replica = nodes.start_replica(primary)
+    sentinel = nodes.start_sentinel("oq", primary)
+    keys = [f"key:{n}" for n in range(20)]
+
+    def batches() -> Iterator[list[Call]]:
+        for n, key in enumerate(keys):
+            if n == 2:
+                asyncio.run(begin_failover(sentinel))
+            yield [Call("SET", (key,), ("x",))]
+
+    def write() -> None:
+        with Connection.open(f"redis+sentinel://127.0.0.1:{sentinel.port}/oq") as connection:
+            assert connection.pipelines(batches()) == [[b"OK"]] * len(keys)
+
+    await asyncio.to_thread(write)
+    assert [key for key in keys[2:] if not replica.raw.exists(key)] == []
+    assert not primary.raw.exists(keys[2]), "the old primary was still written to"
+
+
 async def test_waits_at_the_old_primary_end_when_the_failover_is_announced(nodes: Nodes, queue_name: str) -> None:
     primary = nodes.start()
     nodes.start_replica(primary)

@@ -234,7 +234,8 @@ class AsyncConnection:
         """
         server = self._server or await self._greet()
         done: list[list[Reply]] = []
-        if watchers or isinstance(server, AsyncCluster):  # batch by batch: observed, or wherever the slot moves
+        # Batch by batch: observed, or the next may have to go elsewhere, because a slot moves or a failover begins.
+        if watchers or isinstance(server, AsyncCluster) or self.url.mode != "single":
             for calls in batches:
                 done.append(await self.pipeline(calls))
                 if isinstance(done[-1][0], ServerError):

@@ -235,7 +235,8 @@ class Connection:
         """
         server = self._server or self._greet()
         done: list[list[Reply]] = []
-        if watchers or isinstance(server, Cluster):  # batch by batch: observed, or wherever the slot moves
+        # Batch by batch: observed, or the next may have to go elsewhere, because a slot moves or a failover begins.
+        if watchers or isinstance(server, Cluster) or self.url.mode != "single":
             for calls in batches:
                 done.append(self.pipeline(calls))
                 if isinstance(done[-1][0], ServerError):
