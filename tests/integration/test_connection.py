@@ -446,6 +446,22 @@ def test_lost_functions_are_loaded_again_and_each_call_counts_once(start: StartS
         assert connection.execute(Call("GET", ("counter",))) == b"5"
 
 
+def test_sockets_that_only_a_burst_of_calls_needed_are_closed(
+    start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, _ = start()
+    monkeypatch.setattr("orchestration_queue.server._sync.node._KEPT_IDLE_S", 0.0)
+    with Connection.open(url, libraries=()) as connection, redis.Redis.from_url(url) as raw:
+        with ThreadPoolExecutor(5) as threads:
+            waits = [threads.submit(connection.execute, Call("BLPOP", ("here",), (60,))) for _ in range(5)]
+            wait_until_sync(lambda: len(blocked(raw)) == 5, "the calls to wait at the server")
+            raw.lpush("here", *range(5))
+            assert {wait.result()[1] for wait in waits} == {b"0", b"1", b"2", b"3", b"4"}
+        for _ in range(5):
+            connection.execute(PING)
+        assert len(raw.client_list()) == 2
+
+
 def batches(*made: Call | Callable[[], object]) -> Iterator[list[Call]]:
     """Batches of one call each; what is not a call is done before the next one is made."""
     for one in made:

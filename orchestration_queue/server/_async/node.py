@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -39,6 +41,8 @@ __all__ = ["AsyncNode"]
 
 _MOST_SOCKETS = 32
 """Further concurrent calls wait for a socket; the server gains nothing from more."""
+_KEPT_IDLE_S = 30.0
+"""How long sockets stay open that only a burst of concurrent calls needed."""
 _LOADING_TIMEOUT = timedelta(seconds=60)
 """A server that is reading its data after a restart is there; its clients wait longer for it."""
 _REPEATS = 3
@@ -257,7 +261,10 @@ class AsyncNode:
         if self._closed or pool is not self._idle:
             await link.close()
         else:
+            link.used_at = time.monotonic()
             pool.append(link)
+            if len(pool) > 1:
+                await _close_stale(pool, link.used_at)
 
     async def _connect(self) -> AsyncLink:
         """Connect, trying again while the server may only be starting or restarting."""
@@ -321,6 +328,13 @@ async def _overlap(link: AsyncLink, batches: Iterator[Sequence[Call]], said: lis
     if under_way:
         answered.append((under_way, await link.read(len(under_way))))
     return answered
+
+
+async def _close_stale(pool: list[AsyncLink], now: float) -> None:
+    """Close the link that has been idle the longest, if that is long enough."""
+    with suppress(IndexError):  # another thread was faster
+        if now - pool[0].used_at > _KEPT_IDLE_S:
+            await pool.pop(0).close()
 
 
 async def _close_all(pool: list[AsyncLink]) -> None:

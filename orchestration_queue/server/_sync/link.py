@@ -54,7 +54,12 @@ class Link:
     Args:
         url: Where the server is, of kind ``tcp``, ``tls`` or ``unix``.
         timeout: How long the connecting itself may take.
+
+    Attributes:
+        used_at: When it was last given back to its pool, in seconds of the monotonic clock.
     """
+
+    used_at = 0.0
 
     def __init__(self, url: ServerUrl, timeout: timedelta) -> None:
         options: dict[str, Any] = {

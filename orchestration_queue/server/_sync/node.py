@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -41,6 +42,8 @@ __all__ = ["Node"]
 
 _MOST_SOCKETS = 32
 """Further concurrent calls wait for a socket; the server gains nothing from more."""
+_KEPT_IDLE_S = 30.0
+"""How long sockets stay open that only a burst of concurrent calls needed."""
 _LOADING_TIMEOUT = timedelta(seconds=60)
 """A server that is reading its data after a restart is there; its clients wait longer for it."""
 _REPEATS = 3
@@ -257,7 +260,10 @@ class Node:
         if self._closed or pool is not self._idle:
             link.close()
         else:
+            link.used_at = time.monotonic()
             pool.append(link)
+            if len(pool) > 1:
+                _close_stale(pool, link.used_at)
 
     def _connect(self) -> Link:
         """Connect, trying again while the server may only be starting or restarting."""
@@ -321,6 +327,13 @@ def _overlap(link: Link, batches: Iterator[Sequence[Call]], said: list[Call]) ->
     if under_way:
         answered.append((under_way, link.read(len(under_way))))
     return answered
+
+
+def _close_stale(pool: list[Link], now: float) -> None:
+    """Close the link that has been idle the longest, if that is long enough."""
+    with suppress(IndexError):  # another thread was faster
+        if now - pool[0].used_at > _KEPT_IDLE_S:
+            pool.pop(0).close()
 
 
 def _close_all(pool: list[Link]) -> None:
