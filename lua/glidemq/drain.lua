@@ -18,7 +18,7 @@ local removed = draining.stream(queue, group)
 if drain_delayed then
   removed = removed + draining.scheduled(queue)
 end
-removed = removed + draining.list(queue, lifo_key) + draining.list(queue, priority_key)
+removed = removed + draining.list(queue, lifo_key) + draining.list(queue, priority_key) + draining.shares(queue)
 if removed > 0 then
   events.emit(queue, "drained", removed)
 end

@@ -8,5 +8,8 @@
 --- @cost    O(log N) per member
 
 local promotion = require("promotion")
+local shares = require("shares")
 
-return promotion.due(queue, now_ms, 1000)
+local moved = promotion.due(queue, now_ms, 1000)
+shares.mend(queue)
+return moved

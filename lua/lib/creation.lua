@@ -3,6 +3,7 @@
 local ids = require("ids")
 local membership = require("membership")
 local placement = require("placement")
+local shares = require("shares")
 local tags = require("tags")
 
 local creation = {}
@@ -55,6 +56,9 @@ local function optional_fields(job, sequence, names)
   if names then
     append(fields, "tags", cjson.encode(names))
   end
+  if job.share then
+    append(fields, "share", job.share)
+  end
   return fields
 end
 
@@ -62,6 +66,7 @@ end
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   local names = tags.of_options(job.opts)
+  job.share = shares.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
   redis.call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
@@ -70,6 +75,9 @@ function creation.write(queue, job_id, job, state)
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
+  end
+  if job.share and state == "waiting" then
+    shares.feed(queue, 0)
   end
 end
 

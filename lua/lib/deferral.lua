@@ -27,7 +27,7 @@ function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
   local children = redis.call("SCARD", queue .. "deps:" .. job_id)
   if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
-    flows.resume(queue, job_id, job.name)
+    flows.resume(queue, job_id, job.name, job.share)
     return false
   end
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")

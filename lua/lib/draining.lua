@@ -3,6 +3,7 @@
 local purge = require("purge")
 local record = require("record")
 local release = require("release")
+local shares = require("shares")
 local stream = require("stream")
 
 local draining = {}
@@ -62,6 +63,17 @@ function draining.scheduled(queue, limit)
   purge.members(queue .. "scheduled", members)
   remove(queue, members)
   return #members
+end
+
+--- Remove jobs that wait in shares, in their turns; returns how many.
+function draining.shares(queue, limit)
+  local removed = 0
+  repeat
+    local job_ids = shares.take(queue, (limit or PAGE) - (limit and removed or 0))
+    remove(queue, job_ids)
+    removed = removed + #job_ids
+  until not job_ids[1] or removed == limit
+  return removed
 end
 
 --- Remove jobs of a list, those first that would start first; returns how many.

@@ -5,6 +5,7 @@ local events = require("events")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
+local shares = require("shares")
 local stream = require("stream")
 
 local fetch = {}
@@ -64,6 +65,9 @@ end
 local function from_stream(queue, done)
   for _ = 1, MOST_ENTRIES do
     local entry_id, job_id = read(queue, done.group, done.consumer)
+    if not entry_id and shares.feed(queue, 1) > 0 then
+      entry_id, job_id = read(queue, done.group, done.consumer)
+    end
     if not entry_id then
       break
     end

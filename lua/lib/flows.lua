@@ -3,6 +3,7 @@
 local events = require("events")
 local guarded = require("guarded")
 local numbers = require("numbers")
+local shares = require("shares")
 local stream = require("stream")
 
 local flows = {}
@@ -12,10 +13,15 @@ function flows.queue_of(parent_job_key, parent_id)
   return parent_job_key:sub(1, -#parent_id - 5)
 end
 
---- Make a waiting job ready, all it waited for being done.
-function flows.resume(queue, job_id, name)
+--- Make a waiting job, perhaps of a share, ready, all it waited for being done.
+function flows.resume(queue, job_id, name, share)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
-  stream.push(queue, job_id, name)
+  if share then
+    shares.enter(queue, job_id, share, 0)
+    shares.feed(queue, 0)
+  else
+    stream.push(queue, job_id, name)
+  end
   events.emit(queue, "active", job_id)
 end
 
@@ -23,7 +29,7 @@ end
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name", "triggerRule")
+  local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share")
   if not parent[1] and redis.call("EXISTS", key) == 0 then
     return
   end
@@ -34,7 +40,7 @@ function flows.notify(queue, parent_id, member, decide)
   if parent[1] ~= "waiting-children" then
     return
   elseif done >= guarded.call("SCARD", queue .. "deps:" .. parent_id) then
-    flows.resume(queue, parent_id, parent[2])
+    flows.resume(queue, parent_id, parent[2], parent[4])
   elseif parent[3] and decide then
     decide()
   end

@@ -3,6 +3,7 @@
 local lists = require("lists")
 local record = require("record")
 local scheduled = require("scheduled")
+local shares = require("shares")
 local stream = require("stream")
 local withdrawal = require("withdrawal")
 
@@ -45,6 +46,9 @@ function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
     redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif job.share then
+    shares.enter(queue, job_id, job.share, priority)
+    shares.feed(queue, 0)
   elseif priority > 0 then
     enlist(queue, job_id, priority)
   else
@@ -62,7 +66,8 @@ function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
---- Give a new job its place; returns the state that goes with it.
+--- Give a new job its place; returns the state that goes with it. One with a share moves on by `shares.feed`, to be called
+--- once its record has that state.
 function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
     scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
@@ -73,6 +78,8 @@ function placement.new(queue, job_id, job)
   end
   if job.lifo then
     redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif job.share then
+    shares.enter(queue, job_id, job.share, 0)
   else
     stream.push(queue, job_id, job.job_name)
   end

@@ -1,8 +1,10 @@
 --- Changes when a job that has not started runs: its priority, or its delay.
 
 local events = require("events")
+local placement = require("placement")
 local record = require("record")
 local scheduled = require("scheduled")
+local shares = require("shares")
 local stream = require("stream")
 
 local reschedule = {}
@@ -11,18 +13,26 @@ local function update(queue, job_id, ...)
   redis.call("HSET", queue .. "job:" .. job_id, ...)
 end
 
---- Take a scheduled job to the stream.
+--- Take a scheduled job to the stream, or to its share.
 local function make_ready(queue, job_id, job)
   redis.call("ZREM", queue .. "scheduled", job_id)
-  stream.push(queue, job_id, job.name)
+  if job.share then
+    placement.ready(queue, job_id, job)
+  else
+    stream.push(queue, job_id, job.name)
+  end
+end
+
+local function withdraw(queue, group, job_id, job)
+  return job.share and shares.remove(queue, job_id, job.share) or stream.withdraw(queue, group, job_id, true)
 end
 
 local by_priority = {}
 
-function by_priority.waiting(queue, job_id, _, group, priority)
+function by_priority.waiting(queue, job_id, job, group, priority)
   if priority == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id, true) then
+  elseif not withdraw(queue, group, job_id, job) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, priority, 0)
@@ -31,8 +41,9 @@ end
 
 function by_priority.prioritized(queue, job_id, job, _, priority)
   if priority == 0 then
-    make_ready(queue, job_id, job)
     update(queue, job_id, "state", "waiting", "priority", 0)
+    job.priority = 0
+    make_ready(queue, job_id, job)
   else
     scheduled.add(queue, job_id, priority, 0)
     update(queue, job_id, "priority", priority)
@@ -54,7 +65,7 @@ local by_delay = {}
 function by_delay.waiting(queue, job_id, job, group, delay, now)
   if delay == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id, true) then
+  elseif not withdraw(queue, group, job_id, job) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, record.priority(job), now + delay)
@@ -81,8 +92,8 @@ function by_delay.delayed(queue, job_id, job, _, delay, now)
     scheduled.add(queue, job_id, band, 0)
     update(queue, job_id, "state", "prioritized", "delay", 0)
   else
-    make_ready(queue, job_id, job)
     update(queue, job_id, "state", "waiting", "delay", 0)
+    make_ready(queue, job_id, job)
   end
 end
 

@@ -9,8 +9,9 @@ local NEIGHBORS = 250
 -- Above it a number no longer tells one id from the next, and halving would not end.
 local MOST_EXACT = 2 ^ 53
 
+--- Make a job ready; returns its entry's id. What follows `name` goes into the entry.
 function stream.push(queue, job_id, name, ...)
-  redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+  return redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
 end
 
 --- The value of one field of an entry; nil when absent.
@@ -146,6 +147,17 @@ function stream.remove_stray(queue, job_id)
   if redis.call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
     stream.withdraw(queue, "workers", job_id, true)
   end
+end
+
+--- The id of the last entry that the group was given.
+function stream.delivered(queue, group)
+  local groups = redis.pcall("XINFO", "GROUPS", queue .. "stream")
+  for _, flat in ipairs(groups.err and {} or groups) do
+    if stream.field(flat, "name") == group then
+      return stream.field(flat, "last-delivered-id")
+    end
+  end
+  return "0-0"
 end
 
 --- Entries the group holds; 0 when there is no such group.

@@ -1,6 +1,7 @@
---- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, however long these are.
+--- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, and out of shares, however long these are.
 
 local record = require("record")
+local shares = require("shares")
 
 local withdrawal = {}
 
@@ -51,9 +52,12 @@ function withdrawal.find(queue, list, job_id)
     or nil
 end
 
---- Take a job off the list where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- Take a job off the list or share where it may wait; returns whether it was there. Far from both ends a tombstone takes its
 --- place: to close a gap there takes as long as to search the whole list.
 function withdrawal.remove(queue, job_id, job)
+  if job.share and shares.remove(queue, job_id, job.share) then
+    return true
+  end
   local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
   local index = list and withdrawal.find(queue, list, job_id)
   if not index then

@@ -27,6 +27,9 @@ for _, key in ipairs({ lifo_key, priority_key }) do
     removed = removed + draining.list(queue, key, limit - removed)
   end
 end
+if removed < limit then
+  removed = removed + draining.shares(queue, limit - removed)
+end
 if drain_delayed and removed < limit then
   removed = removed + draining.scheduled(queue, limit - removed)
 end

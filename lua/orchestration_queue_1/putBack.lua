@@ -15,6 +15,7 @@
 local lists = require("lists")
 local placement = require("placement")
 local record = require("record")
+local shares = require("shares")
 local stream = require("stream")
 local withdrawal = require("withdrawal")
 
@@ -24,11 +25,12 @@ local withdrawal = require("withdrawal")
 
 local WAITS = { waiting = true, delayed = true, prioritized = true }
 
-local function is_listed()
+local function is_listed(share)
   return redis.call("ZSCORE", scheduled_key, job_id)
     or withdrawal.find(queue, "priority", job_id)
     or withdrawal.find(queue, "lifo", job_id)
     or redis.call("ZSCORE", queue .. "list-active:jobs", job_id)
+    or shares.holds(queue, job_id, share)
 end
 
 local function is_on_stream()
@@ -61,7 +63,7 @@ for _, size in ipairs({
     return "too_many"
   end
 end
-if is_listed() or is_on_stream() then
+if is_listed(job.share) or is_on_stream() then
   return "listed"
 elseif may_be_held(job) then
   return "held"

@@ -19,10 +19,12 @@ local lists = require("lists")
 local promotion = require("promotion")
 local propagation = require("propagation")
 local schedulers = require("schedulers")
+local shares = require("shares")
 
 local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
 local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms)
 propagation.finish(outcomes)
+shares.mend(queue)
 if heal then
   lists.heal(queue)
 end

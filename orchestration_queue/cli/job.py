@@ -83,6 +83,7 @@ def add(
     pool: Annotated[
         list[str] | None, typer.Option(help="A pool of which it holds a slot, or two by warehouse=2; give it again.")
     ] = None,
+    share: Annotated[str | None, typer.Option(help="The share it starts from, such as a tenant.")] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the result, and print it.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
@@ -103,6 +104,7 @@ def add(
         deduplication=None if dedup is None else Deduplication(id=dedup),
         tags=tuple(tag or ()),
         pools=parsed_pools(pool),
+        share=share,
     )
     with Queue(queue, url=url, prefix=prefix) as client:
         job = client.add(name, parsed_json(data), options)
@@ -149,6 +151,7 @@ def show(
             "history": "\n".join(_history_text(entry, record.traceback) for entry in record.history),
             "tags": ", ".join(record.tags),
             "pools": ", ".join(f"{pool}={slots}" for pool, slots in record.pools.items()),
+            "share": record.share,
             "tracked": "yes" if record.is_tracked else None,
             "progress": None if record.progress is None else dump(record.progress),
             "data": _stored(job, "data"),
@@ -331,6 +334,7 @@ def _described(job: Job) -> dict[str, Any]:
         "history": [asdict(entry) for entry in record.history],
         "tags": record.tags,
         "pools": record.pools,
+        "share": record.share,
         "tracked": record.is_tracked,
         "progress": record.progress,
         "data": _readable(job, "data"),

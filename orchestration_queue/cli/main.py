@@ -28,6 +28,7 @@ from orchestration_queue.cli import (
     scheduler,
     serve,
     server,
+    share,
     spark,
     tag,
     usage,
@@ -119,6 +120,7 @@ app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(tag.app, name="tag")
 app.add_typer(pool.app, name="pool")
+app.add_typer(share.app, name="share")
 app.add_typer(flow.app, name="flow")
 app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")

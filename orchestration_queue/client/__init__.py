@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+    from orchestration_queue.client._async.shares import AsyncShares
     from orchestration_queue.client._async.tags import AsyncTags
     from orchestration_queue.client._async.taken_job import AsyncTakenJob
     from orchestration_queue.client._async.usage import AsyncUsageLedger
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
+    from orchestration_queue.client._sync.shares import Shares
     from orchestration_queue.client._sync.tags import Tags
     from orchestration_queue.client._sync.taken_job import TakenJob
     from orchestration_queue.client._sync.usage import UsageLedger
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.letter_groups import LetterGroup
     from orchestration_queue.protocol.operations.pools import Pool, PoolHolder
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
+    from orchestration_queue.protocol.operations.shares import Share
     from orchestration_queue.protocol.operations.tags import TagCount
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
     from orchestration_queue.protocol.operations.worker_control import WorkerReply
@@ -73,6 +76,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
+    "AsyncShares",
     "AsyncTags",
     "AsyncTakenJob",
     "AsyncUsageLedger",
@@ -106,6 +110,8 @@ __all__ = [
     "Producer",
     "Queue",
     "QueueEvents",
+    "Share",
+    "Shares",
     "Signal",
     "StreamEntry",
     "Subscription",
@@ -134,6 +140,7 @@ _FACES = {
     "producer": "Producer",
     "queue": "Queue",
     "schedulers": "JobSchedulers",
+    "shares": "Shares",
     "tags": "Tags",
     "taken_job": "TakenJob",
     "usage": "UsageLedger",
@@ -151,6 +158,7 @@ _VALUES = {
     "protocol.operations.letter_groups": "LetterGroup",
     "protocol.operations.failures": "FailureGroup",
     "protocol.operations.pools": "Pool PoolHolder",
+    "protocol.operations.shares": "Share",
     "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",
     "protocol.operations.worker_control": "WorkerReply",
     "protocol.operations.worker_registry": "WorkerInfo WorkerJob",

@@ -24,6 +24,7 @@ from orchestration_queue.options.job import (
 )
 from orchestration_queue.options.pools import MAX_POOL_SLOTS, checked_pool, checked_pool_slots, pools_from_wire
 from orchestration_queue.options.queue import QueueSettings
+from orchestration_queue.options.shares import checked_share, checked_share_weight
 from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
@@ -62,6 +63,8 @@ __all__ = [
     "backoff_from_wire",
     "checked_pool",
     "checked_pool_slots",
+    "checked_share",
+    "checked_share_weight",
     "checked_tag",
     "checked_tags",
     "fallback_from_wire",

@@ -28,6 +28,7 @@ from orchestration_queue.options.durations import (
     seconds,
 )
 from orchestration_queue.options.pools import PoolWeights, checked_weights
+from orchestration_queue.options.shares import checked_job_share
 from orchestration_queue.options.tags import checked_tags
 
 __all__ = [
@@ -213,6 +214,9 @@ class JobOptions(Options):
     """At most 20 short texts by which jobs are found, cancelled, retried and removed together: ``tenant:acme``."""
     pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights), AfterValidator(PoolWeights)] = PoolWeights()
     """Slots that it holds while it runs, by pool, of at most 8 pools: ``{"warehouse": 2}``. See ``Queue.pools``."""
+    share: Annotated[str | None, BeforeValidator(checked_job_share)] = None
+    """The share it starts from, such as a tenant: while several have jobs, each gets its part of the starts, by weight.
+    Within a share, jobs start by ``priority`` and then in order. See ``Queue.shares``."""
 
     @model_validator(mode="after")
     def _agree(self) -> JobOptions:
@@ -233,6 +237,11 @@ class JobOptions(Options):
             )
         if self.lifo and self.ordering is not None:
             raise ValueError("lifo and ordering.key cannot be used together; drop one of them")
+        if self.share is not None and (self.lifo or self.ordering is not None):
+            raise ValueError(
+                "a share starts its jobs in an order of its own, which lifo and ordering.key contradict; "
+                "drop them, or the share"
+            )
         bucket = self.ordering.token_bucket if self.ordering else None
         if bucket and (self.cost or 1) > bucket.capacity:
             raise ValueError(
@@ -278,6 +287,7 @@ class JobOptions(Options):
             "headers": dict(self.headers) or None,
             "tags": list(self.tags) or None,
             "pools": dict(self.pools) or None,
+            "share": self.share,
             "removeOnComplete": self.remove_on_complete and self.remove_on_complete.wire_option,
             "removeOnFail": self.remove_on_fail and self.remove_on_fail.wire_option,
         }

@@ -201,6 +201,20 @@ class QueueKeys:
         return f"{self.base}:usage:{minute_ms}"
 
     @cached_property
+    def shares(self) -> str:
+        """Weights of the queue's shares, those that were set."""
+        return self.named("shares")
+
+    @cached_property
+    def shares_waiting(self) -> str:
+        """Shares that have waiting jobs, by virtual time: the lowest is served next."""
+        return self.named("shares:waiting")
+
+    def share(self, name: str) -> str:
+        """Return the key of the jobs that wait in a share, in the order in which they start."""
+        return f"{self.base}:share:{name}"
+
+    @cached_property
     def usage_queues(self) -> str:
         """Names of all queues whose jobs ever reported usage; of no queue, so in a cluster it may live elsewhere."""
         return f"{self.prefix}:usage:queues"
@@ -307,6 +321,10 @@ PERMANENT_KEYS = {
     "flows:due": "when each unfinished flow must be checked",
     "flows:ended": "ids of finished flows by time of their end",
     "flow:*": "a flow's plan and state, until it is removed",
+    "shares": "weights of shares",
+    "shares:waiting": "shares that have waiting jobs, by virtual time",
+    "shares:served": "shares that have none and were ahead of the others when they had, until these catch up",
+    "share:*": "jobs that wait in a share, in the order in which they start",
     "group:*": "state of an ordering group",
     "groupq:*": "parked jobs of an ordering group",
     "jobs": "with `flow:ID` for the queue: jobs of a flow submitted over HTTP, until it is removed over HTTP",

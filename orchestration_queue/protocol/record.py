@@ -148,6 +148,11 @@ class JobRecord:
         """Slots that it holds while it runs, by pool."""
         return pools_from_wire(self.options.get("pools"))
 
+    @property
+    def share(self) -> str | None:
+        """The share that it starts from; None without one."""
+        return self.fields.get("share")
+
     @cached_property
     def result(self) -> Any:
         """What the handler returned; None before that, or when it returned nothing."""

@@ -98,6 +98,12 @@ METRICS = (
     Metric("orchestration_queue_pool_slots_used", "gauge", "Slots of a pool that running jobs hold.", ("pool",)),
     Metric("orchestration_queue_pool_jobs_waiting", "gauge", "Jobs that wait for slots of a pool.", ("pool",)),
     Metric(
+        "orchestration_queue_share_jobs_waiting",
+        "gauge",
+        "Jobs that wait in a share, of the 50 shares of a queue that have most.",
+        ("queue", "share"),
+    ),
+    Metric(
         "orchestration_queue_server_up",
         "gauge",
         "Whether the server answered when the queue's own figures were read for this page.",

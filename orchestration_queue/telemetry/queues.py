@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from heapq import nlargest
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,6 +17,8 @@ from orchestration_queue.server.clock import now_ms
 from orchestration_queue.telemetry.names import metric
 
 __all__ = ["QueueCollector"]
+
+_MOST_SHARES = 50
 
 
 class QueueCollector(Collector):
@@ -43,7 +46,7 @@ class QueueCollector(Collector):
             name: GaugeMetricFamily(metric(name).name, metric(name).what, labels=metric(name).labels)
             for name in (
                 *("depth", "oldest_ready_age_seconds", "paused", "workers", "server_up"),
-                *("pool_slots", "pool_slots_used", "pool_jobs_waiting"),
+                *("pool_slots", "pool_slots_used", "pool_jobs_waiting", "share_jobs_waiting"),
             )
         }
         shared: set[tuple[str, str]] = set()
@@ -73,6 +76,9 @@ class QueueCollector(Collector):
             families[name].add_metric([queue.name], value)
         for state, count in counts.items():
             families["depth"].add_metric([queue.name, state], count)
+        shares = nlargest(_MOST_SHARES, queue.shares.list(), key=lambda share: share.waiting)
+        for share in shares:
+            families["share_jobs_waiting"].add_metric([queue.name, share.name], share.waiting)
 
     @staticmethod
     def _read_pools(queue: Queue, families: dict[str, GaugeMetricFamily]) -> None:

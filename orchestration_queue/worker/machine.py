@@ -252,6 +252,9 @@ class Machine:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
             self.backlog_unconfirmed = False
+        elif not exchange.want and why is Why.ENOUGH:
+            # Jobs wait in shares, of which a wait at the server hears only as they are moved to the stream.
+            self._guess()
         if exchange.hand_back:
             self._guess()
         if why is Why.PAUSED:

@@ -148,6 +148,9 @@ def test_a_queues_own_figures_are_read_when_asked_for(server_url: str, queue_nam
         for figure, value in (("slots", 3), ("slots_used", 0), ("jobs_waiting", 0)):
             assert registry.get_sample_value(f"orchestration_queue_pool_{figure}", {"pool": queue_name}) == value
         queue.pools.remove(queue_name)
+        for _ in range(10):
+            queue.add("one", {}, JobOptions(share="a"))
+        assert (read("share_jobs_waiting", share="a"), read("depth", state="waiting")) == (2, 11)
 
 
 def test_an_outage_is_shown_and_kills_nobody(tmp_path: Path) -> None:

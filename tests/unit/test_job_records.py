@@ -50,7 +50,7 @@ def test_the_count_of_a_queue_adds_the_stream_the_lists_and_the_active_list_jobs
         steps = queue_state.count(QueueKeys("q"))
         next(steps)
         with pytest.raises(StopIteration) as end:
-            steps.send([30, 20, 10, list_active])
+            steps.send([30, 20, 5, list_active, b"5"])
         assert end.value.value == total
 
 

@@ -6,6 +6,7 @@ local exchange = require("exchange")
 local lists = require("lists")
 local outcomes = require("outcomes")
 local promotion = require("promotion")
+local shares = require("shares")
 local stream = require("stream")
 
 local dispatch = {}
@@ -68,7 +69,9 @@ local function from_stream(self, want, looks)
   while found < want and looks > 0 do
     local batch = entries.read(self.queue, self.group, self.consumer, math.min(want - found, looks))
     if not batch[1] then
-      return "empty"
+      if not self.has_shares or shares.feed(self.queue, want - found) == 0 then
+        return "empty"
+      end
     end
     for _, entry in ipairs(batch) do
       local job_id = stream.field(entry[2], "jobId")
@@ -85,10 +88,11 @@ end
 
 --- How many more jobs the queue lets start now; nil while it is paused. Delivered ones are counted as started.
 local function places(self, honor_pause)
-  local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency")
+  local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency", "shared")
   if honor_pause and settings[1] == "1" then
     return nil
   end
+  self.has_shares = settings[3] and true
   local most = tonumber(settings[2]) or 0
   if most <= 0 then
     return math.huge
@@ -111,14 +115,21 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   local most = math.min(want, math.max(0, free))
   if most > 0 then
     -- What is due now must not wait for the next round of promotions.
-    promotion.due(self.queue, self.now, 100)
+    local promoted = promotion.due(self.queue, self.now, 100)
+    self.has_shares = self.has_shares or promoted > 0 and shares.any_wait(self.queue)
   end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
+  if self.has_shares then
+    shares.feed(self.queue, most - listed)
+  end
   local stopped = from_stream(self, most - listed, looks)
   if most < want and stopped == "enough" or kept < #deliveries then
     return "full"
   end
-  return want > 0 and stopped or ""
+  if want > 0 then
+    return stopped
+  end
+  return self.has_shares and "enough" or ""
 end
 
 return dispatch

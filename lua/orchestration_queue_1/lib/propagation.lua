@@ -11,6 +11,7 @@ local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local rules = require("rules")
+local shares = require("shares")
 
 local propagation = {}
 
@@ -134,7 +135,7 @@ function propagation.decide(self, queue, job_id)
     return false
   elseif verdict == rules.RUN then
     dependencies.let_go(queue, job_id, counts, rule)
-    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
+    flows.resume(queue, job_id, unpack(redis.call("HMGET", queue .. "job:" .. job_id, "name", "share")))
   else
     end_unrun(self, queue, job_id, verdict)
   end
@@ -145,15 +146,19 @@ end
 --- Start a job that waits for nothing, where its options want it.
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
-  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
+  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
   local state = placement.new(queue, job_id, {
     job_name = fields[1],
     delay_ms = tonumber(fields[2]) or 0,
     priority = tonumber(fields[3]) or 0,
     lifo = fields[4] == "1",
     timestamp_ms = tonumber(fields[5]) or self.now,
+    share = fields[6] or nil,
   })
   redis.call("HSET", key, "state", state)
+  if fields[6] then
+    shares.feed(queue, 0)
+  end
   note_decision(self, job_id, rules.RUN)
 end
 

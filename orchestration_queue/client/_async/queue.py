@@ -16,6 +16,7 @@ from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+from orchestration_queue.client._async.shares import AsyncShares
 from orchestration_queue.client._async.tags import AsyncTags
 from orchestration_queue.client._async.taker import AsyncTaking
 from orchestration_queue.client._async.usage import AsyncUsageLedger
@@ -60,6 +61,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         dead_letters: The jobs that failed for good, as their workers put them aside.
         tags: Its jobs by tag.
         pools: Slots that jobs of all queues of this prefix share.
+        shares: Its shares, such as tenants, and the part of the starts that each gets.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         self.usage = AsyncUsageLedger(name, connection=self._connection, prefix=prefix)
         self.flows = AsyncFlows(name, connection=self._connection, prefix=prefix)
         self.pools = AsyncPools(connection=self._connection, prefix=prefix)
+        self.shares = AsyncShares(name, connection=self._connection, prefix=prefix)
         self.tags = AsyncTags(name, connection=self._connection, prefix=prefix)
         self.dead_letters = AsyncDeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 

@@ -17,6 +17,7 @@ from orchestration_queue.client._sync.producer import Adder
 from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
+from orchestration_queue.client._sync.shares import Shares
 from orchestration_queue.client._sync.tags import Tags
 from orchestration_queue.client._sync.taker import Taking
 from orchestration_queue.client._sync.usage import UsageLedger
@@ -61,6 +62,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
         dead_letters: The jobs that failed for good, as their workers put them aside.
         tags: Its jobs by tag.
         pools: Slots that jobs of all queues of this prefix share.
+        shares: Its shares, such as tenants, and the part of the starts that each gets.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
         self.usage = UsageLedger(name, connection=self._connection, prefix=prefix)
         self.flows = Flows(name, connection=self._connection, prefix=prefix)
         self.pools = Pools(connection=self._connection, prefix=prefix)
+        self.shares = Shares(name, connection=self._connection, prefix=prefix)
         self.tags = Tags(name, connection=self._connection, prefix=prefix)
         self.dead_letters = DeadLetters(name, dead_letter_queue, connection=self._connection, prefix=prefix)
 

@@ -1040,9 +1040,10 @@ def exchange(
         parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field,
         value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be
         told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`,
-        `full` (global concurrency), `paused`, or empty text when no more were wanted; 5: the dead letters that this
-        call could not add, `[queue, id, name, data]` in JSON each, which the caller adds and then takes out of the
-        sorted set `outbox`; 6: failed jobs whose dependents remain to be told through `oq1_propagate`.
+        `full` (global concurrency), `paused`, or empty text when no more were wanted, though `enough` where jobs wait
+        in shares; 5: the dead letters that this call could not add, `[queue, id, name, data]` in JSON each, which the
+        caller adds and then takes out of the sorted set `outbox`; 6: failed jobs whose dependents remain to be told
+        through `oq1_propagate`.
 
     The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode
     or what becomes of a job is unknown.

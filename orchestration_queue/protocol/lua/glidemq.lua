@@ -452,7 +452,7 @@ local record = {}
 --- What decides about a job: everything but its payloads.
 local CONTROL = {
   "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
-  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted",
+  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted", "share",
 }
 
 --- The control fields as a table without the absent ones; nil when there is no such job.
@@ -753,8 +753,9 @@ local NEIGHBORS = 250
 -- Above it a number no longer tells one id from the next, and halving would not end.
 local MOST_EXACT = 2 ^ 53
 
+--- Make a job ready; returns its entry's id. What follows `name` goes into the entry.
 function stream.push(queue, job_id, name, ...)
-  redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+  return redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
 end
 
 --- The value of one field of an entry; nil when absent.
@@ -892,6 +893,17 @@ function stream.remove_stray(queue, job_id)
   end
 end
 
+--- The id of the last entry that the group was given.
+function stream.delivered(queue, group)
+  local groups = redis.pcall("XINFO", "GROUPS", queue .. "stream")
+  for _, flat in ipairs(groups.err and {} or groups) do
+    if stream.field(flat, "name") == group then
+      return stream.field(flat, "last-delivered-id")
+    end
+  end
+  return "0-0"
+end
+
 --- Entries the group holds; 0 when there is no such group.
 function stream.pending(key, group)
   local summary = redis.pcall("XPENDING", key, group)
@@ -901,10 +913,279 @@ end
 return stream
 end)()
 
+modules.shares = (function()
+--- Fair shares of a queue. A job that names a share waits in that share's set, and not on the stream. From there jobs move
+--- to the stream by stride scheduling: each move advances the virtual time of its share by 1 / weight, and the share of
+--- the lowest time is next. Only as many are on the stream as workers want, and a few more, which clients of other
+--- languages take as any entry. We keep
+---   `shares`          the weights that were set, by share,
+---   `share:NAME`      its waiting jobs by priority and arrival,
+---   `shares:waiting`  the shares that have any, by virtual time,
+---   `shares:served`   those that have none, as long as their time is ahead of the others',
+---   `shares:ahead`    entries moved to the stream that may not be delivered yet, and
+---   `shared`          in the settings: how many jobs wait, so that workers of other queues need not ask.
+
+local guarded = require("guarded")
+local numbers = require("numbers")
+local stream = require("stream")
+
+local shares = {}
+
+local GROUP = "workers"
+local MOST_BYTES = 400
+-- A priority takes a band of the scores; jobs without one come last.
+local BAND, LAST_BAND = 2 ^ 40, 2049
+-- How many jobs wait on the stream beyond what a worker asked for: idle workers hear of these, and those of other
+-- languages live on them. A share that comes new waits behind so many.
+local SPARE = 8
+local MOST_MOVED, MOST_ROUNDS = 100, 10
+local MOST_COUNTED = 10000
+local AHEAD_TTL_S = 86400
+
+local function key_of(queue, name)
+  return queue .. "share:" .. name
+end
+
+local function waiting_key(queue)
+  return queue .. "shares:waiting"
+end
+
+local function served_key(queue)
+  return queue .. "shares:served"
+end
+
+--- The share that the options of a new job name; nil without one.
+function shares.of_options(opts)
+  if not opts:find('"share"', 1, true) then
+    return nil
+  end
+  local readable, decoded = pcall(cjson.decode, opts)
+  local name = readable and type(decoded) == "table" and decoded.share
+  local sound = type(name) == "string" and name ~= "" and #name <= MOST_BYTES and not name:find("[:{}]")
+  return sound and name or nil
+end
+
+--- Forget how far shares without jobs are ahead, once all others have caught up.
+local function forget_served(queue)
+  local lowest = guarded.call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
+  if lowest[1] then
+    guarded.call("ZREMRANGEBYSCORE", served_key(queue), "-inf", lowest[2])
+  else
+    redis.call("UNLINK", served_key(queue))
+    redis.call("HDEL", queue .. "meta", "shared")
+  end
+end
+
+--- A share has a job to wait for. One that had none starts at the lowest time: it was not owed anything meanwhile.
+local function join(queue, name)
+  if guarded.call("ZSCORE", waiting_key(queue), name) then
+    return
+  end
+  local lowest = redis.call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
+  local own = lowest[1] and guarded.call("ZSCORE", served_key(queue), name)
+  redis.call("ZADD", waiting_key(queue), math.max(tonumber(lowest[2]) or 0, tonumber(own or nil) or 0), name)
+  if own then
+    redis.call("ZREM", served_key(queue), name)
+  end
+end
+
+--- Have a job wait in its share, behind those of its priority. It is moved on by `shares.feed`, to be called when its
+--- record says that it waits.
+function shares.enter(queue, job_id, name, priority)
+  local band = BAND * (priority > 0 and math.min(priority, LAST_BAND) or LAST_BAND)
+  local from, to = string.format("(%.0f", band + BAND), string.format("%.0f", band)
+  local key = key_of(queue, name)
+  local last = guarded.call("ZRANGE", key, from, to, "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")
+  local score = last[2] and tonumber(last[2]) + 1 or band
+  if redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1 then
+    join(queue, name)
+    numbers.count(queue .. "meta", "shared", 1)
+  end
+end
+
+--- Take a job out of its share; returns whether it waited there.
+function shares.remove(queue, job_id, name)
+  local key = key_of(queue, name)
+  if guarded.call("ZREM", key, job_id) == 0 then
+    return false
+  end
+  numbers.count(queue .. "meta", "shared", -1)
+  if redis.call("EXISTS", key) == 0 then
+    local time = guarded.call("ZSCORE", waiting_key(queue), name)
+    if time then
+      redis.call("ZREM", waiting_key(queue), name)
+      guarded.call("ZADD", served_key(queue), time, name)
+    end
+    forget_served(queue)
+  end
+  return true
+end
+
+--- Whether any job waits in a share.
+function shares.any_wait(queue)
+  return guarded.call("EXISTS", waiting_key(queue)) == 1
+end
+
+--- Whether a job waits in its share.
+function shares.holds(queue, job_id, name)
+  return name and guarded.call("ZSCORE", key_of(queue, name), job_id)
+end
+
+--- Read the shares that may be served by `most` turns: more than these cannot come to have the lowest time.
+local function candidates(queue, most)
+  local flat = guarded.call("ZRANGE", waiting_key(queue), 0, most - 1, "WITHSCORES")
+  local found, names = {}, {}
+  for index = 1, #flat, 2 do
+    local name = flat[index]
+    names[#names + 1] = name
+    found[#found + 1] = {
+      name = name,
+      time = tonumber(flat[index + 1]),
+      size = guarded.call("ZCARD", key_of(queue, name)),
+      turns = 0,
+    }
+  end
+  local weights = names[1] and guarded.call("HMGET", queue .. "shares", unpack(names)) or {}
+  for index, share in ipairs(found) do
+    share.weight = math.max(1, numbers.whole(weights[index] or nil) or 1)
+  end
+  return found
+end
+
+--- Give out turns; returns the shares in that order.
+local function take_turns(found, most)
+  local turns = {}
+  for turn = 1, most do
+    local next_one
+    for _, share in ipairs(found) do
+      if share.turns < share.size and (not next_one or share.time < next_one.time) then
+        next_one = share
+      end
+    end
+    if not next_one then
+      break
+    end
+    turns[turn] = next_one
+    next_one.turns = next_one.turns + 1
+    next_one.time = next_one.time + 1 / next_one.weight
+  end
+  return turns
+end
+
+--- Pop what a share's turns are for, and note its time.
+local function pop(queue, share)
+  share.popped = share.turns > 0 and guarded.call("ZPOPMIN", key_of(queue, share.name), share.turns) or {}
+  if share.turns < share.size then
+    if share.turns > 0 then
+      redis.call("ZADD", waiting_key(queue), share.time, share.name)
+    end
+    return
+  end
+  redis.call("ZREM", waiting_key(queue), share.name)
+  guarded.call("ZADD", served_key(queue), share.time, share.name)
+end
+
+--- Take up to `most` waiting jobs, at most 100, in the order of their turns; returns their ids.
+function shares.take(queue, most)
+  most = math.min(most, MOST_MOVED)
+  local found = candidates(queue, most)
+  if not found[1] then
+    return {}
+  end
+  local turns, job_ids, used = take_turns(found, most), {}, {}
+  for _, share in ipairs(found) do
+    pop(queue, share)
+  end
+  for _, share in ipairs(turns) do
+    used[share] = (used[share] or 0) + 1
+    job_ids[#job_ids + 1] = share.popped[2 * used[share] - 1]
+  end
+  numbers.count(queue .. "meta", "shared", -#job_ids)
+  forget_served(queue)
+  return job_ids
+end
+
+local function precedes(one, other)
+  local time, number = one:match("^(%d+)%-(%d+)$")
+  local other_time, other_number = other:match("^(%d+)%-(%d+)$")
+  time, other_time = tonumber(time), tonumber(other_time)
+  return time < other_time or time == other_time and tonumber(number) < tonumber(other_number)
+end
+
+--- How many of the entries moved to the stream are there and undelivered. Those before the first undelivered entry of any
+--- job are delivered, or were removed.
+local function count_ahead(queue)
+  local key = queue .. "shares:ahead"
+  local entry_ids = guarded.call("LRANGE", key, 0, -1)
+  if not entry_ids[1] then
+    return 0
+  end
+  local after = stream.delivered(queue, GROUP)
+  local first = redis.call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
+  local gone = 0
+  while entry_ids[gone + 1] and (not first or precedes(entry_ids[gone + 1], first[1])) do
+    gone = gone + 1
+  end
+  if gone > 0 then
+    redis.call("LTRIM", key, gone, -1)
+  end
+  return #entry_ids - gone
+end
+
+--- Move the job to the stream if it waits; returns its entry. Another library may have cancelled or removed it.
+local function move(queue, job_id)
+  local job = redis.pcall("HMGET", queue .. "job:" .. job_id, "state", "name")
+  return job[1] == "waiting" and stream.push(queue, job_id, job[2] or "") or nil
+end
+
+--- Move jobs to the stream until `wanted` and a few more wait there; returns how many were moved.
+function shares.feed(queue, wanted)
+  if not shares.any_wait(queue) then
+    return 0
+  end
+  local room = math.min(wanted, MOST_MOVED) + SPARE - count_ahead(queue)
+  local entry_ids = {}
+  for _ = 1, MOST_ROUNDS do
+    local job_ids = room > #entry_ids and shares.take(queue, room - #entry_ids) or {}
+    if not job_ids[1] then
+      break
+    end
+    for _, job_id in ipairs(job_ids) do
+      entry_ids[#entry_ids + 1] = move(queue, job_id)
+    end
+  end
+  if entry_ids[1] then
+    guarded.call("RPUSH", queue .. "shares:ahead", unpack(entry_ids))
+    redis.call("EXPIRE", queue .. "shares:ahead", AHEAD_TTL_S)
+  end
+  return #entry_ids
+end
+
+--- Move jobs on though no worker asks, and count those that wait anew where another client removed the count.
+function shares.mend(queue)
+  if not shares.any_wait(queue) then
+    redis.call("HDEL", queue .. "meta", "shared")
+    return
+  end
+  shares.feed(queue, 0)
+  local names = guarded.call("ZRANGE", waiting_key(queue), 0, MOST_COUNTED - 1)
+  if names[1] and (tonumber(redis.call("HGET", queue .. "meta", "shared") or nil) or 0) <= 0 then
+    local size = 0
+    for _, name in ipairs(names) do
+      size = size + guarded.call("ZCARD", key_of(queue, name))
+    end
+    redis.call("HSET", queue .. "meta", "shared", size)
+  end
+end
+
+return shares
+end)()
+
 modules.withdrawal = (function()
---- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, however long these are.
+--- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, and out of shares, however long these are.
 
 local record = require("record")
+local shares = require("shares")
 
 local withdrawal = {}
 
@@ -955,9 +1236,12 @@ function withdrawal.find(queue, list, job_id)
     or nil
 end
 
---- Take a job off the list where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- Take a job off the list or share where it may wait; returns whether it was there. Far from both ends a tombstone takes its
 --- place: to close a gap there takes as long as to search the whole list.
 function withdrawal.remove(queue, job_id, job)
+  if job.share and shares.remove(queue, job_id, job.share) then
+    return true
+  end
   local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
   local index = list and withdrawal.find(queue, list, job_id)
   if not index then
@@ -983,6 +1267,7 @@ modules.placement = (function()
 local lists = require("lists")
 local record = require("record")
 local scheduled = require("scheduled")
+local shares = require("shares")
 local stream = require("stream")
 local withdrawal = require("withdrawal")
 
@@ -1025,6 +1310,9 @@ function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
     redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif job.share then
+    shares.enter(queue, job_id, job.share, priority)
+    shares.feed(queue, 0)
   elseif priority > 0 then
     enlist(queue, job_id, priority)
   else
@@ -1042,7 +1330,8 @@ function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
---- Give a new job its place; returns the state that goes with it.
+--- Give a new job its place; returns the state that goes with it. One with a share moves on by `shares.feed`, to be called
+--- once its record has that state.
 function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
     scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
@@ -1053,6 +1342,8 @@ function placement.new(queue, job_id, job)
   end
   if job.lifo then
     redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif job.share then
+    shares.enter(queue, job_id, job.share, 0)
   else
     stream.push(queue, job_id, job.job_name)
   end
@@ -1195,6 +1486,7 @@ modules.creation = (function()
 local ids = require("ids")
 local membership = require("membership")
 local placement = require("placement")
+local shares = require("shares")
 local tags = require("tags")
 
 local creation = {}
@@ -1247,6 +1539,9 @@ local function optional_fields(job, sequence, names)
   if names then
     append(fields, "tags", cjson.encode(names))
   end
+  if job.share then
+    append(fields, "share", job.share)
+  end
   return fields
 end
 
@@ -1254,6 +1549,7 @@ end
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   local names = tags.of_options(job.opts)
+  job.share = shares.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
   redis.call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
@@ -1262,6 +1558,9 @@ function creation.write(queue, job_id, job, state)
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
+  end
+  if job.share and state == "waiting" then
+    shares.feed(queue, 0)
   end
 end
 
@@ -1399,8 +1698,10 @@ modules.reschedule = (function()
 --- Changes when a job that has not started runs: its priority, or its delay.
 
 local events = require("events")
+local placement = require("placement")
 local record = require("record")
 local scheduled = require("scheduled")
+local shares = require("shares")
 local stream = require("stream")
 
 local reschedule = {}
@@ -1409,18 +1710,26 @@ local function update(queue, job_id, ...)
   redis.call("HSET", queue .. "job:" .. job_id, ...)
 end
 
---- Take a scheduled job to the stream.
+--- Take a scheduled job to the stream, or to its share.
 local function make_ready(queue, job_id, job)
   redis.call("ZREM", queue .. "scheduled", job_id)
-  stream.push(queue, job_id, job.name)
+  if job.share then
+    placement.ready(queue, job_id, job)
+  else
+    stream.push(queue, job_id, job.name)
+  end
+end
+
+local function withdraw(queue, group, job_id, job)
+  return job.share and shares.remove(queue, job_id, job.share) or stream.withdraw(queue, group, job_id, true)
 end
 
 local by_priority = {}
 
-function by_priority.waiting(queue, job_id, _, group, priority)
+function by_priority.waiting(queue, job_id, job, group, priority)
   if priority == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id, true) then
+  elseif not withdraw(queue, group, job_id, job) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, priority, 0)
@@ -1429,8 +1738,9 @@ end
 
 function by_priority.prioritized(queue, job_id, job, _, priority)
   if priority == 0 then
-    make_ready(queue, job_id, job)
     update(queue, job_id, "state", "waiting", "priority", 0)
+    job.priority = 0
+    make_ready(queue, job_id, job)
   else
     scheduled.add(queue, job_id, priority, 0)
     update(queue, job_id, "priority", priority)
@@ -1452,7 +1762,7 @@ local by_delay = {}
 function by_delay.waiting(queue, job_id, job, group, delay, now)
   if delay == 0 then
     return "no_op"
-  elseif not stream.withdraw(queue, group, job_id, true) then
+  elseif not withdraw(queue, group, job_id, job) then
     return "error:not_in_stream"
   end
   scheduled.add(queue, job_id, record.priority(job), now + delay)
@@ -1479,8 +1789,8 @@ function by_delay.delayed(queue, job_id, job, _, delay, now)
     scheduled.add(queue, job_id, band, 0)
     update(queue, job_id, "state", "prioritized", "delay", 0)
   else
-    make_ready(queue, job_id, job)
     update(queue, job_id, "state", "waiting", "delay", 0)
+    make_ready(queue, job_id, job)
   end
 end
 
@@ -1970,6 +2280,7 @@ modules.flows = (function()
 local events = require("events")
 local guarded = require("guarded")
 local numbers = require("numbers")
+local shares = require("shares")
 local stream = require("stream")
 
 local flows = {}
@@ -1979,10 +2290,15 @@ function flows.queue_of(parent_job_key, parent_id)
   return parent_job_key:sub(1, -#parent_id - 5)
 end
 
---- Make a waiting job ready, all it waited for being done.
-function flows.resume(queue, job_id, name)
+--- Make a waiting job, perhaps of a share, ready, all it waited for being done.
+function flows.resume(queue, job_id, name, share)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
-  stream.push(queue, job_id, name)
+  if share then
+    shares.enter(queue, job_id, share, 0)
+    shares.feed(queue, 0)
+  else
+    stream.push(queue, job_id, name)
+  end
   events.emit(queue, "active", job_id)
 end
 
@@ -1990,7 +2306,7 @@ end
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name", "triggerRule")
+  local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share")
   if not parent[1] and redis.call("EXISTS", key) == 0 then
     return
   end
@@ -2001,7 +2317,7 @@ function flows.notify(queue, parent_id, member, decide)
   if parent[1] ~= "waiting-children" then
     return
   elseif done >= guarded.call("SCARD", queue .. "deps:" .. parent_id) then
-    flows.resume(queue, parent_id, parent[2])
+    flows.resume(queue, parent_id, parent[2], parent[4])
   elseif parent[3] and decide then
     decide()
   end
@@ -2356,6 +2672,7 @@ local events = require("events")
 local lists = require("lists")
 local record = require("record")
 local release = require("release")
+local shares = require("shares")
 local stream = require("stream")
 
 local fetch = {}
@@ -2415,6 +2732,9 @@ end
 local function from_stream(queue, done)
   for _ = 1, MOST_ENTRIES do
     local entry_id, job_id = read(queue, done.group, done.consumer)
+    if not entry_id and shares.feed(queue, 1) > 0 then
+      entry_id, job_id = read(queue, done.group, done.consumer)
+    end
     if not entry_id then
       break
     end
@@ -2506,6 +2826,7 @@ modules.draining = (function()
 local purge = require("purge")
 local record = require("record")
 local release = require("release")
+local shares = require("shares")
 local stream = require("stream")
 
 local draining = {}
@@ -2565,6 +2886,17 @@ function draining.scheduled(queue, limit)
   purge.members(queue .. "scheduled", members)
   remove(queue, members)
   return #members
+end
+
+--- Remove jobs that wait in shares, in their turns; returns how many.
+function draining.shares(queue, limit)
+  local removed = 0
+  repeat
+    local job_ids = shares.take(queue, (limit or PAGE) - (limit and removed or 0))
+    remove(queue, job_ids)
+    removed = removed + #job_ids
+  until not job_ids[1] or removed == limit
+  return removed
 end
 
 --- Remove jobs of a list, those first that would start first; returns how many.
@@ -2712,7 +3044,7 @@ function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
   local children = redis.call("SCARD", queue .. "deps:" .. job_id)
   if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
-    flows.resume(queue, job_id, job.name)
+    flows.resume(queue, job_id, job.name, job.share)
     return false
   end
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
@@ -3690,7 +4022,7 @@ do -- drain
     if drain_delayed then
       removed = removed + draining.scheduled(queue)
     end
-    removed = removed + draining.list(queue, lifo_key) + draining.list(queue, priority_key)
+    removed = removed + draining.list(queue, lifo_key) + draining.list(queue, priority_key) + draining.shares(queue)
     if removed > 0 then
       events.emit(queue, "drained", removed)
     end
@@ -3874,13 +4206,16 @@ end
 
 do -- promote
   local promotion = require("promotion")
+  local shares = require("shares")
   redis.register_function("glidemq_promote", function(KEYS, ARGV)
     if #KEYS < 3 then
       missing("promote", "events")
     end
     local now_ms = numeric(ARGV[1]) or missing("promote", "now_ms")
     local queue = KEYS[1]:sub(1, -10)
-    return promotion.due(queue, now_ms, 1000)
+    local moved = promotion.due(queue, now_ms, 1000)
+    shares.mend(queue)
+    return moved
   end)
 end
 

@@ -843,7 +843,7 @@ local record = {}
 --- What decides about a job: everything but its payloads.
 local CONTROL = {
   "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
-  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted",
+  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted", "share",
 }
 
 --- The control fields as a table without the absent ones; nil when there is no such job.
@@ -1144,8 +1144,9 @@ local NEIGHBORS = 250
 -- Above it a number no longer tells one id from the next, and halving would not end.
 local MOST_EXACT = 2 ^ 53
 
+--- Make a job ready; returns its entry's id. What follows `name` goes into the entry.
 function stream.push(queue, job_id, name, ...)
-  redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+  return redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
 end
 
 --- The value of one field of an entry; nil when absent.
@@ -1283,6 +1284,17 @@ function stream.remove_stray(queue, job_id)
   end
 end
 
+--- The id of the last entry that the group was given.
+function stream.delivered(queue, group)
+  local groups = redis.pcall("XINFO", "GROUPS", queue .. "stream")
+  for _, flat in ipairs(groups.err and {} or groups) do
+    if stream.field(flat, "name") == group then
+      return stream.field(flat, "last-delivered-id")
+    end
+  end
+  return "0-0"
+end
+
 --- Entries the group holds; 0 when there is no such group.
 function stream.pending(key, group)
   local summary = redis.pcall("XPENDING", key, group)
@@ -1292,10 +1304,279 @@ end
 return stream
 end)()
 
+modules.shares = (function()
+--- Fair shares of a queue. A job that names a share waits in that share's set, and not on the stream. From there jobs move
+--- to the stream by stride scheduling: each move advances the virtual time of its share by 1 / weight, and the share of
+--- the lowest time is next. Only as many are on the stream as workers want, and a few more, which clients of other
+--- languages take as any entry. We keep
+---   `shares`          the weights that were set, by share,
+---   `share:NAME`      its waiting jobs by priority and arrival,
+---   `shares:waiting`  the shares that have any, by virtual time,
+---   `shares:served`   those that have none, as long as their time is ahead of the others',
+---   `shares:ahead`    entries moved to the stream that may not be delivered yet, and
+---   `shared`          in the settings: how many jobs wait, so that workers of other queues need not ask.
+
+local guarded = require("guarded")
+local numbers = require("numbers")
+local stream = require("stream")
+
+local shares = {}
+
+local GROUP = "workers"
+local MOST_BYTES = 400
+-- A priority takes a band of the scores; jobs without one come last.
+local BAND, LAST_BAND = 2 ^ 40, 2049
+-- How many jobs wait on the stream beyond what a worker asked for: idle workers hear of these, and those of other
+-- languages live on them. A share that comes new waits behind so many.
+local SPARE = 8
+local MOST_MOVED, MOST_ROUNDS = 100, 10
+local MOST_COUNTED = 10000
+local AHEAD_TTL_S = 86400
+
+local function key_of(queue, name)
+  return queue .. "share:" .. name
+end
+
+local function waiting_key(queue)
+  return queue .. "shares:waiting"
+end
+
+local function served_key(queue)
+  return queue .. "shares:served"
+end
+
+--- The share that the options of a new job name; nil without one.
+function shares.of_options(opts)
+  if not opts:find('"share"', 1, true) then
+    return nil
+  end
+  local readable, decoded = pcall(cjson.decode, opts)
+  local name = readable and type(decoded) == "table" and decoded.share
+  local sound = type(name) == "string" and name ~= "" and #name <= MOST_BYTES and not name:find("[:{}]")
+  return sound and name or nil
+end
+
+--- Forget how far shares without jobs are ahead, once all others have caught up.
+local function forget_served(queue)
+  local lowest = guarded.call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
+  if lowest[1] then
+    guarded.call("ZREMRANGEBYSCORE", served_key(queue), "-inf", lowest[2])
+  else
+    redis.call("UNLINK", served_key(queue))
+    redis.call("HDEL", queue .. "meta", "shared")
+  end
+end
+
+--- A share has a job to wait for. One that had none starts at the lowest time: it was not owed anything meanwhile.
+local function join(queue, name)
+  if guarded.call("ZSCORE", waiting_key(queue), name) then
+    return
+  end
+  local lowest = redis.call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
+  local own = lowest[1] and guarded.call("ZSCORE", served_key(queue), name)
+  redis.call("ZADD", waiting_key(queue), math.max(tonumber(lowest[2]) or 0, tonumber(own or nil) or 0), name)
+  if own then
+    redis.call("ZREM", served_key(queue), name)
+  end
+end
+
+--- Have a job wait in its share, behind those of its priority. It is moved on by `shares.feed`, to be called when its
+--- record says that it waits.
+function shares.enter(queue, job_id, name, priority)
+  local band = BAND * (priority > 0 and math.min(priority, LAST_BAND) or LAST_BAND)
+  local from, to = string.format("(%.0f", band + BAND), string.format("%.0f", band)
+  local key = key_of(queue, name)
+  local last = guarded.call("ZRANGE", key, from, to, "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")
+  local score = last[2] and tonumber(last[2]) + 1 or band
+  if redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1 then
+    join(queue, name)
+    numbers.count(queue .. "meta", "shared", 1)
+  end
+end
+
+--- Take a job out of its share; returns whether it waited there.
+function shares.remove(queue, job_id, name)
+  local key = key_of(queue, name)
+  if guarded.call("ZREM", key, job_id) == 0 then
+    return false
+  end
+  numbers.count(queue .. "meta", "shared", -1)
+  if redis.call("EXISTS", key) == 0 then
+    local time = guarded.call("ZSCORE", waiting_key(queue), name)
+    if time then
+      redis.call("ZREM", waiting_key(queue), name)
+      guarded.call("ZADD", served_key(queue), time, name)
+    end
+    forget_served(queue)
+  end
+  return true
+end
+
+--- Whether any job waits in a share.
+function shares.any_wait(queue)
+  return guarded.call("EXISTS", waiting_key(queue)) == 1
+end
+
+--- Whether a job waits in its share.
+function shares.holds(queue, job_id, name)
+  return name and guarded.call("ZSCORE", key_of(queue, name), job_id)
+end
+
+--- Read the shares that may be served by `most` turns: more than these cannot come to have the lowest time.
+local function candidates(queue, most)
+  local flat = guarded.call("ZRANGE", waiting_key(queue), 0, most - 1, "WITHSCORES")
+  local found, names = {}, {}
+  for index = 1, #flat, 2 do
+    local name = flat[index]
+    names[#names + 1] = name
+    found[#found + 1] = {
+      name = name,
+      time = tonumber(flat[index + 1]),
+      size = guarded.call("ZCARD", key_of(queue, name)),
+      turns = 0,
+    }
+  end
+  local weights = names[1] and guarded.call("HMGET", queue .. "shares", unpack(names)) or {}
+  for index, share in ipairs(found) do
+    share.weight = math.max(1, numbers.whole(weights[index] or nil) or 1)
+  end
+  return found
+end
+
+--- Give out turns; returns the shares in that order.
+local function take_turns(found, most)
+  local turns = {}
+  for turn = 1, most do
+    local next_one
+    for _, share in ipairs(found) do
+      if share.turns < share.size and (not next_one or share.time < next_one.time) then
+        next_one = share
+      end
+    end
+    if not next_one then
+      break
+    end
+    turns[turn] = next_one
+    next_one.turns = next_one.turns + 1
+    next_one.time = next_one.time + 1 / next_one.weight
+  end
+  return turns
+end
+
+--- Pop what a share's turns are for, and note its time.
+local function pop(queue, share)
+  share.popped = share.turns > 0 and guarded.call("ZPOPMIN", key_of(queue, share.name), share.turns) or {}
+  if share.turns < share.size then
+    if share.turns > 0 then
+      redis.call("ZADD", waiting_key(queue), share.time, share.name)
+    end
+    return
+  end
+  redis.call("ZREM", waiting_key(queue), share.name)
+  guarded.call("ZADD", served_key(queue), share.time, share.name)
+end
+
+--- Take up to `most` waiting jobs, at most 100, in the order of their turns; returns their ids.
+function shares.take(queue, most)
+  most = math.min(most, MOST_MOVED)
+  local found = candidates(queue, most)
+  if not found[1] then
+    return {}
+  end
+  local turns, job_ids, used = take_turns(found, most), {}, {}
+  for _, share in ipairs(found) do
+    pop(queue, share)
+  end
+  for _, share in ipairs(turns) do
+    used[share] = (used[share] or 0) + 1
+    job_ids[#job_ids + 1] = share.popped[2 * used[share] - 1]
+  end
+  numbers.count(queue .. "meta", "shared", -#job_ids)
+  forget_served(queue)
+  return job_ids
+end
+
+local function precedes(one, other)
+  local time, number = one:match("^(%d+)%-(%d+)$")
+  local other_time, other_number = other:match("^(%d+)%-(%d+)$")
+  time, other_time = tonumber(time), tonumber(other_time)
+  return time < other_time or time == other_time and tonumber(number) < tonumber(other_number)
+end
+
+--- How many of the entries moved to the stream are there and undelivered. Those before the first undelivered entry of any
+--- job are delivered, or were removed.
+local function count_ahead(queue)
+  local key = queue .. "shares:ahead"
+  local entry_ids = guarded.call("LRANGE", key, 0, -1)
+  if not entry_ids[1] then
+    return 0
+  end
+  local after = stream.delivered(queue, GROUP)
+  local first = redis.call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
+  local gone = 0
+  while entry_ids[gone + 1] and (not first or precedes(entry_ids[gone + 1], first[1])) do
+    gone = gone + 1
+  end
+  if gone > 0 then
+    redis.call("LTRIM", key, gone, -1)
+  end
+  return #entry_ids - gone
+end
+
+--- Move the job to the stream if it waits; returns its entry. Another library may have cancelled or removed it.
+local function move(queue, job_id)
+  local job = redis.pcall("HMGET", queue .. "job:" .. job_id, "state", "name")
+  return job[1] == "waiting" and stream.push(queue, job_id, job[2] or "") or nil
+end
+
+--- Move jobs to the stream until `wanted` and a few more wait there; returns how many were moved.
+function shares.feed(queue, wanted)
+  if not shares.any_wait(queue) then
+    return 0
+  end
+  local room = math.min(wanted, MOST_MOVED) + SPARE - count_ahead(queue)
+  local entry_ids = {}
+  for _ = 1, MOST_ROUNDS do
+    local job_ids = room > #entry_ids and shares.take(queue, room - #entry_ids) or {}
+    if not job_ids[1] then
+      break
+    end
+    for _, job_id in ipairs(job_ids) do
+      entry_ids[#entry_ids + 1] = move(queue, job_id)
+    end
+  end
+  if entry_ids[1] then
+    guarded.call("RPUSH", queue .. "shares:ahead", unpack(entry_ids))
+    redis.call("EXPIRE", queue .. "shares:ahead", AHEAD_TTL_S)
+  end
+  return #entry_ids
+end
+
+--- Move jobs on though no worker asks, and count those that wait anew where another client removed the count.
+function shares.mend(queue)
+  if not shares.any_wait(queue) then
+    redis.call("HDEL", queue .. "meta", "shared")
+    return
+  end
+  shares.feed(queue, 0)
+  local names = guarded.call("ZRANGE", waiting_key(queue), 0, MOST_COUNTED - 1)
+  if names[1] and (tonumber(redis.call("HGET", queue .. "meta", "shared") or nil) or 0) <= 0 then
+    local size = 0
+    for _, name in ipairs(names) do
+      size = size + guarded.call("ZCARD", key_of(queue, name))
+    end
+    redis.call("HSET", queue .. "meta", "shared", size)
+  end
+end
+
+return shares
+end)()
+
 modules.withdrawal = (function()
---- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, however long these are.
+--- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, and out of shares, however long these are.
 
 local record = require("record")
+local shares = require("shares")
 
 local withdrawal = {}
 
@@ -1346,9 +1627,12 @@ function withdrawal.find(queue, list, job_id)
     or nil
 end
 
---- Take a job off the list where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- Take a job off the list or share where it may wait; returns whether it was there. Far from both ends a tombstone takes its
 --- place: to close a gap there takes as long as to search the whole list.
 function withdrawal.remove(queue, job_id, job)
+  if job.share and shares.remove(queue, job_id, job.share) then
+    return true
+  end
   local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
   local index = list and withdrawal.find(queue, list, job_id)
   if not index then
@@ -1374,6 +1658,7 @@ modules.placement = (function()
 local lists = require("lists")
 local record = require("record")
 local scheduled = require("scheduled")
+local shares = require("shares")
 local stream = require("stream")
 local withdrawal = require("withdrawal")
 
@@ -1416,6 +1701,9 @@ function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
     redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif job.share then
+    shares.enter(queue, job_id, job.share, priority)
+    shares.feed(queue, 0)
   elseif priority > 0 then
     enlist(queue, job_id, priority)
   else
@@ -1433,7 +1721,8 @@ function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
---- Give a new job its place; returns the state that goes with it.
+--- Give a new job its place; returns the state that goes with it. One with a share moves on by `shares.feed`, to be called
+--- once its record has that state.
 function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
     scheduled.add(queue, job_id, job.priority, job.timestamp_ms + job.delay_ms)
@@ -1444,6 +1733,8 @@ function placement.new(queue, job_id, job)
   end
   if job.lifo then
     redis.call("RPUSH", queue .. "lifo", job_id)
+  elseif job.share then
+    shares.enter(queue, job_id, job.share, 0)
   else
     stream.push(queue, job_id, job.job_name)
   end
@@ -1586,6 +1877,7 @@ modules.creation = (function()
 local ids = require("ids")
 local membership = require("membership")
 local placement = require("placement")
+local shares = require("shares")
 local tags = require("tags")
 
 local creation = {}
@@ -1638,6 +1930,9 @@ local function optional_fields(job, sequence, names)
   if names then
     append(fields, "tags", cjson.encode(names))
   end
+  if job.share then
+    append(fields, "share", job.share)
+  end
   return fields
 end
 
@@ -1645,6 +1940,7 @@ end
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   local names = tags.of_options(job.opts)
+  job.share = shares.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
   redis.call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
@@ -1653,6 +1949,9 @@ function creation.write(queue, job_id, job, state)
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
+  end
+  if job.share and state == "waiting" then
+    shares.feed(queue, 0)
   end
 end
 
@@ -1752,6 +2051,7 @@ modules.flows = (function()
 local events = require("events")
 local guarded = require("guarded")
 local numbers = require("numbers")
+local shares = require("shares")
 local stream = require("stream")
 
 local flows = {}
@@ -1761,10 +2061,15 @@ function flows.queue_of(parent_job_key, parent_id)
   return parent_job_key:sub(1, -#parent_id - 5)
 end
 
---- Make a waiting job ready, all it waited for being done.
-function flows.resume(queue, job_id, name)
+--- Make a waiting job, perhaps of a share, ready, all it waited for being done.
+function flows.resume(queue, job_id, name, share)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
-  stream.push(queue, job_id, name)
+  if share then
+    shares.enter(queue, job_id, share, 0)
+    shares.feed(queue, 0)
+  else
+    stream.push(queue, job_id, name)
+  end
   events.emit(queue, "active", job_id)
 end
 
@@ -1772,7 +2077,7 @@ end
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name", "triggerRule")
+  local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share")
   if not parent[1] and redis.call("EXISTS", key) == 0 then
     return
   end
@@ -1783,7 +2088,7 @@ function flows.notify(queue, parent_id, member, decide)
   if parent[1] ~= "waiting-children" then
     return
   elseif done >= guarded.call("SCARD", queue .. "deps:" .. parent_id) then
-    flows.resume(queue, parent_id, parent[2])
+    flows.resume(queue, parent_id, parent[2], parent[4])
   elseif parent[3] and decide then
     decide()
   end
@@ -2580,6 +2885,7 @@ local placement = require("placement")
 local record = require("record")
 local release = require("release")
 local rules = require("rules")
+local shares = require("shares")
 
 local propagation = {}
 
@@ -2703,7 +3009,7 @@ function propagation.decide(self, queue, job_id)
     return false
   elseif verdict == rules.RUN then
     dependencies.let_go(queue, job_id, counts, rule)
-    flows.resume(queue, job_id, redis.call("HGET", queue .. "job:" .. job_id, "name"))
+    flows.resume(queue, job_id, unpack(redis.call("HMGET", queue .. "job:" .. job_id, "name", "share")))
   else
     end_unrun(self, queue, job_id, verdict)
   end
@@ -2714,15 +3020,19 @@ end
 --- Start a job that waits for nothing, where its options want it.
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
-  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp")
+  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
   local state = placement.new(queue, job_id, {
     job_name = fields[1],
     delay_ms = tonumber(fields[2]) or 0,
     priority = tonumber(fields[3]) or 0,
     lifo = fields[4] == "1",
     timestamp_ms = tonumber(fields[5]) or self.now,
+    share = fields[6] or nil,
   })
   redis.call("HSET", key, "state", state)
+  if fields[6] then
+    shares.feed(queue, 0)
+  end
   note_decision(self, job_id, rules.RUN)
 end
 
@@ -3110,6 +3420,7 @@ modules.draining = (function()
 local purge = require("purge")
 local record = require("record")
 local release = require("release")
+local shares = require("shares")
 local stream = require("stream")
 
 local draining = {}
@@ -3169,6 +3480,17 @@ function draining.scheduled(queue, limit)
   purge.members(queue .. "scheduled", members)
   remove(queue, members)
   return #members
+end
+
+--- Remove jobs that wait in shares, in their turns; returns how many.
+function draining.shares(queue, limit)
+  local removed = 0
+  repeat
+    local job_ids = shares.take(queue, (limit or PAGE) - (limit and removed or 0))
+    remove(queue, job_ids)
+    removed = removed + #job_ids
+  until not job_ids[1] or removed == limit
+  return removed
 end
 
 --- Remove jobs of a list, those first that would start first; returns how many.
@@ -4084,7 +4406,7 @@ function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
   local children = redis.call("SCARD", queue .. "deps:" .. job_id)
   if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
-    flows.resume(queue, job_id, job.name)
+    flows.resume(queue, job_id, job.name, job.share)
     return false
   end
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
@@ -4427,6 +4749,7 @@ local exchange = require("exchange")
 local lists = require("lists")
 local outcomes = require("outcomes")
 local promotion = require("promotion")
+local shares = require("shares")
 local stream = require("stream")
 
 local dispatch = {}
@@ -4489,7 +4812,9 @@ local function from_stream(self, want, looks)
   while found < want and looks > 0 do
     local batch = entries.read(self.queue, self.group, self.consumer, math.min(want - found, looks))
     if not batch[1] then
-      return "empty"
+      if not self.has_shares or shares.feed(self.queue, want - found) == 0 then
+        return "empty"
+      end
     end
     for _, entry in ipairs(batch) do
       local job_id = stream.field(entry[2], "jobId")
@@ -4506,10 +4831,11 @@ end
 
 --- How many more jobs the queue lets start now; nil while it is paused. Delivered ones are counted as started.
 local function places(self, honor_pause)
-  local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency")
+  local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency", "shared")
   if honor_pause and settings[1] == "1" then
     return nil
   end
+  self.has_shares = settings[3] and true
   local most = tonumber(settings[2]) or 0
   if most <= 0 then
     return math.huge
@@ -4532,14 +4858,21 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   local most = math.min(want, math.max(0, free))
   if most > 0 then
     -- What is due now must not wait for the next round of promotions.
-    promotion.due(self.queue, self.now, 100)
+    local promoted = promotion.due(self.queue, self.now, 100)
+    self.has_shares = self.has_shares or promoted > 0 and shares.any_wait(self.queue)
   end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
+  if self.has_shares then
+    shares.feed(self.queue, most - listed)
+  end
   local stopped = from_stream(self, most - listed, looks)
   if most < want and stopped == "enough" or kept < #deliveries then
     return "full"
   end
-  return want > 0 and stopped or ""
+  if want > 0 then
+    return stopped
+  end
+  return self.has_shares and "enough" or ""
 end
 
 return dispatch
@@ -5685,6 +6018,9 @@ do -- drain
         removed = removed + draining.list(queue, key, limit - removed)
       end
     end
+    if removed < limit then
+      removed = removed + draining.shares(queue, limit - removed)
+    end
     if drain_delayed and removed < limit then
       removed = removed + draining.scheduled(queue, limit - removed)
     end
@@ -6120,6 +6456,7 @@ do -- putBack
   local lists = require("lists")
   local placement = require("placement")
   local record = require("record")
+  local shares = require("shares")
   local stream = require("stream")
   local withdrawal = require("withdrawal")
   redis.register_function("oq1_putBack", function(KEYS, ARGV)
@@ -6138,11 +6475,12 @@ do -- putBack
 
     local WAITS = { waiting = true, delayed = true, prioritized = true }
 
-    local function is_listed()
+    local function is_listed(share)
       return redis.call("ZSCORE", scheduled_key, job_id)
         or withdrawal.find(queue, "priority", job_id)
         or withdrawal.find(queue, "lifo", job_id)
         or redis.call("ZSCORE", queue .. "list-active:jobs", job_id)
+        or shares.holds(queue, job_id, share)
     end
 
     local function is_on_stream()
@@ -6175,7 +6513,7 @@ do -- putBack
         return "too_many"
       end
     end
-    if is_listed() or is_on_stream() then
+    if is_listed(job.share) or is_on_stream() then
       return "listed"
     elseif may_be_held(job) then
       return "held"
@@ -7011,6 +7349,7 @@ do -- tick
   local promotion = require("promotion")
   local propagation = require("propagation")
   local schedulers = require("schedulers")
+  local shares = require("shares")
   redis.register_function{ function_name = "oq1_tick", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local now_ms = whole(ARGV[1], "tick", "now_ms")
     local heal = flag(ARGV[2], "tick", "heal")
@@ -7023,6 +7362,7 @@ do -- tick
     local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
     local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms)
     propagation.finish(outcomes)
+    shares.mend(queue)
     if heal then
       lists.heal(queue)
     end

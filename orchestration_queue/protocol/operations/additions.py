@@ -179,6 +179,10 @@ def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
 
 def add(keys: QueueKeys, job: NewJob, now_ms: int, *, skip_events: bool = False) -> Operation[Added]:
     """Add one job."""
+    if job.options.share is not None and job.is_plain:
+        # By our own library: that of the wire may be another's, which knows no shares.
+        many = add_many(keys, [job], now_ms, skip_events=skip_events)
+        return Operation(many.call, partial(read_added, keys, job))
     call = add_job(
         keys,
         job.name,
@@ -238,6 +242,8 @@ def read_added(keys: QueueKeys, job: NewJob, reply: Reply) -> Added:
         InvalidOptionError: The job costs more than its token bucket holds.
         ServerError: The server refused it.
     """
+    if isinstance(reply, list):  # of a call that can add many
+        (reply,) = reply
     word = reply.decode() if isinstance(reply, bytes) else str(reply)
     if word == "duplicate":
         return Added(job.options.job_id, is_new=False)

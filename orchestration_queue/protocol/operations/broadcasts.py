@@ -118,6 +118,7 @@ def check_options(options: JobOptions) -> JobOptions:
         "ordering": options.ordering,
         "cost": options.cost,
         "pools": options.pools,
+        "share": options.share,
         "remove_on_complete": options.remove_on_complete,
         "remove_on_fail": options.remove_on_fail,
     }

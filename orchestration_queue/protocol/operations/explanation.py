@@ -9,7 +9,14 @@ from typing import Any, TypeAlias
 from orchestration_queue.options.wire import lease_from_wire
 from orchestration_queue.protocol.call import Call, optional_text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import job_records, pools, queue_settings, queue_state, worker_registry
+from orchestration_queue.protocol.operations import (
+    job_records,
+    pools,
+    queue_settings,
+    queue_state,
+    shares,
+    worker_registry,
+)
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
 from orchestration_queue.states import TERMINAL, JobState
@@ -92,6 +99,19 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     if rate and (whole_number(stored.get("count")) or 0) >= rate.max and ends_ms > now_ms:
         facts["until"] = when(ends_ms)
         return f"The queue's rate limit of {rate.max:,} starts is used up until {_time(ends_ms)}.", None, facts
+    if record.share is not None:
+        wait = yield from shares.wait_of(keys, record.id, record.share)
+        if wait is not None:
+            facts["share"] = {"name": wait.share.name, "weight": wait.share.weight, "waiting": wait.share.waiting}
+            facts |= {"before": wait.before, "shares": wait.shares, "turn": wait.turn}
+            others = _count(wait.turn, "share")
+            turn = f"has had its part, and {others} must catch up" if wait.turn else "is served next"
+            return (
+                f"It waits in share {record.share!r} of weight {wait.share.weight:,} behind "
+                f"{_count(wait.before, 'job')}; of {_count(wait.shares, 'share')} that wait, it {turn}.",
+                f"oq share set {keys.queue} {record.share} WEIGHT gives the share more",
+                facts,
+            )
     return (
         f"It is ready and waits for a free slot: {_count(counts.waiting, 'ready job')}, "
         f"{_count(counts.active, 'running job')}, {_count(len(workers), 'worker')}.",

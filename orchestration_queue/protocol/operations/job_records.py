@@ -11,6 +11,7 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text, texts
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations import shares
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.queue_state import groups, last_delivered, without_group
 from orchestration_queue.protocol.placement import ParentRef
@@ -140,7 +141,7 @@ def _slice(ids: list[str], start: int, end: int) -> list[str]:
 
 
 def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
-    """Return ids from the lists, then what the stream has not handed out: all behind the group's last delivery."""
+    """Return ids from the lists and shares, then what the stream has not handed out: all behind the last delivery."""
     lists = (keys.priority, keys.lifo)
     described, lengths = yield from groups(keys, *(Call("LLEN", (key,)) for key in lists))
     stop = None if end < 0 else end + 1
@@ -152,6 +153,11 @@ def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str
             span = (-min(first + BATCH_SIZE, until), -1 - first)
             (reply,) = all_good((yield [Call("LRANGE", (key,), span)]))
             ids += reversed(texts(reply))
+        start, stop = max(0, start - length), None if stop is None else max(0, stop - length)
+    for name in (yield from shares.busy(keys)):
+        (length,) = all_good((yield [Call("ZCARD", (keys.share(name),))]))
+        if start < length and (stop is None or start < stop):
+            ids += yield from _ranked_ids(keys.share(name), start, -1 if stop is None else stop - 1)
         start, stop = max(0, start - length), None if stop is None else max(0, stop - length)
     return ids + (yield from _stream_ids(keys, last_delivered(described), start, stop))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.protocol.call import Call, text, texts
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import job_records, queue_state
+from orchestration_queue.protocol.operations import job_records, queue_state, shares
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
 from orchestration_queue.protocol.operations.failures import KIND_FIELDS
 from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
@@ -109,9 +109,11 @@ def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit:
 
 
 def _waiting(search: _Search) -> Conversation[None]:
-    """In the order in which workers take them."""
+    """In the order in which workers take them, but for shares: these come one after the other, before the stream."""
     for key in (search.keys.priority, search.keys.lifo):
         yield from _listed(search, key)
+    for name in (yield from shares.busy(search.keys)):
+        yield from _ranked(search, search.keys.share(name))
     after = yield from queue_state.handed_out_until(search.keys)
     while not search.is_full:
         call = Call("XRANGE", (search.keys.stream,), (f"({after}", "+", "COUNT", search.page))

@@ -14,7 +14,7 @@ from typing import Literal
 from orchestration_queue.protocol.call import Call, Reply, text, texts
 from orchestration_queue.protocol.events import place
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import job_records, queue_state
+from orchestration_queue.protocol.operations import job_records, queue_state, shares
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
 from orchestration_queue.protocol.record import pairs
 from orchestration_queue.states import JobState
@@ -187,4 +187,6 @@ def _list_page(keys: QueueKeys, state: JobState) -> Conversation[tuple[list[str]
     if state is not JobState.WAITING:
         return (yield from job_records.job_ids(keys, state)), None
     lists = all_good((yield [Call("LRANGE", (key,), (0, -1)) for key in (keys.priority, keys.lifo)]))
-    return [job_id for listed in lists for job_id in texts(listed)], None
+    names = yield from shares.busy(keys)
+    shared = all_good((yield [Call("ZRANGE", (keys.share(name),), (0, -1)) for name in names])) if names else []
+    return [job_id for listed in (*lists, *shared) for job_id in texts(listed)], None

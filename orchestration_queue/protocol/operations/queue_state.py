@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations import shares
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
 from orchestration_queue.protocol.record import pairs, when
@@ -125,11 +126,12 @@ def counts(keys: QueueKeys) -> Conversation[JobCounts]:
         Call("ZCARD", (keys.completed,)),
         Call("ZCARD", (keys.failed,)),
         Call("ZCARD", (keys.suspended,)),
+        shares.waiting(keys),
     ]
     pending = without_group(replies.pop(1), [0])[0]
-    entries, lifo, priority, list_active, delayed, completed, failed, suspended = all_good(replies)
+    entries, lifo, priority, list_active, delayed, completed, failed, suspended, shared = all_good(replies)
     return JobCounts(
-        waiting=max(0, entries - pending) + lifo + priority,
+        waiting=max(0, entries - pending) + lifo + priority + max(0, int(shared or 0)),
         active=pending + max(0, int(list_active or 0)),
         delayed=delayed,
         completed=completed,
@@ -140,17 +142,18 @@ def counts(keys: QueueKeys) -> Conversation[JobCounts]:
 
 def count(keys: QueueKeys) -> Conversation[int]:
     """Count the jobs that are ready or with a worker, in one exchange."""
-    entries, lifo, priority, list_active = all_good(
+    entries, lifo, priority, list_active, shared = all_good(
         (
             yield [
                 Call("XLEN", (keys.stream,)),
                 Call("LLEN", (keys.lifo,)),
                 Call("LLEN", (keys.priority,)),
                 Call("GET", (keys.list_active,)),
+                shares.waiting(keys),
             ]
         )
     )
-    return int(entries + lifo + priority) + max(0, int(list_active or 0))
+    return int(entries + lifo + priority) + max(0, int(list_active or 0)) + max(0, int(shared or 0))
 
 
 def finished_count(keys: QueueKeys, state: JobState) -> Operation[int]:

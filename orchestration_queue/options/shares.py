@@ -1,0 +1,55 @@
+"""Fair shares: the part of a queue's workers that jobs of one kind, such as those of a tenant, get when others wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options.base import name_problem
+
+__all__ = ["MAX_SHARE_WEIGHT", "checked_job_share", "checked_share", "checked_share_weight"]
+
+MAX_SHARE_WEIGHT = 1000
+"""Most weight of a share."""
+_LONGEST = 100
+
+
+def _problem(name: object) -> str | None:
+    if problem := name_problem(name):
+        return problem
+    return f"is longer than {_LONGEST} characters" if len(str(name)) > _LONGEST else None
+
+
+def checked_job_share(name: Any) -> str | None:
+    """Return the share of a job; None for none.
+
+    Raises:
+        InvalidOptionError: It is not 1 to 100 characters without ``:``, ``{`` and ``}``.
+    """
+    if name is not None and (problem := _problem(name)):
+        raise InvalidOptionError(f"Share {name!r} {problem}; pass a word such as 'tenant-a'.")
+    return None if name is None else str(name)
+
+
+def checked_share(name: Any) -> str:
+    """Return the name of a share.
+
+    Raises:
+        UsageError: It is not 1 to 100 characters without ``:``, ``{`` and ``}``.
+    """
+    if problem := _problem(name):
+        raise UsageError(f"Share {name!r} {problem}; pass a word such as 'tenant-a'.")
+    return str(name)
+
+
+def checked_share_weight(weight: Any) -> int:
+    """Return the weight of a share.
+
+    Raises:
+        UsageError: It is not a whole number from 1 to 1,000.
+    """
+    if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_SHARE_WEIGHT:
+        raise UsageError(
+            f"`weight` must be a whole number from 1 to {MAX_SHARE_WEIGHT:,}, got {weight!r}; pass `weight=3`."
+        )
+    return weight
