@@ -20,9 +20,9 @@ async def test_the_page_runs_and_its_worker_works(
     server_url: str, raw: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OQ_URL", server_url)
-    assert len(PAGE.blocks()) == 7
+    assert len(PAGE.blocks()) == 8
     names = await PAGE.run_in_thread()
-    assert capsys.readouterr().out == "0 8 0 ()\n0 0 0 None\n"
+    assert capsys.readouterr().out == "0 8 0 ()\n[('acme', 3, 52), ('corner-shop', 1, 1)]\n0 0 0 None\n"
     assert isinstance(names["left"], BudgetState)
     assert names["left"].budget.max_cost == 1.5
 

@@ -220,20 +220,16 @@ CASES: list[Case] = [
     *(_call("shares", "set", share, 2) for share in ("", 5, None, "a:b", "x" * 101)),
     *(_call("shares", "set", "a", weight) for weight in (0, -1, 1001, "8", True, None, 1.5)),
     *(_call("queue", "add", "j", None, {"share": share}) for share in ("", 5, "a:b", "x" * 101, ["a"])),
-    *(
-        _call("queue", "add", "j", None, {"share": "a", **also})
-        for also in ({"lifo": True}, {"ordering": {"key": "k"}})
-    ),
+    _call("queue", "add", "j", None, {"share": "a", "lifo": True}),
+    _call("queue", "add", "j", None, {"share": "a", "ordering": {"key": "k"}}),
+    _call("broadcast", "publish", "a", None, {"share": "a"}),
     *(_call("usage", "of_flow", flow_id) for flow_id in IDS),
     *(_call("usage", "budget", flow_id) for flow_id in IDS),
     *(_call("usage", "set_budget", "f", budget) for budget in (None, 5, {"max_tokens": 5})),
     *(_call("usage", "summary", queues) for queues in ("q", 5, [5])),
     *(_call("usage", "summary", start=start) for start in (NAIVE, 5)),
     *(_call("broadcast", "publish", subject) for subject in ("", 5, None, "a..b")),
-    *(
-        _call("broadcast", "publish", "a", None, options)
-        for options in (5, {"lifo": True}, {"dealy": 5}, {"share": "a"})
-    ),
+    *(_call("broadcast", "publish", "a", None, options) for options in (5, {"lifo": True}, {"dealy": 5})),
     *(_call("broadcast", method, name) for method in ("subscribe", "unsubscribe") for name in ("", 5, None, "a:b")),
     *(_call("broadcast", "subscribe", "s", start) for start in ("new", 5, None)),
 ]

@@ -81,6 +81,16 @@ def test_it_looks_into_the_lists_when_a_wait_brought_nothing() -> None:
     assert machine.step() == Exchange(want=1)
 
 
+def test_a_worker_that_hears_of_jobs_in_shares_asks_for_them_in_place_of_waiting() -> None:
+    machine = idle(3)
+    assert machine.step() == Listen(3)
+    machine.delivered([Delivery("1", "1-1")])
+    start = trip(machine)
+    assert (len(start.start), start.want) == (1, 0)
+    machine.exchanged(start, started=1, why=Why.ENOUGH)
+    assert machine.step() == Exchange(want=2)
+
+
 def test_one_trip_is_enough_to_find_out_whether_there_is_anything() -> None:
     machine = idle(4)
     machine.step()

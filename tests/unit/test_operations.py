@@ -147,19 +147,20 @@ def drive(steps: Any, *replies: list[Any]) -> Any:
 
 def test_counts_do_without_a_group_and_below_zero() -> None:
     no_group = ServerError("NOGROUP No such consumer group 'workers'")
-    assert drive(queue_state.counts(KEYS), [3, no_group, 1, 2, None, 4, 5, 6, 7]) == JobCounts(6, 0, 4, 5, 6, 7)
-    assert drive(queue_state.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0, 0]) == JobCounts(
+    assert drive(queue_state.counts(KEYS), [3, no_group, 1, 2, None, 4, 5, 6, 7, b"8"]) == JobCounts(14, 0, 4, 5, 6, 7)
+    assert drive(queue_state.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0, 0, None]) == JobCounts(
         1, 2, 0, 0, 0
     )
     with pytest.raises(ServerError, match="LOADING"):
-        drive(queue_state.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0, 0])
+        drive(queue_state.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0, 0, None])
 
 
 def test_waiting_jobs_are_those_behind_the_groups_last_delivery() -> None:
     steps = job_records.job_ids(KEYS, JobState.WAITING, 0, 9)
     assert next(steps)[0].words == ("XINFO", "GROUPS", "glide:{q}:stream")
     group = [b"name", b"workers", b"consumers", 1, b"last-delivered-id", b"5-1", b"lag", None]
-    calls = steps.send([[group], 0, 0])
+    assert steps.send([[group], 0, 0])[0].words == ("ZRANGE", "glide:{q}:shares:waiting", 0, -1)
+    calls = steps.send([[]])
     assert calls[0].words == ("XRANGE", "glide:{q}:stream", "(5-1", "+", "COUNT", 10)
 
 

@@ -43,7 +43,7 @@ class Fleet:
         jobs = min(trip.want, self.ready[queue])
         self.ready[queue] -= jobs
         self.order += [queue] * jobs
-        why = Why.ENOUGH if jobs == trip.want else Why.EMPTY
+        why = Why.UNASKED if not trip.want else Why.ENOUGH if jobs == trip.want else Why.EMPTY
         self.machines[queue].exchanged(trip, jobs, why)
 
     def settle(self) -> None:

@@ -1327,7 +1327,7 @@ local MOST_BYTES = 400
 -- A priority takes a band of the scores; jobs without one come last.
 local BAND, LAST_BAND = 2 ^ 40, 2049
 -- How many jobs wait on the stream beyond what a worker asked for: idle workers hear of these, and those of other
--- languages live on them. A share that comes new waits behind so many.
+-- languages live on them. A new share waits behind these.
 local SPARE = 8
 local MOST_MOVED, MOST_ROUNDS = 100, 10
 local MOST_COUNTED = 10000
@@ -1552,7 +1552,7 @@ function shares.feed(queue, wanted)
   return #entry_ids
 end
 
---- Move jobs on though no worker asks, and count those that wait anew where another client removed the count.
+--- Move jobs on though no worker asks, and count those that wait again where another client removed the count.
 function shares.mend(queue)
   if not shares.any_wait(queue) then
     redis.call("HDEL", queue .. "meta", "shared")
