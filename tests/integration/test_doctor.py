@@ -259,6 +259,16 @@ async def test_a_job_in_no_list_is_put_back_and_runs_once(queue: Queue, server_u
     assert {queue.counts().completed, len(ran)} == {2}
 
 
+async def test_a_job_that_waits_in_its_share_is_left_there_and_put_back_when_it_is_lost(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    jobs = [queue.add("a", options=JobOptions(share="s")) for _ in range(9)]
+    assert found(server_url, queue.name, within="is in no list") == []
+    raw.delete(queue.keys.share("s"))
+    assert repair(server_url, queue, f"Job {jobs[-1].id} has state waiting") == f"job {jobs[-1].id} is due now"
+    assert sorted(await _ran(queue, server_url, 9)) == sorted(job.id for job in jobs)
+
+
 async def test_a_job_that_is_taken_in_that_moment_is_left_alone(
     queue: Queue, server_url: str, raw: redis.Redis
 ) -> None:
