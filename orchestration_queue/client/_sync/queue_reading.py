@@ -72,7 +72,7 @@ class QueueReading(QueueClient):
         """List the jobs in one state.
 
         Args:
-            state: ``waiting`` (in the order in which workers take them, but for shares, which come one after the other),
+            state: ``waiting`` (in the order in which workers take them; shares come one after the other),
                 ``active``, ``delayed`` (with prioritized), ``completed``, ``failed`` or ``suspended`` (these oldest
                 first).
             limit: At most this many; None for all.
