@@ -207,7 +207,7 @@ def test_no_job_is_lost_or_doubled_when_workers_are_killed(server_url: str, queu
         twice = [job for job in jobs if job.refresh().stalled_count]
         assert len(twice) <= 5, "only what the killed workers held"
         wait_until_sync(lambda: raw.xlen(queue.keys.stream) == 0, "nothing to be left", 60)
-        left = {key.rpartition("}:")[2] for key in raw.keys(f"{queue.keys.base}:share*")}
+        left = {str(key).rpartition("}:")[2] for key in raw.keys(f"{queue.keys.base}:share*")}
         assert left <= {"shares:ahead"}
 
 
