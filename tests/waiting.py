@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 __all__ = ["at_load", "wait_until", "wait_until_sync"]
+
+_SHORTEST_S: Final = 0.005
+_LONGEST_S: Final = 0.1
 
 
 def at_load(seconds: float) -> float:
@@ -17,17 +21,27 @@ def at_load(seconds: float) -> float:
 
 async def wait_until(predicate: Callable[[], object], description: str, seconds: float = 60.0) -> None:
     """Return as soon as the predicate holds; fail with the description when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not predicate():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"Waited {seconds:g} s in vain for {description}.")
-        await asyncio.sleep(0.005)
+    for pause_s in _pauses(predicate, description, seconds):
+        await asyncio.sleep(pause_s)
 
 
 def wait_until_sync(predicate: Callable[[], object], description: str, seconds: float = 60.0) -> None:
     """As :func:`wait_until`, outside of a loop."""
+    for pause_s in _pauses(predicate, description, seconds):
+        time.sleep(pause_s)
+
+
+def _pauses(predicate: Callable[[], object], description: str, seconds: float) -> Iterator[float]:
+    """Yield how long to wait until the predicate is asked again, four times as long as the last answer took.
+
+    Asking a database or `/proc` without a pause would take the processor from the very thing that is waited for.
+    """
     deadline = time.monotonic() + seconds
-    while not predicate():
-        if time.monotonic() > deadline:
+    while True:
+        asked = time.monotonic()
+        if predicate():
+            return
+        answered = time.monotonic()
+        if answered > deadline:
             raise AssertionError(f"Waited {seconds:g} s in vain for {description}.")
-        time.sleep(0.005)
+        yield min(max(_SHORTEST_S, 4 * (answered - asked)), _LONGEST_S)
