@@ -34,8 +34,8 @@ demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (A
 demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under `dagster dev`
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
 
-# Tests wait more than they work, so three processes share two cores; tests/session.py puts the longest files first.
-PARALLEL = --numprocesses=3 --dist=loadfile --no-loadscope-reorder
+# Tests wait more than they work, so four processes share two cores; tests/session.py puts the longest files first.
+PARALLEL = --numprocesses=4 --dist=loadfile --no-loadscope-reorder
 # CI runs a failed test once more and names it in the summary; by hand nothing is tried twice.
 RERUN = $(if $(RERUNS),--reruns=$(RERUNS) -raR)
 
