@@ -25,7 +25,7 @@ from orchestration_queue.flows.stored import (
     epoch_ms,
     outcome_of,
     read_flow,
-    result_location,
+    retention_age,
     schedule_check,
 )
 from orchestration_queue.options import milliseconds
@@ -186,7 +186,7 @@ class Reconciliation:
         self._gone.pop(flow.id, None)
         ends = [record.finished_at for record in records.values() if record is not None and record.finished_at]
         ended_ms = epoch_ms(max(ends)) if ends else at_ms
-        keep = result_location(snapshot)
+        keep = retention_age(snapshot)
         kept_ms = None if keep is None else ended_ms + milliseconds(keep)
         is_known = snapshot.state is state and snapshot.finished_at is not None
         if is_known:
@@ -250,7 +250,7 @@ def _created_ms(snapshot: FlowSnapshot) -> int:
 
 
 def _has_expired(snapshot: FlowSnapshot, at_ms: int) -> bool:
-    keep = result_location(snapshot)
+    keep = retention_age(snapshot)
     return keep is not None and snapshot.finished_at is not None and at_ms >= epoch_ms(snapshot.finished_at + keep)
 
 

@@ -232,7 +232,7 @@ def outcome_of(record: JobRecord) -> str:
     return outcome if unrun else str(record.state)
 
 
-def result_location(snapshot: FlowSnapshot) -> timedelta | None:
+def retention_age(snapshot: FlowSnapshot) -> timedelta | None:
     """Return how long the flow is kept after its end; None keeps it forever."""
     retention = snapshot.flow.record.options.retention
     return as_timedelta(retention.age) if retention else None

@@ -1,18 +1,38 @@
-"""How far a flow has come and which dependents may not know of an outcome, read from the records of its jobs alone."""
+"""How far a flow has come, what its dependents may not know, and what is asked for to cancel, retry or undo it.
+
+All of it follows from the records of its jobs alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 import pytest
 
-from orchestration_queue.flows.control import find_pending_notifications
+from orchestration_queue.flows.control import (
+    cancel,
+    find_misinformed,
+    find_pending_notifications,
+    remove,
+    retry,
+    undo,
+)
+from orchestration_queue.flows.mapping import MAP
 from orchestration_queue.flows.node import TriggerRule
+from orchestration_queue.flows.plan_calls import PlannedCall
 from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedOptions
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, StoredFlow, derive_state
+from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.record import JobRecord
 
+T = TypeVar("T")
+NOW = 1_700_000_000_000
 COMPLETED = {"state": "completed"}
 FAILED = {"state": "failed", "failedReason": "no such table"}
+UNRUN = {"state": "failed", "outcome": "upstream_failed", "failedReason": "upstream failed"}
 SKIPPED = {"state": "failed", "outcome": "skipped", "failedReason": "skipped"}
 ACTIVE = {"state": "active"}
 WAITING = {"state": "waiting-children"}
@@ -78,3 +98,174 @@ def test_outcomes_that_can_decide_a_waiting_dependent_are_pending(
 
 def test_a_dependent_that_no_longer_waits_knows() -> None:
     assert find_pending_notifications(flow_of(), records(a=FAILED, b=COMPLETED, c=ACTIVE)) == (set(), set())
+
+
+Stored = dict[str, dict[str, str] | None]
+"""The jobs' fields by node; None where the job is gone."""
+
+
+def chain(*names: str, queues: Sequence[str] = ("q",)) -> StoredFlow:
+    """Return a flow of nodes of which each waits for the one before, on the queues in turn."""
+    nodes = [
+        RecordedNode(name, queues[place % len(queues)], names[max(0, place - 1) : place], name)
+        for place, name in enumerate(names)
+    ]
+    return StoredFlow.of("f", QueueKeys("q"), FlowRecord("f", {node.name: node for node in nodes}))
+
+
+def mapped() -> StoredFlow:
+    """Return a flow of a node that maps, and of one that waits for it."""
+    nodes = [RecordedNode("m", "q", (), MAP), RecordedNode("b", "q", ("m",), "b")]
+    return StoredFlow.of("f", QueueKeys("q"), FlowRecord("f", {node.name: node for node in nodes}))
+
+
+def hold(
+    conversation: Conversation[T], stored: Stored, answer: Callable[[Call], Reply] = lambda _: 1
+) -> tuple[T, list[Call]]:
+    """Hold a conversation with these records; returns its result, and the calls that wanted more than to read them."""
+    written: list[Call] = []
+
+    def reply_to(call: Call) -> Reply:
+        if call.name == "HMGET":
+            fields = stored[call.keys[0].rpartition("f.")[2]] or {}
+            return [fields[name].encode() if name in fields else None for name in map(str, call.args)]
+        if call.name == "SMEMBERS":
+            return [f"{QueueKeys('q').member('f.m')}[{index}]".encode() for index in (1, 0)]
+        if call.name == "TIME":
+            return [b"1700000000", b"0"]
+        written.append(call)
+        if call.name in ("oq1_propagate", "oq1_releaseGraph"):
+            return [[], [], []]
+        return [[], [], [], []] if call.name == "oq1_retryNodes" else answer(call)
+
+    replies: list[Reply] | None = None
+    while True:
+        try:
+            calls = next(conversation) if replies is None else conversation.send(replies)
+        except StopIteration as end:
+            return end.value, written
+        replies = [reply_to(call) for call in calls]
+
+
+def named(calls: Sequence[Call], name: str) -> list[Call]:
+    return [call for call in calls if call.name == name]
+
+
+@pytest.mark.parametrize(
+    ("stored", "only", "retried"),
+    [
+        ({"a": COMPLETED, "b": ACTIVE, "c": WAITING}, None, []),
+        ({"a": FAILED, "b": UNRUN, "c": UNRUN}, None, ["a", "b", "c"]),
+        ({"a": FAILED, "b": UNRUN, "c": UNRUN}, ["b"], ["b"]),
+        ({"a": FAILED, "b": UNRUN, "c": UNRUN}, [], []),
+        ({"a": FAILED, "b": SKIPPED, "c": COMPLETED}, None, ["a", "b"]),
+        ({"a": COMPLETED, "b": SKIPPED, "c": FAILED}, None, ["c"]),
+        ({"a": None, "b": FAILED, "c": UNRUN}, None, ["b", "c"]),
+    ],
+)
+def test_what_failed_is_retried_and_what_did_not_run_because_of_it(
+    stored: Stored, only: Sequence[str] | None, retried: list[str]
+) -> None:
+    names, written = hold(retry(chain("a", "b", "c"), NOW, only), stored)
+    assert names == retried
+    assert bool(written) is bool(retried), "a flow in which nothing failed is left as it is"
+    assert sum(str(word).startswith("f.") for call in named(written, "oq1_retryNodes") for word in call.args) == len(
+        retried
+    )
+
+
+@pytest.mark.parametrize(
+    ("a", "told"),
+    [(COMPLETED, True), (FAILED, False), (None, False)],  # one that is retried itself tells by its own end
+)
+def test_a_retried_node_hears_again_of_what_it_waits_for_in_another_queue(a: dict[str, str] | None, told: bool) -> None:
+    _, written = hold(retry(chain("a", "b", queues=("q", "r")), NOW), {"a": a, "b": FAILED})
+    revived = [call for call in named(written, "oq1_retryNodes") if "f.a" in str(call.args) and "f.b" in call.args]
+    assert bool(revived) is told
+    assert bool(named(written, "oq1_propagate")) is told
+
+
+@pytest.mark.parametrize(
+    ("stored", "found"),
+    [
+        ({"a": COMPLETED, "b": UNRUN, "c": UNRUN}, ["b", "c"]),
+        ({"a": COMPLETED, "b": ACTIVE, "c": UNRUN}, ["c"]),
+        ({"a": FAILED, "b": UNRUN, "c": UNRUN}, []),
+        ({"a": None, "b": UNRUN, "c": UNRUN}, []),
+        ({"a": COMPLETED, "b": FAILED, "c": UNRUN}, []),
+        ({"a": UNRUN, "b": None, "c": None}, []),
+    ],
+)
+def test_a_node_is_misinformed_that_gave_up_though_nothing_before_it_failed(stored: Stored, found: list[str]) -> None:
+    flow = chain("a", "b", "c")
+    assert find_misinformed(flow, records(**stored)) == found
+
+
+def test_a_node_that_maps_is_never_misinformed_as_its_elements_decide() -> None:
+    nodes = [RecordedNode("a", "q", (), "a"), RecordedNode("m", "q", ("a",), MAP)]
+    flow = StoredFlow.of("f", QueueKeys("q"), FlowRecord("f", {node.name: node for node in nodes}))
+    assert find_misinformed(flow, records(a=COMPLETED, m=UNRUN)) == []
+
+
+@pytest.mark.parametrize(
+    ("m", "retried"),
+    [(COMPLETED, []), (FAILED, ["m[0]", "m"]), (None, ["m[0]"])],  # what has completed has read its elements
+)
+def test_elements_are_retried_unless_the_node_that_maps_has_completed(
+    m: dict[str, str] | None, retried: list[str]
+) -> None:
+    stored: Stored = {"m[0]": FAILED, "m[1]": COMPLETED, "m": m, "b": WAITING}
+    assert hold(retry(mapped(), NOW), stored)[0] == retried
+
+
+def test_elements_are_removed_before_the_node_by_which_they_are_found() -> None:
+    _, written = hold(remove(mapped(), NOW), {})
+    assert [call.args[0] for call in named(written, "oq1_removeJob")] == ["f.m[0]", "f.m[1]", "f.b", "f.m"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "count"),
+    [(b"flagged", 2 * 2), (b"revoked", 2 * 5)],  # one that ended at once may have made another ready
+)
+def test_a_cancelled_flow_is_surveyed_again_while_nodes_end_at_once(reply: bytes, count: int) -> None:
+    stored: Stored = {"a": COMPLETED, "b": ACTIVE, "c": WAITING}
+    stopped, written = hold(cancel(chain("a", "b", "c"), "why", NOW), stored, lambda _: reply)
+    assert stopped == ["b", "c"]
+    assert len(named(written, "oq1_revoke")) == count
+    assert named(written, "HSET")[0].args == ("stopped", "why")
+    assert not named(written, "oq1_releaseGraph")
+
+
+def test_what_is_spared_or_gone_is_not_cancelled_and_what_is_held_is_let_go() -> None:
+    stored: Stored = {"a": None, "b": ACTIVE, "c": WAITING}
+    flow = chain("a", "b", "c")
+    stopped, written = hold(cancel(flow, "", NOW, is_held=True, is_recorded=False, spare=["b"]), stored, lambda _: b"")
+    assert stopped == ["c"]
+    assert named(written, "oq1_releaseGraph")
+    assert not named(written, "HSET")
+
+
+CREATED = Call("HSET", ("flow",), ("plan", "{}", "createdAt", NOW))
+MINE = {"id": "f.b", "timestamp": str(NOW)}
+THEIRS = {"id": "f.b", "timestamp": str(NOW - 1)}
+REFUSED = ValueError("the server is full")
+
+
+@pytest.mark.parametrize(
+    ("replies", "b", "removed"),
+    [
+        ([2, b"f.a", b"f.b"], None, ["f.b", "f.a"]),
+        ([1, b"f.a", REFUSED], MINE, []),  # the record is of an earlier submission
+        ([2, b"duplicate", b"f.b"], None, ["f.b"]),
+        ([2, b"f.a", REFUSED], MINE, ["f.b", "f.a"]),
+        ([2, b"f.a", REFUSED], THEIRS, ["f.a"]),
+        ([2, b"f.a", REFUSED], None, ["f.b", "f.a"]),
+        ([2, b"f.a", REFUSED], {"timestamp": str(NOW - 1)}, ["f.b", "f.a"]),
+    ],
+)
+def test_undoing_removes_what_the_transaction_created_and_nothing_older(
+    replies: list[Reply], b: dict[str, str] | None, removed: list[str]
+) -> None:
+    planned = [PlannedCall("", (), CREATED), *[PlannedCall(name, (), Call("glidemq_addJob")) for name in "ab"]]
+    _, written = hold(undo(chain("a", "b"), planned, replies, NOW), {"a": None, "b": b})
+    assert [call.args[0] for call in named(written, "oq1_removeJob")] == removed
