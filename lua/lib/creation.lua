@@ -62,7 +62,8 @@ local function optional_fields(job, sequence, names)
   return fields
 end
 
---- Write a job whose id is taken. With a `state` it gets no place: another call releases it.
+--- Write a job whose id is taken. With a `state` it gets no place: another call releases it. One of many is moved on from its
+--- share by the caller, after the last.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   local names = tags.of_options(job.opts)
@@ -76,7 +77,7 @@ function creation.write(queue, job_id, job, state)
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
   end
-  if job.share and state == "waiting" then
+  if job.share and state == "waiting" and not job.is_of_many then
     shares.feed(queue, 0)
   end
 end

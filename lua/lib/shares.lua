@@ -81,8 +81,9 @@ function shares.enter(queue, job_id, name, priority)
   local key = key_of(queue, name)
   local last = guarded.call("ZRANGE", key, from, to, "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")
   local score = last[2] and tonumber(last[2]) + 1 or band
-  if redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1 then
-    join(queue, name)
+  local is_new = redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1
+  join(queue, name)
+  if is_new then
     numbers.count(queue .. "meta", "shared", 1)
   end
 end
@@ -110,9 +111,10 @@ function shares.any_wait(queue)
   return guarded.call("EXISTS", waiting_key(queue)) == 1
 end
 
---- Whether a job waits in its share.
+--- Whether a job waits in its share, and that is among those that are served.
 function shares.holds(queue, job_id, name)
-  return name and guarded.call("ZSCORE", key_of(queue, name), job_id)
+  local waits = name and guarded.call("ZSCORE", key_of(queue, name), job_id)
+  return waits and guarded.call("ZSCORE", waiting_key(queue), name)
 end
 
 --- Read the shares that may be served by `most` turns: more than these cannot come to have the lowest time.

@@ -102,6 +102,20 @@ def test_jobs_of_a_share_start_by_priority_and_then_in_order(own: Own) -> None:
     assert [job.job_id for job in own.take(SPARE + 7)] == [*ids, *early, *late, *plain]
 
 
+def test_shares_of_one_call_are_served_from_its_first_job_on(own: Own) -> None:
+    own.add(*(of(share) for share in "aaaaaaaaaaaaaaaabbbbbbbb"))
+    assert names(own, own.take(SPARE)) == ["a", "b"] * (SPARE // 2)
+
+
+def test_a_share_that_was_forgotten_is_found_by_its_next_job_or_a_repair(own: Own) -> None:
+    *_, last = add(own, "a", SPARE + 3)
+    own.wire.ask("DEL", own.wire.key("shares:waiting"))
+    own.take(SPARE)
+    assert own.exchange(want=1).started == []
+    assert own.send(oq1.put_back(own.keys, job_id=last, now_ms=NOW, limit=1000)) == "put_back"
+    assert len(drained(own)) == 3
+
+
 def test_jobs_without_a_share_go_their_way(own: Own) -> None:
     add(own, "a", 100)
     plain = own.add(*(new_job() for _ in range(3)))

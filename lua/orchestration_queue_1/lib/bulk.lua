@@ -3,6 +3,7 @@
 local creation = require("creation")
 local events = require("events")
 local ids = require("ids")
+local shares = require("shares")
 
 local bulk = {}
 
@@ -43,14 +44,19 @@ function bulk.add(queue, items, skip_events, whole)
   whole = whole or same
   local count = automatic(queue, items, whole) or 0
   local free = count > 0 and ids.take_many(queue, count) or {}
-  local replies, used = {}, 0
+  local replies, used, has_shares = {}, 0, false
   for index, item in ipairs(items) do
     local job = whole(item)
+    job.is_of_many = true
     replies[index] = creation.problem(queue, job)
     if not replies[index] then
       used = used + 1
       replies[index] = add(queue, job, free[used], skip_events)
+      has_shares = has_shares or job.share ~= nil
     end
+  end
+  if has_shares then
+    shares.feed(queue, 0)
   end
   return replies
 end

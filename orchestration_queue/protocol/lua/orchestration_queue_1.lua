@@ -1388,8 +1388,9 @@ function shares.enter(queue, job_id, name, priority)
   local key = key_of(queue, name)
   local last = guarded.call("ZRANGE", key, from, to, "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")
   local score = last[2] and tonumber(last[2]) + 1 or band
-  if redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1 then
-    join(queue, name)
+  local is_new = redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1
+  join(queue, name)
+  if is_new then
     numbers.count(queue .. "meta", "shared", 1)
   end
 end
@@ -1417,9 +1418,10 @@ function shares.any_wait(queue)
   return guarded.call("EXISTS", waiting_key(queue)) == 1
 end
 
---- Whether a job waits in its share.
+--- Whether a job waits in its share, and that is among those that are served.
 function shares.holds(queue, job_id, name)
-  return name and guarded.call("ZSCORE", key_of(queue, name), job_id)
+  local waits = name and guarded.call("ZSCORE", key_of(queue, name), job_id)
+  return waits and guarded.call("ZSCORE", waiting_key(queue), name)
 end
 
 --- Read the shares that may be served by `most` turns: more than these cannot come to have the lowest time.
@@ -1936,7 +1938,8 @@ local function optional_fields(job, sequence, names)
   return fields
 end
 
---- Write a job whose id is taken. With a `state` it gets no place: another call releases it.
+--- Write a job whose id is taken. With a `state` it gets no place: another call releases it. One of many is moved on from its
+--- share by the caller, after the last.
 function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   local names = tags.of_options(job.opts)
@@ -1950,7 +1953,7 @@ function creation.write(queue, job_id, job, state)
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
   end
-  if job.share and state == "waiting" then
+  if job.share and state == "waiting" and not job.is_of_many then
     shares.feed(queue, 0)
   end
 end
@@ -1990,6 +1993,7 @@ modules.bulk = (function()
 local creation = require("creation")
 local events = require("events")
 local ids = require("ids")
+local shares = require("shares")
 
 local bulk = {}
 
@@ -2030,14 +2034,19 @@ function bulk.add(queue, items, skip_events, whole)
   whole = whole or same
   local count = automatic(queue, items, whole) or 0
   local free = count > 0 and ids.take_many(queue, count) or {}
-  local replies, used = {}, 0
+  local replies, used, has_shares = {}, 0, false
   for index, item in ipairs(items) do
     local job = whole(item)
+    job.is_of_many = true
     replies[index] = creation.problem(queue, job)
     if not replies[index] then
       used = used + 1
       replies[index] = add(queue, job, free[used], skip_events)
+      has_shares = has_shares or job.share ~= nil
     end
+  end
+  if has_shares then
+    shares.feed(queue, 0)
   end
   return replies
 end
