@@ -389,6 +389,26 @@ async def test_a_pool_is_shared_by_queues_on_each_primary(cluster: Cluster, queu
         assert await first.pools.remove("shared")
 
 
+async def test_shares_are_served_by_weight_on_each_primary(cluster: Cluster, queues: list[str]) -> None:
+    order: list[tuple[str, str]] = []
+
+    async def handle(job: AsyncActiveJob) -> None:
+        order.append((job.queue, job.name))
+
+    async with AsyncQueue(queues[0], url=cluster.url) as first:
+        jobs = []
+        for name in queues:
+            queue = AsyncQueue(name, connection=first._connection)
+            for share, count in (("a", 60), ("b", 20)):
+                jobs += await queue.add_bulk([NewJob(share, None, JobOptions(share=share)) for _ in range(count)])
+        async with working(cluster, handle, *queues):
+            for job in jobs:
+                await job.wait(SOON)
+    for name in queues:
+        names = [share for queue_name, share in order if queue_name == name]
+        assert 10 <= names[8:48].count("b") <= 20
+
+
 def test_many_jobs_are_read_at_their_queues_primary(cluster: Cluster, queues: list[str]) -> None:
     with Connection.open(cluster.url) as connection:
         for name in queues:

@@ -18,6 +18,7 @@ from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, NewJob, Qu
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions
+from orchestration_queue.schedules import Every, JobTemplate
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import AsyncActiveJob
 from tests.chaos.workers import cli_worker, kill
@@ -114,6 +115,19 @@ async def test_retries_delays_priorities_and_flows_keep_to_their_share(queue: As
         for job in jobs:
             await job.wait(timedelta(seconds=60))
     assert Counter(order.names) == {"flaky": 2, "late": 1, "early": 1, "first": 1, "second": 1}
+
+
+async def test_runs_of_a_schedule_start_from_its_share(queue: AsyncQueue) -> None:
+    template = JobTemplate(name="tick", options=JobOptions(share="a"))
+    await queue.schedulers.upsert("often", Every(timedelta(milliseconds=20), limit=3), template)
+    seen: list[str | None] = []
+
+    async def handle(job: AsyncActiveJob) -> None:
+        seen.append(job.record.share)
+
+    async with working(queue, handle, str(queue.url)):
+        await wait_until(lambda: len(seen) == 3, "three runs", 60)
+    assert seen == ["a", "a", "a"]
 
 
 async def test_waiting_jobs_are_counted_listed_found_and_explained(queue: AsyncQueue) -> None:
