@@ -5,8 +5,7 @@ All of it follows from the records of its jobs alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,10 +24,9 @@ from orchestration_queue.flows.record import FlowRecord, RecordedNode, RecordedO
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, StoredFlow, derive_state
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.record import JobRecord
+from tests.conversations import Stored, chain, hold, named
 
-T = TypeVar("T")
 NOW = 1_700_000_000_000
 COMPLETED = {"state": "completed"}
 FAILED = {"state": "failed", "failedReason": "no such table"}
@@ -100,55 +98,10 @@ def test_a_dependent_that_no_longer_waits_knows() -> None:
     assert find_pending_notifications(flow_of(), records(a=FAILED, b=COMPLETED, c=ACTIVE)) == (set(), set())
 
 
-Stored = dict[str, dict[str, str] | None]
-"""The jobs' fields by node; None where the job is gone."""
-
-
-def chain(*names: str, queues: Sequence[str] = ("q",)) -> StoredFlow:
-    """Return a flow of nodes of which each waits for the one before, on the queues in turn."""
-    nodes = [
-        RecordedNode(name, queues[place % len(queues)], names[max(0, place - 1) : place], name)
-        for place, name in enumerate(names)
-    ]
-    return StoredFlow.of("f", QueueKeys("q"), FlowRecord("f", {node.name: node for node in nodes}))
-
-
 def mapped() -> StoredFlow:
     """Return a flow of a node that maps, and of one that waits for it."""
     nodes = [RecordedNode("m", "q", (), MAP), RecordedNode("b", "q", ("m",), "b")]
     return StoredFlow.of("f", QueueKeys("q"), FlowRecord("f", {node.name: node for node in nodes}))
-
-
-def hold(
-    conversation: Conversation[T], stored: Stored, answer: Callable[[Call], Reply] = lambda _: 1
-) -> tuple[T, list[Call]]:
-    """Hold a conversation with these records; returns its result, and the calls that wanted more than to read them."""
-    written: list[Call] = []
-
-    def reply_to(call: Call) -> Reply:
-        if call.name == "HMGET":
-            fields = stored[call.keys[0].rpartition("f.")[2]] or {}
-            return [fields[name].encode() if name in fields else None for name in map(str, call.args)]
-        if call.name == "SMEMBERS":
-            return [f"{QueueKeys('q').member('f.m')}[{index}]".encode() for index in (1, 0)]
-        if call.name == "TIME":
-            return [b"1700000000", b"0"]
-        written.append(call)
-        if call.name in ("oq1_propagate", "oq1_releaseGraph"):
-            return [[], [], []]
-        return [[], [], [], []] if call.name == "oq1_retryNodes" else answer(call)
-
-    replies: list[Reply] | None = None
-    while True:
-        try:
-            calls = next(conversation) if replies is None else conversation.send(replies)
-        except StopIteration as end:
-            return end.value, written
-        replies = [reply_to(call) for call in calls]
-
-
-def named(calls: Sequence[Call], name: str) -> list[Call]:
-    return [call for call in calls if call.name == name]
 
 
 @pytest.mark.parametrize(
