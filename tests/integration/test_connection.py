@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
+from redis.asyncio.connection import AbstractConnection
 
 from orchestration_queue.errors import ServerError, TransportError, UnsupportedServerError, UsageError
 from orchestration_queue.protocol.call import Call, Operation, integer, text
@@ -130,6 +132,25 @@ def test_text_that_is_not_unicode_is_refused_before_sending(connection: Connecti
     with pytest.raises(UsageError, match="lone surrogates"):
         connection.execute(Call("SET", ("key",), ("\ud800",)))
     assert connection.execute(PING) == b"PONG"
+
+
+async def test_replies_that_arrive_together_are_read_together(
+    start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, read = [], AbstractConnection.read_response
+
+    async def counted(self: AbstractConnection, *args: Any, **options: Any) -> Any:
+        asked.append(self)
+        return await read(self, *args, **options)
+
+    monkeypatch.setattr(AbstractConnection, "read_response", counted)
+    url, _ = start()
+    async with await AsyncConnection.open(url, libraries=(DEMO,)) as connection:
+        asked.clear()
+        first, refusal, *rest = await connection.pipeline([COUNT, Call("HGETALL", ("counter",)), *[COUNT] * 1000])
+    assert (first, rest) == (1, list(range(2, 1002)))
+    assert isinstance(refusal, ServerError)
+    assert len(asked) < 500
 
 
 def test_a_large_pipeline_passes(connection: Connection) -> None:
