@@ -2,7 +2,7 @@
 std = "lua51"
 max_line_length = 120
 max_comment_line_length = false -- a header says one fact a line
-read_globals = { "redis", "cjson" }
+read_globals = { "redis", "cjson", "cmsgpack" }
 
 -- A function's file is a body: its header declares the keys, arguments and `queue` that the bundler makes locals. In
 -- the bundles, which are checked too, no name is left undefined.

@@ -56,6 +56,8 @@ class HandlerRunner(Generic[J]):
 
     async def run(self, handler: Callable[[J], Any], job: J) -> Any:
         """Run a handler, and return what it or the middleware around it returns; raises what they raise."""
+        if not self._middleware:
+            return await self._run(handler, job)
         call: CallNext = partial(self._run, handler, job)
         for middleware in reversed(self._middleware):
             call = partial(middleware, job, call)

@@ -39,6 +39,7 @@ __all__ = [
     "failed",
     "is_unrecoverable",
     "malformed",
+    "message_of",
     "rate_limited",
     "reason_of",
     "traceback_of",
@@ -70,17 +71,17 @@ def reason_of(error: BaseException) -> str:
 
     Package errors are sentences, and are given without their type.
     """
-    message = _message_of(error)
+    message = message_of(error)
     if not message:
         return type(error).__name__
     speaks_for_itself = isinstance(error, (OrchestrationQueueError, Failed, UnrecoverableError, TimeoutError))
     return _sendable(message if speaks_for_itself else f"{type(error).__name__}: {message}")[:_REASON_LENGTH]
 
 
-def _message_of(error: BaseException) -> str:
-    """Return the error's message. Its ``__str__`` is a user's code, which may fail in any way."""
+def message_of(error: BaseException) -> str:
+    """Return the error's message as text that servers take. Its ``__str__`` is a user's code, which may fail."""
     try:
-        return str(error)
+        return _sendable(str(error))
     except BaseException as failure:
         return f"(its __str__ raised {type(failure).__name__})"
 

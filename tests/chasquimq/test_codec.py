@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from orchestration_queue.dialects.chasquimq.envelope import (
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, first_fire, next_fire
-from orchestration_queue.dialects.chasquimq.ulid import ulid
+from orchestration_queue.dialects.chasquimq.ulid import ulid, ulids
 from orchestration_queue.errors import InvalidOptionError, PayloadError, ScheduleError
 from tests.chasquimq.vectors import VECTORS, labels
 
@@ -172,6 +173,21 @@ def test_ulids_are_26_characters_that_sort_by_time() -> None:
     # The first vector's id was made within a second of its envelope.
     original = unpack_envelope(bytes.fromhex(ENVELOPES[0]))
     assert original.id[:7] == ulid(original.created_at_ms, 0)[:7]
+
+
+def test_ulids_of_one_time_are_in_order_and_differ() -> None:
+    shares = iter((1, 2))
+    built = list(islice(ulids(5, lambda bits: next(shares) % 2**bits), 2**20 + 2))
+    assert built == sorted(set(built))
+    assert [built[0], built[2**20]] == [ulid(5, share << 20) for share in (1, 2)]
+
+
+def test_what_cannot_be_packed_spoils_nothing_after_it() -> None:
+    for bad in ([b"x" * 100, object()], [2**70], ["\ud800"]):
+        with pytest.raises(PayloadError):
+            pack(bad)
+        assert unpack(pack({"a": [1, b"b"]})) == {"a": [1, b"b"]}
+    assert [unpack(pack(b"x" * size)) for size in (70_000, 1)] == [b"x" * 70_000, b"x"]
 
 
 @pytest.mark.parametrize("case", VECTORS["repeat_spec"], ids=labels(VECTORS["repeat_spec"], "label"))

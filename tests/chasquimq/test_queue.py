@@ -28,7 +28,7 @@ def test_a_delayed_job_of_an_id_is_sent_as_the_original_sends_it(case: dict[str,
     assert parts is not None
     created_at_ms = unpack_envelope(parts[1]).created_at_ms
     new = NewChasquiJob(given["name"], given["data"], delay=given["delay_ms"] / 1000, job_id=given["job_id"])
-    (call,) = prepare_job(ChasquiKeys("vec-del"), new, created_at_ms, lambda _bits: 0, 1).calls
+    (call,) = prepare_job(ChasquiKeys("vec-del"), new, created_at_ms, iter(()), 1).calls
     assert call.keys == (marker, delayed, index)
     assert call.args == (int(ttl_s), int(run_at_ms), packed)
 

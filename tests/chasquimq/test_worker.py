@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -122,6 +123,30 @@ async def test_events_are_those_of_the_original(
     assert list(letter) == [b"d", b"n", b"source_id", b"reason", b"detail"]
     assert (letter[b"n"], letter[b"reason"], letter[b"detail"]) == (b"flaky", b"retries_exhausted", b"boom")
     assert unpack_envelope(letter[b"d"]).attempt == 2
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+async def test_an_error_without_words_fails_its_job_like_any_other(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    async def fail(job: ChasquiJob) -> None:
+        raise UnspeakableError if job.data is None else RuntimeError(job.data)
+
+    for data in (None, "half of a pair: \\ud800"):
+        await queue.add("wordless", data, attempts=1)
+
+    async def decoded(job: ChasquiJob) -> None:
+        await fail(replace(job, data=job.data and job.data.encode().decode("unicode_escape")))
+
+    async with working(queue.name, decoded, server_url):
+        await wait_until(lambda: server.xlen(keys.dead_letters) == 2, "both jobs to fail for good")
+        await wait_until(lambda: sum(event["e"] == "dlq" for event in events(server, keys)) == 2, "their last events")
+    details = [letter[b"detail"] for _, letter in server.xrange(keys.dead_letters)]
+    assert details == [b"(its __str__ raised ValueError)", b"half of a pair: \\ud800"]
 
 
 async def test_an_unrecoverable_error_ends_a_job_at_once(

@@ -9,6 +9,7 @@ import redis
 
 from orchestration_queue.dialects.chasquimq.envelope import join_member
 from orchestration_queue.dialects.chasquimq.library import LIBRARY
+from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.protocol.functions.chasquimq import Replayed
@@ -170,6 +171,15 @@ def test_an_outcome_is_recorded_once(chasqui: Chasqui, function: str) -> None:
 def test_an_outcome_of_an_unknown_queue_writes_nothing(chasqui: Chasqui, function: str) -> None:
     with chasqui.unchanged():
         assert settle(chasqui, function, "1-1") == 0
+
+
+def test_events_are_added_as_they_are_given(chasqui: Chasqui) -> None:
+    events = [["e", "active", "id", "a", "ts", "1700000000000", "n", "\u00e9"], ["e", "drained", "id", "", "ts", "1"]]
+    packed = pack(events)
+    call = functions.report(events_key=chasqui.keys.events, max_length=100_000, packed=packed)
+    assert chasqui.send(call) == 2
+    pairs = [dict(zip(event[::2], event[1::2], strict=True)) for event in events]
+    assert chasqui.entries(chasqui.keys.events) == pairs
 
 
 def test_many_are_acknowledged_at_once(chasqui: Chasqui) -> None:
@@ -463,6 +473,7 @@ def sound_calls(chasqui: Chasqui) -> dict[str, Call]:
     due(catcher)
     fire(catcher)
     reject(catcher)
+    catcher.send(functions.report(events_key=keys.events, max_length=9, packed=pack([["e", "drained"]])))
     letters = [Replayed(letter, b"job", "mail")]
     catcher.send(functions.renew(stream_key=keys.stream, group=GROUP, consumer="c-1", entry_ids=[entry]))
     catcher.send(functions.drop_spec(repeats_key=keys.repeat, spec_key=keys.spec("tick"), name="tick"))

@@ -130,10 +130,8 @@ class ChasquiEvent:
 
 def read_fields(flat: Sequence[bytes] | None) -> dict[bytes, bytes]:
     """Read the fields of a stream entry; of two with one name the first counts."""
-    pairs: dict[bytes, bytes] = {}
-    for name, value in zip((flat or ())[::2], (flat or ())[1::2], strict=False):
-        pairs.setdefault(name, value)
-    return pairs
+    words = iter(flat or ())
+    return dict(reversed(list(zip(words, words, strict=False))))
 
 
 def read_name(fields: dict[bytes, bytes]) -> str:

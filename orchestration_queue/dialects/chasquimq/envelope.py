@@ -12,6 +12,8 @@ from orchestration_queue.errors import InvalidOptionError
 __all__ = ["Envelope", "RetryOverride", "join_member", "pack_envelope", "split_member", "unpack_envelope"]
 
 _ENVELOPE = ("id", "payload", "created_at_ms", "attempt", "retry")
+_PLAIN = (str, bytes, int, int)
+"""The types of nearly all envelopes' fields, which need no further look."""
 _RETRY = ("max_attempts", "backoff")
 _PREFIX_BYTES = 4
 
@@ -71,7 +73,7 @@ class Envelope:
 
     def with_attempt(self, attempt: int) -> Envelope:
         """Return the envelope with another number of failed attempts."""
-        return replace(self, attempt=attempt)
+        return self if attempt == self.attempt else replace(self, attempt=attempt)
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
@@ -88,7 +90,10 @@ def unpack_envelope(packed: bytes) -> Envelope:
     Raises:
         PayloadError: It is malformed.
     """
-    fields = Struct(unpack(packed, "The job's envelope"), "The job's envelope", _ENVELOPE, 3)
+    value = unpack(packed, "The job's envelope")
+    if type(value) is list and tuple(map(type, value)) == _PLAIN and value[2] >= 0 and 0 <= value[3] <= MAX_U32:
+        return Envelope(*value)
+    fields = Struct(value, "The job's envelope", _ENVELOPE, 3)
     retry = fields.get("retry")
     return Envelope(
         id=fields.text("id"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,7 +18,6 @@ from orchestration_queue.dialects.chasquimq.checks import (
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, join_member, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
-from orchestration_queue.dialects.chasquimq.ulid import ulid
 from orchestration_queue.errors import InvalidOptionError, ServerError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply
@@ -110,23 +109,21 @@ class PreparedJob:
         return self.job
 
 
-def prepare_job(
-    keys: ChasquiKeys, new: NewChasquiJob, now_ms: int, chance: Callable[[int], int], max_length: int
-) -> PreparedJob:
+def prepare_job(keys: ChasquiKeys, new: NewChasquiJob, now_ms: int, ids: Iterator[str], max_length: int) -> PreparedJob:
     """Check a job and build the calls that add it.
 
     Args:
         keys: The queue's keys.
         new: The job.
         now_ms: The time, epoch ms.
-        chance: Returns that many random bits.
+        ids: New ids, one of which it takes unless it has its own.
         max_length: About how many jobs the stream may hold.
 
     Raises:
         UsageError: The wire cannot carry it; nothing was sent.
     """
     name, run_at_ms = checked_name(new.name), _run_at_ms(new, now_ms)
-    job_id = ulid(now_ms, chance(80)) if new.job_id is None else checked_id(new.job_id)
+    job_id = next(ids) if new.job_id is None else checked_id(new.job_id)
     envelope = Envelope(job_id, pack(new.data), now_ms, retry=retry_override(new.attempts, new.backoff))
     packed = pack_envelope(envelope)
     created_at = datetime.fromtimestamp(now_ms / 1000, UTC)

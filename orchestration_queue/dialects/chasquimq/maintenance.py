@@ -12,7 +12,7 @@ from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envel
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.outbox import event_call
+from orchestration_queue.dialects.chasquimq.outbox import build_event, report_calls
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, due_fires
 from orchestration_queue.dialects.chasquimq.ulid import ulid
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, ScheduleError, ServerError
@@ -106,7 +106,7 @@ class Promoter(_Leader):
         if job_ids:
             calls = [Call("DEL", tuple(keys.index(job_id) for job_id in job_ids))]
             if self._options.emit_events:
-                calls += [event_call(keys, "waiting", job_id) for job_id in job_ids]
+                calls += report_calls(keys, [build_event("waiting", job_id) for job_id in job_ids])
             await self._connection.pipeline(calls)
         return 0 if len(promoted) == _MOST else _PROMOTER_TICK_S
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import ServerError, TransportError
-from orchestration_queue.protocol.call import Call, Reply, Word
+from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["Outbox", "Settlement", "event_call"]
+__all__ = ["Event", "Outbox", "Settlement", "build_event", "report_calls"]
 
 log = logging.getLogger("orchestration_queue.chasquimq")
+
+T = TypeVar("T")
 
 _WINDOW_S = 0.005
 _BATCH = 256
@@ -24,11 +28,22 @@ _PAUSE_S = 0.2
 _MAX_EVENTS = 100_000
 
 
-def event_call(keys: ChasquiKeys, event: str, job_id: str, name: str = "", *extras: Word) -> Call:
-    """Build the call that adds an event, as the original writes it."""
+Event: TypeAlias = list[str]
+"""The fields and values of an entry of the event stream."""
+
+
+def build_event(kind: str, job_id: str, name: str = "", *extras: str) -> Event:
+    """Build an event, as the original writes it."""
     named = ("n", name) if name else ()
-    args = ("MAXLEN", "~", _MAX_EVENTS, "*", "e", event, "id", job_id, "ts", now_ms(), *named, *extras)
-    return Call("XADD", (keys.events,), args)
+    return ["e", kind, "id", job_id, "ts", str(now_ms()), *named, *extras]
+
+
+def report_calls(keys: ChasquiKeys, events: Sequence[Event]) -> list[Call]:
+    """Build the calls that add events: one for many, since a command for each costs a worker more than its job."""
+    return [
+        functions.report(events_key=keys.events, max_length=_MAX_EVENTS, packed=pack(batch, "The events"))
+        for batch in _batches(events)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +58,7 @@ class Settlement:
 
     entry_id: str
     call: Call | None = None
-    event: Call | None = None
+    event: Event | None = None
 
 
 class Outbox:
@@ -63,11 +78,11 @@ class Outbox:
         self._keys = keys
         self._group = group
         self._on_settled = on_settled
-        self._events: list[Call] = []
+        self._events: list[Event] = []
         self._settlements: list[Settlement] = []
         self._wanted = asyncio.Event()
 
-    def report(self, event: Call) -> None:
+    def report(self, event: Event) -> None:
         """Send an event."""
         self._events.append(event)
         self._wanted.set()
@@ -98,10 +113,11 @@ class Outbox:
                 self._events, self._settlements = events + self._events, settlements + self._settlements
                 raise
 
-    async def _send(self, events: list[Call], settlements: list[Settlement]) -> None:
+    async def _send(self, events: list[Event], settlements: list[Settlement]) -> None:
         single = [settlement for settlement in settlements if settlement.call is not None]
         acknowledged = [settlement.entry_id for settlement in settlements if settlement.call is None]
-        calls = [*events, *(settlement.call for settlement in single if settlement.call is not None)]
+        reports = report_calls(self._keys, events)
+        calls = [*reports, *(settlement.call for settlement in single if settlement.call is not None)]
         calls += [
             functions.acknowledge(stream_key=self._keys.stream, group=self._group, entry_ids=batch)
             for batch in _batches(acknowledged)
@@ -110,7 +126,7 @@ class Outbox:
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ServerError):
                 log.error("Queue %s: the server refused %s: %s", self._keys.queue, call.name, reply)
-        for settlement, reply in zip(single, replies[len(events) :], strict=False):
+        for settlement, reply in zip(single, replies[len(reports) :], strict=False):
             if reply == 1 and settlement.event is not None:
                 self._events.append(settlement.event)
         for settlement in settlements:
@@ -129,5 +145,5 @@ class Outbox:
                 await asyncio.sleep(_PAUSE_S)
 
 
-def _batches(entry_ids: list[str]) -> Iterable[list[str]]:
-    return (entry_ids[first : first + _BATCH] for first in range(0, len(entry_ids), _BATCH))
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[first : first + _BATCH] for first in range(0, len(items), _BATCH))

@@ -10,12 +10,12 @@ from orchestration_queue.dialects.chasquimq.envelope import join_member, pack_en
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.outbox import Outbox, Settlement, event_call
+from orchestration_queue.dialects.chasquimq.outbox import Event, Outbox, Settlement, build_event
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import PayloadError, UnrecoverableError
 from orchestration_queue.options import seconds
-from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.functions import chasquimq as functions
+from orchestration_queue.protocol.outcome import message_of
 
 __all__ = ["Settler"]
 
@@ -49,7 +49,7 @@ class Settler:
         """Record a success; a result that cannot be packed makes it a failure."""
         if not self._options.store_results or result is None:
             self._observer.completed(delivery.name, duration_us / 1e6)
-            self._report(delivery, "completed", "duration_us", duration_us)
+            self._report(delivery, "completed", "duration_us", str(duration_us))
             self._outbox.settle(Settlement(delivery.entry_id))
             return
         try:
@@ -68,15 +68,15 @@ class Settler:
             value=value,
         )
         # Reported once the result is there, for those who wait for it.
-        extras = ("attempt", delivery.attempt, "duration_us", duration_us)
+        extras = ("attempt", str(delivery.attempt), "duration_us", str(duration_us))
         event = self._event("completed", delivery.job.id, delivery.name, *extras)
         self._outbox.settle(Settlement(delivery.entry_id, call, event))
 
     def fail(self, delivery: Delivery, error: BaseException, duration_us: int, chance: float) -> None:
         """Record a failed attempt: the job waits for its next one, or becomes a dead letter."""
-        reason = str(error)[:_MAX_REASON]
+        reason = message_of(error)[:_MAX_REASON]
         self._observer.failed(delivery.name, duration_us / 1e6)
-        self._report(delivery, "failed", "reason", reason, "duration_us", duration_us)
+        self._report(delivery, "failed", "reason", reason, "duration_us", str(duration_us))
         if isinstance(error, UnrecoverableError):
             self._outbox.settle(self._bury(delivery, "unrecoverable", reason))
         elif delivery.attempt >= delivery.max_attempts:
@@ -87,7 +87,7 @@ class Settler:
     def reject(self, rejection: Rejection) -> None:
         """Move an entry that cannot run to the dead-letter queue."""
         self._observer.buried(rejection.name, rejection.reason)
-        extras = ("attempt", rejection.attempt, "reason", rejection.reason)
+        extras = ("attempt", str(rejection.attempt), "reason", rejection.reason)
         event = self._event("dlq", "", rejection.name, *extras)
         call = functions.bury(
             stream_key=self._keys.stream,
@@ -115,7 +115,7 @@ class Settler:
             backoff_ms=pause_ms,
             member=join_member(delivery.name, pack_envelope(envelope)),
         )
-        extras = ("attempt", delivery.attempt + 1, "backoff_ms", pause_ms)
+        extras = ("attempt", str(delivery.attempt + 1), "backoff_ms", str(pause_ms))
         event = self._event("retry-scheduled", delivery.job.id, delivery.name, *extras)
         return Settlement(delivery.entry_id, call, event)
 
@@ -132,12 +132,12 @@ class Settler:
             detail=detail,
         )
         self._observer.buried(delivery.name, reason)
-        extras = ("attempt", delivery.attempt, "reason", reason)
+        extras = ("attempt", str(delivery.attempt), "reason", reason)
         return Settlement(delivery.entry_id, call, self._event("dlq", delivery.job.id, delivery.name, *extras))
 
-    def _report(self, delivery: Delivery, event: str, *extras: Word) -> None:
-        if call := self._event(event, delivery.job.id, delivery.name, "attempt", delivery.attempt, *extras):
-            self._outbox.report(call)
+    def _report(self, delivery: Delivery, kind: str, *extras: str) -> None:
+        if event := self._event(kind, delivery.job.id, delivery.name, "attempt", str(delivery.attempt), *extras):
+            self._outbox.report(event)
 
-    def _event(self, event: str, job_id: str, name: str, *extras: Word) -> Call | None:
-        return event_call(self._keys, event, job_id, name, *extras) if self._options.emit_events else None
+    def _event(self, kind: str, job_id: str, name: str, *extras: str) -> Event | None:
+        return build_event(kind, job_id, name, *extras) if self._options.emit_events else None

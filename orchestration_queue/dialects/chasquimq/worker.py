@@ -21,7 +21,7 @@ from orchestration_queue.dialects.chasquimq.library import LIBRARY
 from orchestration_queue.dialects.chasquimq.maintenance import Promoter, Scheduler
 from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.outbox import Outbox, event_call
+from orchestration_queue.dialects.chasquimq.outbox import Outbox, build_event
 from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
 from orchestration_queue.dialects.chasquimq.sandbox import FORM
 from orchestration_queue.dialects.chasquimq.settling import Settler
@@ -202,7 +202,7 @@ class ChasquiWorker:
             entries = await reader.read(free)
             self._observer.read(len(entries), sum(entry.deliveries > 0 for entry in entries))
             if had_jobs and not entries and self._options.emit_events:
-                self._outbox.report(event_call(self._keys, "drained", ""))
+                self._outbox.report(build_event("drained", ""))
             had_jobs = bool(entries)
             for entry in entries:
                 self._take(entry)

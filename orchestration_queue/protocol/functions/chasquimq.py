@@ -28,6 +28,7 @@ __all__ = [
     "release",
     "renew",
     "replay",
+    "report",
     "retry",
     "version",
 ]
@@ -653,6 +654,35 @@ def replay(
     )
 
 
+def report(
+    *,
+    events_key: str,
+    max_length: int,
+    packed: bytes,
+) -> Call:
+    """Add events to the queue's event stream.
+
+    Args:
+        events_key: Stream; what happened.
+        max_length: About how many events are kept.
+        packed: The events as MessagePack: a list of each one's fields and values.
+
+    Returns:
+        The call. Its reply (int): how many were added.
+
+    Cost: O(1) per event.
+    """
+    return Call(
+        "chasquimq_report",
+        (events_key,),
+        (
+            max_length,
+            packed,
+        ),
+        is_function=True,
+    )
+
+
 def retry(
     *,
     stream_key: str,
@@ -697,7 +727,7 @@ def version() -> Call:
     """Return the revision of this library.
 
     Returns:
-        The call. Its reply (text): `2`, growing with every change of the library.
+        The call. Its reply (text): `3`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -469,6 +469,20 @@ do -- replay
   end)
 end
 
+do -- report
+  redis.register_function("chasquimq_report", function(KEYS, ARGV)
+    local max_length = whole(ARGV[1], "report", "max_length")
+    local packed = ARGV[2]
+    count_words("report", #KEYS, 1, #ARGV, 2)
+    local events_key = KEYS[1]
+    local events = cmsgpack.unpack(packed)
+    for _, event in ipairs(events) do
+      redis.call("XADD", events_key, "MAXLEN", "~", max_length, "*", unpack(event))
+    end
+    return #events
+  end)
+end
+
 do -- retry
   local jobs = require("jobs")
   redis.register_function("chasquimq_retry", function(KEYS, ARGV)
@@ -490,6 +504,6 @@ end
 do -- version
   redis.register_function("chasquimq_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "2"
+    return "3"
   end)
 end

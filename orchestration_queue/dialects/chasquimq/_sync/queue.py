@@ -29,6 +29,7 @@ from orchestration_queue.dialects.chasquimq.jobs import (
     prepare_job,
 )
 from orchestration_queue.dialects.chasquimq.packing import unpack
+from orchestration_queue.dialects.chasquimq.ulid import ulids
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call
@@ -92,7 +93,8 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             UsageError: The wire cannot carry a value; nothing was sent.
         """
         new = NewChasquiJob(name, data, delay, delay_until, attempts, backoff, job_id)
-        return self._send(self._prepare(new))
+        (prepared,) = self._prepare([new])
+        return self._send(prepared)
 
     def _send(self, prepared: PreparedJob) -> ChasquiJob:
         if len(prepared.calls) == 1:
@@ -111,7 +113,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
         """
         if not isinstance(jobs, Iterable):
             raise UsageError(f"`jobs` must be a list of NewChasquiJob, got {jobs!r}.")
-        prepared = [self._prepare(new) for new in jobs]
+        prepared = self._prepare(jobs)
         added: list[ChasquiJob] = []
         for first in range(0, len(prepared), _BATCH):
             batch = prepared[first : first + _BATCH]
@@ -147,7 +149,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             TimeoutError: The time is up. The job goes on.
         """
         wait_s = duration_ms(timeout, "timeout") / 1000
-        prepared = self._prepare(NewChasquiJob(name, data, attempts=attempts, backoff=backoff))
+        (prepared,) = self._prepare([NewChasquiJob(name, data, attempts=attempts, backoff=backoff)])
         with ChasquiEvents(self.name, url=self._url) as events:
             after = events.start()
         job = self._send(prepared)
@@ -186,10 +188,17 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
                         raise JobFailedError(self.name, job_id, reason or event.fields.get("reason", ""))
         raise TimeoutError(f"Job {job_id!r} of queue {self.name!r} did not end in time; it goes on.")
 
-    def _prepare(self, new: NewChasquiJob) -> PreparedJob:
-        if not isinstance(new, NewChasquiJob):
-            raise UsageError(f"A job to add must be a NewChasquiJob, got {new!r}; pass `NewChasquiJob(name, data)`.")
-        return prepare_job(self.keys, new, now_ms(), secrets.randbits, self._max_length)
+    def _prepare(self, jobs: Iterable[NewChasquiJob]) -> list[PreparedJob]:
+        at_ms = now_ms()
+        ids = ulids(at_ms, secrets.randbits)
+        prepared = []
+        for new in jobs:
+            if not isinstance(new, NewChasquiJob):
+                raise UsageError(
+                    f"A job to add must be a NewChasquiJob, got {new!r}; pass `NewChasquiJob(name, data)`."
+                )
+            prepared.append(prepare_job(self.keys, new, at_ms, ids, self._max_length))
+        return prepared
 
     def cancel(self, job_id: str) -> bool:
         """Remove a job that waits for its time.
