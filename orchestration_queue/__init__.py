@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         AsyncProducer,
         AsyncQueue,
         AsyncQueueEvents,
+        AsyncShardedQueue,
         Broadcast,
         Flow,
         FlowProducer,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         Producer,
         Queue,
         QueueEvents,
+        ShardedQueue,
     )
     from orchestration_queue.client.durability import Replicated
     from orchestration_queue.errors import (
@@ -107,6 +109,7 @@ if TYPE_CHECKING:
         Worker,
         run_workers,
         sandboxed,
+        shard_workers,
     )
 
 __all__ = [
@@ -120,6 +123,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
+    "AsyncShardedQueue",
     "Backoff",
     "Batch",
     "Broadcast",
@@ -183,6 +187,7 @@ __all__ = [
     "SchedulerBusyError",
     "SchedulerNotFoundError",
     "ServerError",
+    "ShardedQueue",
     "SharedSlots",
     "SparkCancelledError",
     "SparkFailedError",
@@ -210,13 +215,15 @@ __all__ = [
     "register_codec",
     "run_workers",
     "sandboxed",
+    "shard_workers",
     "tree",
 ]
 
 _HOMES = {
     "client.durability": "Replicated",
-    "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents AsyncBroadcast "
-    "AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents",
+    "client": "Broadcast Flow FlowProducer Job JobSchedulers NewJob Producer Queue QueueEvents ShardedQueue "
+    "AsyncBroadcast AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents "
+    "AsyncShardedQueue",
     "errors": "DeadLetterNotFoundError FlowNotFoundError NotFoundError NotReplicatedError SchedulerNotFoundError "
     "BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
     "Failed FlowError FlowFailedError InvalidNameError InvalidOptionError JavaNotFoundError JobFailedError "
@@ -231,6 +238,6 @@ _HOMES = {
     "states": "JobState",
     "protocol.codec": "Codec register_codec",
     "tasks": "Depends JobLogs Task Tasks current_job",
-    "worker": "ActiveJob AsyncActiveJob BroadcastWorker SharedSlots Worker run_workers sandboxed",
+    "worker": "ActiveJob AsyncActiveJob BroadcastWorker SharedSlots Worker run_workers sandboxed shard_workers",
 }
 __getattr__, __dir__ = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names.split()})

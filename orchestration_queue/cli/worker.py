@@ -21,6 +21,7 @@ from orchestration_queue.cli.worker_control import add_verbs
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.shards import shard_names
 from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker, run_workers
 from orchestration_queue.worker.logs import JsonFormatter
 
@@ -63,6 +64,13 @@ def run(
             envvar="OQ_POLLING",
             help="Share the slots among the queues: ordered serves a queue only while those named before it "
             "have no ready job, round-robin serves all in turn. Default: slots for each queue.",
+        ),
+    ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            help="Serve this many shards of each queue, the queues NAME.0, NAME.1 and so on, with the same slots, "
+            "in turn unless --polling says otherwise."
         ),
     ] = None,
     lease: Annotated[
@@ -116,6 +124,9 @@ def run(
     )
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))
+    if shards is not None:
+        names = [shard for name in names for shard in shard_names(name, shards)]
+        polling = polling or "round-robin"
     slots = SharedSlots(concurrency, polling) if polling and len(names) > 1 else None
     serving = [Worker(name, handler, url=url, options=options, prefix=prefix, slots=slots) for name in names]
     shown = dict.fromkeys([*(names if queue_metrics else ()), *(metrics_queue or ())])

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
+    from orchestration_queue.client._async.sharded import AsyncShardedQueue
+    from orchestration_queue.client._async.sharded_events import AsyncShardedEvents
     from orchestration_queue.client._async.shares import AsyncShares
     from orchestration_queue.client._async.tags import AsyncTags
     from orchestration_queue.client._async.taken_job import AsyncTakenJob
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
+    from orchestration_queue.client._sync.sharded import ShardedQueue
+    from orchestration_queue.client._sync.sharded_events import ShardedEvents
     from orchestration_queue.client._sync.shares import Shares
     from orchestration_queue.client._sync.tags import Tags
     from orchestration_queue.client._sync.taken_job import TakenJob
@@ -76,6 +80,8 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
+    "AsyncShardedEvents",
+    "AsyncShardedQueue",
     "AsyncShares",
     "AsyncTags",
     "AsyncTakenJob",
@@ -110,6 +116,8 @@ __all__ = [
     "Producer",
     "Queue",
     "QueueEvents",
+    "ShardedEvents",
+    "ShardedQueue",
     "Share",
     "Shares",
     "Signal",
@@ -141,6 +149,8 @@ _FACES = {
     "queue": "Queue",
     "schedulers": "JobSchedulers",
     "shares": "Shares",
+    "sharded": "ShardedQueue",
+    "sharded_events": "ShardedEvents",
     "tags": "Tags",
     "taken_job": "TakenJob",
     "usage": "UsageLedger",

@@ -8,7 +8,7 @@ from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.sandbox import sandboxed
-from orchestration_queue.worker.serving import run_workers
+from orchestration_queue.worker.serving import run_workers, shard_workers
 from orchestration_queue.worker.slots import Polling, SharedSlots
 from orchestration_queue.worker.worker import Worker
 
@@ -29,4 +29,5 @@ __all__ = [
     "WorkerEventType",
     "run_workers",
     "sandboxed",
+    "shard_workers",
 ]

@@ -1,4 +1,4 @@
-"""Serving: workers that run until SIGTERM or SIGINT, in one process or several."""
+"""Serving: workers that run until SIGTERM or SIGINT, in one process or several; one for each shard of a queue."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UsageError
+from orchestration_queue.options import WorkerOptions
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.outcome import Strategy
+from orchestration_queue.protocol.shards import shard_names
+from orchestration_queue.server import ServerUrl
+from orchestration_queue.worker.checks import check_options
+from orchestration_queue.worker.middleware import Middleware
+from orchestration_queue.worker.runner import Handler, Router
+from orchestration_queue.worker.slots import SharedSlots
 from orchestration_queue.worker.stop_signals import STOP_SIGNALS, running_loop
 from orchestration_queue.worker.worker import Worker
 
-__all__ = ["run_workers"]
+__all__ = ["run_workers", "shard_workers"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -25,6 +35,60 @@ _RESTART_AFTER_S = 1.0
 
 _DISMISSED = 3
 """Exit status of a process all of whose workers a client has stopped."""
+
+
+def shard_workers(
+    queue: str,
+    handler: Handler | Router,
+    shards: int,
+    *,
+    url: str | ServerUrl | None = None,
+    options: WorkerOptions | Mapping[str, Any] | None = None,
+    prefix: str = DEFAULT_PREFIX,
+    middleware: Sequence[Middleware] = (),
+    strategies: Mapping[str, Strategy] | None = None,
+) -> list[Worker]:
+    """Make a worker for each shard of a queue, which share ``options.concurrency`` slots and take turns.
+
+    Each has connections and a heartbeat of its own, and an idle shard is asked twice in ``options.block``; so with
+    many processes let each serve its part: ``Worker(name, ...)`` for some of the shards' names.
+
+    Args:
+        queue: What the shards' names begin with.
+        handler: As for :class:`Worker`; a job's ``queue`` is its shard's name.
+        shards: How many there are. More than the producers use does no harm; fewer leaves jobs waiting.
+        url: The server or cluster; default ``OQ_URL``, else the embedded server of this directory.
+        options: As for :class:`Worker`; ``concurrency`` is that of all shards together.
+        prefix: First part of every key.
+        middleware: As for :class:`Worker`.
+        strategies: As for :class:`Worker`.
+
+    Returns:
+        The workers, in their shards' order; pass them to :func:`run_workers`.
+
+    Raises:
+        InvalidNameError: The wire cannot carry a shard's name.
+        InvalidOptionError: There is no such number of shards, or an option is out of bounds.
+        UsageError: An argument is of the wrong kind, or the options ask for batches.
+
+    Examples:
+        >>> run_workers(*shard_workers("events", store, 8))  # doctest: +SKIP
+    """
+    checked = check_options(options)
+    slots = SharedSlots(checked.concurrency, "round-robin")
+    return [
+        Worker(
+            name,
+            handler,
+            url=url,
+            options=checked,
+            prefix=prefix,
+            middleware=middleware,
+            strategies=strategies,
+            slots=slots,
+        )
+        for name in shard_names(queue, shards)
+    ]
 
 
 def run_workers(*workers: Worker, processes: int = 1) -> bool:

@@ -151,6 +151,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("worker os:getpid --queue q --processes 2 --metrics-port 0", 2, "--metrics-port serves one process"),
     ("worker os:getpid", 2, "pass --queue"),
     ("worker os:getpid --queue q --concurrency 0", 2, "concurrency"),
+    ("worker os:getpid --queue q --shards 0", 2, "`shards` must be a whole number from 1 to 1024"),
+    ("worker os:getpid --queue q --shards many", 2, "--shards"),
     ("worker ls nix", 3, UNKNOWN),
     *((f"worker {verb} nix --all", 3, UNKNOWN) for verb in ("ping", "pause", "resume")),
     ("worker ping q", 2, "Name workers, or pass --all"),

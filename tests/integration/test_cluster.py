@@ -20,7 +20,15 @@ import pytest
 from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
-from orchestration_queue.client import AsyncBroadcast, AsyncQueue, FlowProducer, NewJob, Queue, QueueEvents
+from orchestration_queue.client import (
+    AsyncBroadcast,
+    AsyncQueue,
+    AsyncShardedQueue,
+    FlowProducer,
+    NewJob,
+    Queue,
+    QueueEvents,
+)
 from orchestration_queue.dialects.chasquimq import (
     AsyncChasquiEvents,
     AsyncChasquiQueue,
@@ -40,7 +48,7 @@ from orchestration_queue.errors import (
     UsageError,
 )
 from orchestration_queue.flows import Dag, Node, compile  # noqa: A004
-from orchestration_queue.options import Budget, JobOptions, RateLimit, TokenLimit, Usage, WorkerOptions
+from orchestration_queue.options import Budget, JobOptions, Ordering, RateLimit, TokenLimit, Usage, WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Failure
@@ -49,7 +57,7 @@ from orchestration_queue.protocol.operations import exchanges, job_records, work
 from orchestration_queue.protocol.slots import key_slot
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker
+from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker, shard_workers
 from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
 from tests.waiting import wait_until
@@ -512,6 +520,21 @@ async def test_queues_on_several_servers_share_the_places_of_one_process(cluster
         worker.stop()
     await asyncio.wait_for(asyncio.gather(*running), 60)
     assert order == [name for name in queues for _ in range(3)]
+
+
+async def test_a_sharded_queue_uses_all_primaries(cluster: Cluster, queue_name: str) -> None:
+    async with AsyncShardedQueue(queue_name, 8, url=cluster.url) as queue, queue.events() as events:
+        assert {cluster.owner(shard.name).port for shard in queue.shards} == {node.port for node in cluster.nodes[:3]}
+        workers = shard_workers(queue_name, double, 8, url=cluster.url, options=QUICK)
+        running = [asyncio.ensure_future(worker.run()) for worker in workers]
+        jobs = await queue.add_bulk([NewJob("double", {"n": n}) for n in range(800)])
+        jobs.append(await queue.add("double", {"n": 800}, JobOptions(ordering=Ordering(key="a"))))
+        assert [await job.wait(SOON) for job in jobs] == [2 * n for n in range(801)]
+        assert (await queue.counts()).completed == 801
+        assert {job.queue for job in jobs} == {shard for shard, _ in await events.read(SOON)}
+        for worker in workers:
+            worker.stop()
+        await asyncio.wait_for(asyncio.gather(*running), 60)
 
 
 async def test_a_chasquimq_queue_on_each_primary_works(cluster: Cluster, queue_name: str) -> None:

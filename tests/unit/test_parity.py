@@ -59,6 +59,8 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncQlessEvents",
         "AsyncQlessMove",
         "AsyncQueue",
+        "AsyncShardedEvents",
+        "AsyncShardedQueue",
         "AsyncTakenJob",
         "AsyncQueueEvents",
         "AsyncShares",

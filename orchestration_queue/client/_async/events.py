@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Self
 
@@ -18,7 +18,7 @@ from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import AsyncConnection
 
-__all__ = ["AsyncEventReader", "AsyncQueueEvents"]
+__all__ = ["AsyncEventReader", "AsyncQueueEvents", "checked_cursor", "gap_in"]
 
 _NEW_ONLY = "$"
 _TURN_MS = 50
@@ -118,7 +118,7 @@ class AsyncQueueEvents(AsyncClient):
         super().__init__(url, connection)
         self.name = name
         self.keys = QueueKeys(name, prefix)
-        self._after = _checked_cursor(after)
+        self._after = checked_cursor(after)
         self._wants_all = self._after != _NEW_ONLY
         self._reader: AsyncEventReader | None = None
         self._ahead: deque[Event] = deque()
@@ -152,16 +152,10 @@ class AsyncQueueEvents(AsyncClient):
         while True:
             cursor = reader.cursors[self.keys]
             if events := [event for _, event in await reader.read(deadline.left)]:
-                gap = await self._gap_after(cursor) if len(events) >= event_log.EVENTS_PAGE else None
+                gap = await gap_in(self._connection, self.keys, cursor, events, wants_all=self._wants_all)
                 return [gap, *events] if gap else events
             if deadline.has_passed:
                 return []
-
-    async def _gap_after(self, cursor: str) -> Event | None:
-        """Return what was dropped before it was read, if anything. Only a reader far behind asks: one more exchange."""
-        if self._wants_all and place(cursor) == (0, 0):
-            return None
-        return gap_after(cursor, await self._connection.follow(event_log.oldest_event(self.keys)))
 
     def __aiter__(self) -> Self:
         return self
@@ -178,7 +172,25 @@ class AsyncQueueEvents(AsyncClient):
         await super().aclose()
 
 
-def _checked_cursor(after: str) -> str:
+async def gap_in(
+    connection: AsyncConnection, keys: QueueKeys, cursor: str, events: Sequence[Event], *, wants_all: bool
+) -> Event | None:
+    """Return what was dropped between a cursor and the events read after it, if anything.
+
+    Only a reader far behind, whose page was full, asks: one more exchange. From the beginning
+    on, one that ``wants_all`` that is kept misses nothing.
+    """
+    if len(events) < event_log.EVENTS_PAGE or (wants_all and place(cursor) == (0, 0)):
+        return None
+    return gap_after(cursor, await connection.follow(event_log.oldest_event(keys)))
+
+
+def checked_cursor(after: str) -> str:
+    """Return a cursor: an event's id, ``0`` or ``$``.
+
+    Raises:
+        UsageError: It is something else.
+    """
     if after == _NEW_ONLY or is_position(after):
         return str(after)
     raise UsageError(f"`after` must be an event's `id`, '0' for all events, or '$' for new ones; got {after!r}.")

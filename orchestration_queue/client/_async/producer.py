@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from orchestration_queue.client import headers
@@ -20,7 +21,7 @@ from orchestration_queue.client.durability import (
 )
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call, Operation
+from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
@@ -38,7 +39,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["AsyncAdder", "AsyncProducer", "Placed"]
+__all__ = ["AsyncAdder", "AsyncProducer", "Placed", "all_placed"]
 
 T = TypeVar("T")
 
@@ -58,21 +59,21 @@ class Placed:
     at_ms: int
 
 
-def _placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome], at_ms: int) -> list[Placed]:
-    """Those of the first jobs that the server took, or had already."""
+def _placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
+    """Those of the jobs that the server took, or had already."""
     pairs = zip(jobs, outcomes, strict=False)
     return [Placed(job, outcome, at_ms) for job, outcome in pairs if isinstance(outcome, Added)]
 
 
-def _all_placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome], at_ms: int) -> list[Placed]:
-    """All jobs, each with what became of it.
+def all_placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
+    """Return all jobs, each with what became of it. None, or no outcome, is one that was not sent after a refusal.
 
     Raises:
         ServerError: One was refused.
     """
     placed = _placed(jobs, outcomes, at_ms)
     for place, outcome in enumerate(outcomes):
-        if not isinstance(outcome, Added):
+        if outcome is not None and not isinstance(outcome, Added):
             raise ServerError(
                 f"Job {place} of {len(jobs)}, counted from 0, was refused, and {len(placed)} others were added: "
                 f"{outcome}"
@@ -121,7 +122,7 @@ class AsyncAdder(AsyncQueueClient):
 
     async def _place(self, job: NewJob, durability: GivenDurability | None = None) -> Placed:
         """Add one job: one exchange, and one more with a parent in another queue."""
-        wanted = self._durability if durability is None else checked_durability(durability)
+        wanted = self._wanted(durability)
         job = self._encode(job)
         at_ms = now_ms()
         operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
@@ -154,37 +155,45 @@ class AsyncAdder(AsyncQueueClient):
             ServerError: One was refused; all before it, and some or all behind it, were added nevertheless, and their
                 parents told.
         """
-        wanted = self._durability if durability is None else checked_durability(durability)
+        wanted = self._wanted(durability)
         jobs = [self._encode(job) for job in checked_items(new, NewJob, "jobs")]
         at_ms = now_ms()
+        return all_placed(jobs, await self._add_all(jobs, at_ms, wanted), at_ms)
+
+    def _wanted(self, durability: GivenDurability | None) -> Durability:
+        return self._durability if durability is None else checked_durability(durability)
+
+    async def _add_all(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:
+        """Add encoded jobs; returns an outcome for each up to the last that was sent."""
         portions = list(additions.portions(jobs))
         if jobs and all(job.is_plain for job in jobs):
-            return _all_placed(jobs, await self._add_plain(portions, at_ms, wanted), at_ms)
+            calls = (self._portion_calls(portion, at_ms, durability) for portion in portions)
+            answers = await self._connection.pipelines(calls)  # each is made while the server works on the one before
+            answered = zip(portions, answers, strict=False)  # none is sent after a refusal
+            return [one for some, replies in answered for one in self._read_portion(some, iter(replies), durability)]
         outcomes: list[Outcome] = []
         for portion in portions:
-            outcomes += (added := await self._add_each(portion, at_ms, wanted))
+            outcomes += (added := await self._add_each(portion, at_ms, durability))
             all_good(await self._connection.pipeline(self._joining(_placed(portion, added, at_ms))))
             if not all(isinstance(outcome, Added) for outcome in added):
                 break
-        return _all_placed(jobs, outcomes, at_ms)
+        return outcomes
 
-    async def _add_plain(
-        self, portions: Sequence[Sequence[NewJob]], at_ms: int, durability: Durability
-    ) -> list[Outcome]:
-        """Add jobs in one call a portion, each made while the server works on the one before."""
+    def _portion_calls(self, portion: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Call]:
+        """Return what adds plain jobs: one call for all, what wakes workers, what waits for replicas."""
+        many = additions.add_many(self.keys, portion, at_ms, skip_events=self._skip_events)
+        return [many.call, *self._waking(portion), *confirmation(self.keys, durability)]
 
-        def calls(portion: Sequence[NewJob]) -> list[Call]:
-            many = additions.add_many(self.keys, portion, at_ms, skip_events=self._skip_events)
-            return [many.call, *self._waking(portion), *confirmation(self.keys, durability)]
-
-        outcomes: list[Outcome] = []
-        answers = await self._connection.pipelines(map(calls, portions))
-        for portion, (reply, *replies) in zip(portions, answers, strict=False):  # none is sent after a refusal
-            if isinstance(reply, ServerError):
-                outcomes += [reply] * len(portion)
-                continue
-            outcomes += additions.read_each(self.keys, portion, reply)
-            read_confirmation(self.keys, durability, replies[len(self._waking(portion)) :])
+    def _read_portion(
+        self, portion: Sequence[NewJob], replies: Iterator[Reply], durability: Durability
+    ) -> Sequence[Outcome]:
+        """Take the replies to :meth:`_portion_calls`, and read them."""
+        added = next(replies)
+        rest = list(islice(replies, len(self._waking(portion)) + len(confirmation(self.keys, durability))))
+        if isinstance(added, ServerError):
+            return [added] * len(portion)
+        outcomes = additions.read_each(self.keys, portion, added)
+        read_confirmation(self.keys, durability, rest[len(self._waking(portion)) :])
         return outcomes
 
     async def _add_each(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:

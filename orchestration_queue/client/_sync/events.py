@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Self
 
@@ -19,7 +19,7 @@ from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import Connection
 
-__all__ = ["EventReader", "QueueEvents"]
+__all__ = ["EventReader", "QueueEvents", "checked_cursor", "gap_in"]
 
 _NEW_ONLY = "$"
 _TURN_MS = 50
@@ -119,7 +119,7 @@ class QueueEvents(Client):
         super().__init__(url, connection)
         self.name = name
         self.keys = QueueKeys(name, prefix)
-        self._after = _checked_cursor(after)
+        self._after = checked_cursor(after)
         self._wants_all = self._after != _NEW_ONLY
         self._reader: EventReader | None = None
         self._ahead: deque[Event] = deque()
@@ -153,16 +153,10 @@ class QueueEvents(Client):
         while True:
             cursor = reader.cursors[self.keys]
             if events := [event for _, event in reader.read(deadline.left)]:
-                gap = self._gap_after(cursor) if len(events) >= event_log.EVENTS_PAGE else None
+                gap = gap_in(self._connection, self.keys, cursor, events, wants_all=self._wants_all)
                 return [gap, *events] if gap else events
             if deadline.has_passed:
                 return []
-
-    def _gap_after(self, cursor: str) -> Event | None:
-        """Return what was dropped before it was read, if anything. Only a reader far behind asks: one more exchange."""
-        if self._wants_all and place(cursor) == (0, 0):
-            return None
-        return gap_after(cursor, self._connection.follow(event_log.oldest_event(self.keys)))
 
     def __iter__(self) -> Self:
         return self
@@ -179,7 +173,25 @@ class QueueEvents(Client):
         super().close()
 
 
-def _checked_cursor(after: str) -> str:
+def gap_in(
+    connection: Connection, keys: QueueKeys, cursor: str, events: Sequence[Event], *, wants_all: bool
+) -> Event | None:
+    """Return what was dropped between a cursor and the events read after it, if anything.
+
+    Only a reader far behind, whose page was full, asks: one more exchange. From the beginning
+    on, one that ``wants_all`` that is kept misses nothing.
+    """
+    if len(events) < event_log.EVENTS_PAGE or (wants_all and place(cursor) == (0, 0)):
+        return None
+    return gap_after(cursor, connection.follow(event_log.oldest_event(keys)))
+
+
+def checked_cursor(after: str) -> str:
+    """Return a cursor: an event's id, ``0`` or ``$``.
+
+    Raises:
+        UsageError: It is something else.
+    """
     if after == _NEW_ONLY or is_position(after):
         return str(after)
     raise UsageError(f"`after` must be an event's `id`, '0' for all events, or '$' for new ones; got {after!r}.")

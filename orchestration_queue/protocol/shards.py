@@ -1,0 +1,66 @@
+"""Shards: the plain queues that together are one, and to which of them a key sticks."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from orchestration_queue.errors import InvalidOptionError, UsageError
+
+__all__ = ["MOST_SHARDS", "checked_shards", "shard_name", "shard_names", "shard_of"]
+
+MOST_SHARDS = 1024
+"""A worker process has connections for each shard that it serves."""
+
+_FACTOR = 2862933555777941757
+_MASK = (1 << 64) - 1
+
+
+def checked_shards(shards: int) -> int:
+    """Return a number of shards.
+
+    Raises:
+        InvalidOptionError: It is no whole number from 1 to 1,024.
+    """
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= MOST_SHARDS:
+        raise InvalidOptionError(
+            f"`shards` must be a whole number from 1 to {MOST_SHARDS}, got {shards!r}; pass `shards=8`."
+        )
+    return shards
+
+
+def shard_name(queue: str, shard: int) -> str:
+    """Return the plain queue's name of one shard."""
+    return f"{queue}.{shard}"
+
+
+def shard_names(queue: str, shards: int) -> tuple[str, ...]:
+    """Return the plain queues' names of all shards, such as ``events.0`` to ``events.7``.
+
+    Names that end in consecutive digits lie in different quarters of a cluster's slots.
+
+    Raises:
+        InvalidOptionError: There is no such number of shards.
+    """
+    return tuple(shard_name(queue, shard) for shard in range(checked_shards(shards)))
+
+
+def shard_of(key: str, shards: int) -> int:
+    """Return the shard that a key sticks to, in every process and every version.
+
+    With one shard more, one key in that many moves, and only to the new shard: this is the jump consistent hash of
+    Lamping and Veach, of the key's BLAKE2b digest of 8 bytes, read with its lowest byte first.
+
+    Raises:
+        InvalidOptionError: There is no such number of shards.
+        UsageError: The key is empty, or no text.
+    """
+    if not isinstance(key, str) or not key:
+        raise UsageError(f"`key` must be a non-empty string, got {key!r}; pass what keeps its jobs together.")
+    state = int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    shard, jump = 0, 0
+    checked_shards(shards)
+    while jump < shards:
+        shard = jump
+        state = (state * _FACTOR + 1) & _MASK
+        jump = int((shard + 1) * ((1 << 31) / ((state >> 33) + 1)))
+    return shard
