@@ -79,6 +79,9 @@ def test_jobs_of_every_state_are_read_once(queue: ChasquiQueue, read: Any, serve
     assert (ready.name, ready.attempt, ready.due_at, "n" in json.loads(ready.data)) == ("ready", 0, None, True)
     assert (later.due_at.astimezone(UTC), json.loads(later.data)) == (moment, "AA==")
     assert read(columns="name").where("name = 'later'").count() == COUNT
+    assert len({row.id for row in read(limit=20).collect()}) == 20
+    assert read(limit=2 * COUNT + 1).count() == 2 * COUNT
+    assert read(limit=5, read="dead_letters").collect() == []
 
 
 async def test_events_and_dead_letters_are_read(queue: ChasquiQueue, read: Any, server: Any, server_url: str) -> None:

@@ -58,6 +58,8 @@ def test_jobs_of_every_state_are_read_once(qless: QlessClient, read: Any) -> Non
     assert running.expires_at > running.put_at
     assert running.priority == 0.5
     assert read(columns="klass").where("klass = 'app.Import'").count() == COUNT
+    assert len({row.jid for row in read(limit=20).collect()}) == 20
+    assert read(limit=COUNT + 3).count() == COUNT + 2
 
 
 def test_completed_and_failed_jobs_and_statistics_are_read(qless: QlessClient, read: Any) -> None:
@@ -83,6 +85,7 @@ def test_completed_and_failed_jobs_and_statistics_are_read(qless: QlessClient, r
         ({"prefix": "x"}, "no option 'prefix'"),
         ({"columns": "flavor"}, "jobs have no column 'flavor'"),
         ({"numPartitions": "0"}, "numPartitions is '0'"),
+        ({"limit": "0"}, "limit is '0'"),
         ({"days": "soon"}, "days is 'soon'"),
         ({"url": "redis://:secret@localhost"}, "carries a password"),
     ],

@@ -8,10 +8,36 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from orchestration_queue.errors import InvalidOptionError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LimitedReader"]
+    from orchestration_queue.spark.datasource.options import SourceOptions
+
+__all__ = ["limit_rows", "read_limit", "refuse_limit"]
+
+_MOST_ROWS = 1_000_000
+
+
+def read_limit(given: SourceOptions) -> int | None:
+    """Return the option ``limit``: the most rows of a batch read; None for all.
+
+    Raises:
+        UsageError: It is not a whole number from 1 to 1,000,000.
+    """
+    return given.count("limit", None, _MOST_ROWS)
+
+
+def limit_rows(reader: DataSourceReader, limit: int | None) -> DataSourceReader:
+    """Return a reader of no more rows than that, or the same reader without a limit."""
+    return LimitedReader(reader, limit) if limit else reader
+
+
+def refuse_limit(limit: int | None) -> None:
+    """Raise a UsageError if a stream is given a limit."""
+    if limit:
+        raise InvalidOptionError("The option limit is about batch reads; a stream has maxRowsPerTrigger.")
 
 
 @dataclass

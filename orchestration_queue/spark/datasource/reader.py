@@ -29,6 +29,7 @@ from orchestration_queue.protocol.operations import dead_letters, event_log, job
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, chunks
 from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
+from orchestration_queue.spark.datasource.limit import read_limit
 from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions, own_keys
 from orchestration_queue.states import JobState
 
@@ -41,7 +42,7 @@ READ_OPTIONS = (
     *(*ADDRESS_OPTIONS, "read", "states", "columns"),
     *("numPartitions", "pushFilters", "limit", "deadLetterQueue"),
 )
-_MOST_PARTS, _MOST_ROWS = 10_000, 1_000_000
+_MOST_PARTS = 10_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class ReadOptions:
         """
         read = given.choice("read", tuple(COLUMNS), "jobs")
         columns = tuple(given.names("columns"))
-        limit = given.count("limit", None, _MOST_ROWS)
+        limit = read_limit(given)
         push_filters = given.flag("pushFilters", False)
         if limit and push_filters:
             raise InvalidOptionError(

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.datasource.columns import ddl
 from orchestration_queue.spark.datasource.events import EventsPartitionReader, EventsReader, ReadyJobsReader
-from orchestration_queue.spark.datasource.limit import LimitedReader
+from orchestration_queue.spark.datasource.limit import limit_rows, refuse_limit
 from orchestration_queue.spark.datasource.options import QueueAddress, SourceOptions, own_keys
 from orchestration_queue.spark.datasource.reader import (
     DeadLettersReader,
@@ -65,8 +65,7 @@ class QueueDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of what is there now."""
         options = self._reading(_BATCH_PARTS)
-        reader = self._reader(options, schema)
-        return LimitedReader(reader, options.limit) if options.limit else reader
+        return limit_rows(self._reader(options, schema), options.limit)
 
     def _reader(self, options: ReadOptions, schema: StructType) -> DataSourceReader:
         if options.read == "dead_letters":
@@ -82,8 +81,7 @@ class QueueDataSource(DataSource):
             raise InvalidOptionError(
                 f"{options.read} are no stream; read events or jobs, or read them without streaming."
             )
-        if options.limit:
-            raise InvalidOptionError("The option limit is about batch reads; a stream has maxRowsPerTrigger.")
+        refuse_limit(options.limit)
         if given.text("states"):
             raise InvalidOptionError("The option states is about batch reads; a stream has jobs as they become ready.")
 

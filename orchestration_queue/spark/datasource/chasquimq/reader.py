@@ -33,6 +33,7 @@ from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.protocol.operations.event_log import Position
 from orchestration_queue.spark.datasource.columns import Column, Tables
 from orchestration_queue.spark.datasource.events import EventsPartition, EventsPartitionReader, cut, stream_tail
+from orchestration_queue.spark.datasource.limit import read_limit
 from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS
 
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 _ADDRESS_OPTIONS = tuple(name for name in ADDRESS_OPTIONS if name != "prefix")
-_READ_OPTIONS = (*_ADDRESS_OPTIONS, "read", "columns", "numPartitions")
+_READ_OPTIONS = (*_ADDRESS_OPTIONS, "read", "columns", "numPartitions", "limit")
 STREAM_OPTIONS = (*_READ_OPTIONS, "startingOffsets", "maxRowsPerTrigger", "failOnDataLoss")
 CHASQUI_WRITE_OPTIONS = tuple(
     name for name in WRITE_OPTIONS if name not in ("prefix", "priority", "priorityColumn", "emitEvents")
@@ -100,12 +101,14 @@ class ChasquiReadOptions:
         read: ``jobs``, ``events`` or ``dead_letters``.
         columns: The columns wanted; all when empty.
         parts: Into how many parts a stream is cut at most.
+        limit: The most rows of a batch read; None for all.
     """
 
     address: QueueAddress[ChasquiKeys]
     read: str
     columns: tuple[str, ...]
     parts: int
+    limit: int | None
 
     @classmethod
     def of(cls, given: SourceOptions, parts: int) -> ChasquiReadOptions:
@@ -119,6 +122,7 @@ class ChasquiReadOptions:
             read=given.choice("read", tuple(COLUMNS), "jobs"),
             columns=tuple(given.names("columns")),
             parts=given.count("numPartitions", parts, _MOST_PARTS) or parts,
+            limit=read_limit(given),
         )
 
 

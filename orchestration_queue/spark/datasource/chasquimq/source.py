@@ -35,6 +35,7 @@ from orchestration_queue.spark.datasource.chasquimq.reader import (
 )
 from orchestration_queue.spark.datasource.columns import ddl
 from orchestration_queue.spark.datasource.events import EventsReader
+from orchestration_queue.spark.datasource.limit import limit_rows, refuse_limit
 from orchestration_queue.spark.datasource.options import SourceOptions
 from orchestration_queue.spark.datasource.rows import RowEncoder
 from orchestration_queue.spark.datasource.stream import QueueStreamReader
@@ -72,6 +73,9 @@ class ChasquiDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of what the queue holds."""
         options = ChasquiReadOptions.of(self._given(), 4)
+        return limit_rows(self._reader(options, schema), options.limit)
+
+    def _reader(self, options: ChasquiReadOptions, schema: StructType) -> DataSourceReader:
         if options.read == "jobs":
             return JobsReader(options, ReadyJobsReader(options, schema))
         of_stream = ChasquiEventsReader if options.read == "events" else DeadLettersReader
@@ -83,6 +87,7 @@ class ChasquiDataSource(DataSource):
         options = ChasquiReadOptions.of(given, 1)
         if options.read != "events":
             raise InvalidOptionError(f"{options.read} are no stream; pass read=events, or read them without streaming.")
+        refuse_limit(options.limit)
         return QueueStreamReader(
             options, given, lambda watches: ChasquiEventsReader(options, schema, watches_losses=watches)
         )

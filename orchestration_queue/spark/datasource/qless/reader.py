@@ -18,6 +18,7 @@ from orchestration_queue.dialects.qless.records import QlessJob, QlessStats, rea
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.spark.datasource.columns import Column, Tables, chosen
+from orchestration_queue.spark.datasource.limit import read_limit
 from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["COLUMNS", "READ_OPTIONS", "QlessKeys", "QlessReadOptions", "QlessReader"]
 
-READ_OPTIONS = (*(name for name in ADDRESS_OPTIONS if name != "prefix"), "read", "columns", "numPartitions", "days")
+READ_OPTIONS = (
+    *(name for name in ADDRESS_OPTIONS if name != "prefix"),
+    *("read", "columns", "numPartitions", "days", "limit"),
+)
 _PLACES = ("work", "locks", "scheduled", "depends")
 _PAGE = 200
 """Jobs that one command reads: about a millisecond of the server's time."""
@@ -99,6 +103,7 @@ class QlessReadOptions:
         columns: The columns wanted; all when empty.
         parts: Into how many parts each set of jobs is cut at most.
         days: For statistics, how many days back from today, which is one of them.
+        limit: The most rows of a batch read; None for all.
     """
 
     address: QueueAddress[QlessKeys]
@@ -106,6 +111,7 @@ class QlessReadOptions:
     columns: tuple[str, ...]
     parts: int
     days: int
+    limit: int | None
 
     @classmethod
     def of(cls, given: SourceOptions) -> QlessReadOptions:
@@ -120,6 +126,7 @@ class QlessReadOptions:
             columns=tuple(given.names("columns")),
             parts=given.count("numPartitions", 4, _MOST_PARTS) or 4,
             days=given.count("days", 30, _MOST_DAYS) or 30,
+            limit=read_limit(given),
         )
 
 

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from orchestration_queue.spark.datasource.columns import ddl
+from orchestration_queue.spark.datasource.limit import limit_rows
 from orchestration_queue.spark.datasource.options import SourceOptions
 from orchestration_queue.spark.datasource.qless.reader import COLUMNS, READ_OPTIONS, QlessReader, QlessReadOptions
 
@@ -39,4 +40,5 @@ class QlessDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of what the queue holds."""
-        return QlessReader(self._read_options(), schema)
+        options = self._read_options()
+        return limit_rows(QlessReader(options, schema), options.limit)
