@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason="NOT TESTED: the console in a browser; install chromium"
 )
 
+POOL = "<img src=x onerror=hit()>"
 HOSTILE = "<img src=x onerror=\"document.title='hit'\">"
 
 
@@ -61,6 +62,7 @@ async def test_every_page_is_accessible_quiet_and_fits(
 ) -> None:
     async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead"):
         bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad", "tags": ["x"]})
+        await queue.pools.set(POOL, 2)
         await queue.schedulers.upsert("nightly", Cron("0 3 * * *", tz="Europe/Berlin"))
         async with AsyncFlowProducer(url=server_url) as producer:
             nodes = [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"])]
@@ -72,8 +74,8 @@ async def test_every_page_is_accessible_quiet_and_fits(
         paths = [
             "/ui", base, f"{base}?state=failed", f"{base}/jobs/bad", f"{base}/flows/f1", f"{base}/events",
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
-            "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/doctor",
-            "/ui/server", "/ui/login",
+            "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
+            "/ui/doctor", "/ui/server", "/ui/login",
         ]  # fmt: skip
         found: list[str] = []
         for path in paths:

@@ -30,9 +30,11 @@ from orchestration_queue.http.access import Access, Token
 from orchestration_queue.http.console import overview
 from orchestration_queue.http.routes import Scope
 from tests.http.conftest import called
+from tests.http.test_own_routes import noted
 from tests.workers import working
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&{{7*7}}"
+HOSTILE_POOL = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ async def fail(job: AsyncActiveJob) -> None:
 
 
 async def test_an_empty_server_has_pages(ui: httpx.AsyncClient) -> None:
-    for path in ("", "/flows", "/schedules", "/dead", "/broadcasts", "/workers", "/doctor", "/server"):
+    for path in ("", "/flows", "/schedules", "/dead", "/broadcasts", "/workers", "/pools", "/doctor", "/server"):
         assert "</html>" in await page(ui, path), path
 
 
@@ -541,3 +543,49 @@ async def test_long_queues_are_shown_by_page(ui: httpx.AsyncClient, queue: Async
     assert text.count('name="id"') == 21
     assert "page 3 of 3" in text
     assert "first" in await page(ui, f"/queues/{queue.name}?state=waiting&q=first")
+
+
+async def test_pools_are_shown_set_and_removed(
+    ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    done = asyncio.Event()
+
+    async def hold(_: AsyncActiveJob) -> None:
+        await done.wait()
+
+    assert "No pool is defined" in await page(ui, "/pools")
+    saved = await submit(ui, "/pools", "set-pool", pool=HOSTILE_POOL, slots="1")
+    assert saved.headers["location"] == "/ui/pools?done=set-1"
+    job = await queue.add("a", None, {"pools": {HOSTILE_POOL: 1}})
+    async with working(queue, hold, server_url):
+        async with asyncio.timeout(60):
+            while f">{queue.name} {job.id}</a>" not in (shown := await page(ui, "/pools")):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert "1<span" in shown
+        assert "<img" not in shown
+        refused = await submit(ui, "/pools/remove", "remove-pool", pool=HOSTILE_POOL, confirmed="yes")
+        assert (refused.status_code, "is in use" in refused.text) == (409, True)
+        done.set()
+        await job.wait(30)
+    for fields in ({"slots": "x"}, {"slots": "-1"}, {"slots": "1001"}, {"slots": ""}, {"pool": "a:b"}, {"pool": ""}):
+        refused = await submit(ui, "/pools", "set-pool", **{"pool": "p", "slots": "2"} | fields)
+        assert refused.status_code == 400, fields
+        assert 'role="alert"' in refused.text
+    asked = await submit(ui, "/pools/remove", "remove-pool", pool=HOSTILE_POOL)
+    assert "<h1>Remove pool &lt;img" in asked.text
+    assert await queue.pools.find(HOSTILE_POOL) is not None
+    await submit(ui, "/pools/remove", "remove-pool", pool=HOSTILE_POOL, confirmed="yes")
+    assert await queue.pools.find(HOSTILE_POOL) is None
+    assert noted(raw) == [("set-pool", HOSTILE_POOL), ("remove-pool", HOSTILE_POOL)]
+
+
+async def test_some_queues_do_not_change_the_pools_of_all(server_url: str, raw: redis.Redis, queue: AsyncQueue) -> None:
+    await queue.pools.set("warehouse", 2)
+    async with called(create_app(server_url, console=True, queues=[queue.name])) as ui:
+        shown = await page(ui, "/pools")
+        assert ("warehouse" in shown, "Set slots" in shown) == (True, False)
+        assert (await submit(ui, "/pools", "set-pool", pool="warehouse", slots="9")).status_code == 403
+        assert (await ui.put("/v1/pools/warehouse", json={"slots": 9})).status_code == 403
+    found = await queue.pools.find("warehouse")
+    assert found is not None
+    assert found.slots == 2

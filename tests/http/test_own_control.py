@@ -200,3 +200,30 @@ async def test_a_client_that_leaves_keeps_no_job(server_url: str, raw: redis.Red
         async with called(create_app(server_url)) as api:
             (taken,) = (await send(api, f"/v1/queues/{queue.name}/take", wait=60))["jobs"]
             assert (taken["id"], taken["attempt"]) == (job.id, 1)
+
+
+async def test_pools_are_set_shown_and_removed(api: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    path = "/v1/pools/ware%20house"
+    empty = {"name": "ware house", "slots": 2, "used": 0, "waiting": 0, "holders": []}
+    assert await read(api, "/v1/pools") == {"pools": []}
+    assert (await api.put(path, json={"slots": 2})).json() == await read(api, path) == empty
+    assert await read(api, "/v1/pools") == {"pools": [empty]}
+    assert "not defined" in refusal(await api.get("/v1/pools/other"), 404)
+    for wrong, words in (
+        ({}, "slots"),
+        ({"slots": -1}, "0 to 1,000"),
+        ({"slots": 1001}, "0 to 1,000"),
+        ({"slots": "2"}, "0 to 1,000"),
+        ({"slots": True}, "0 to 1,000"),
+        ({"slots": 2, "size": 1}, "size"),
+    ):
+        assert words in refusal(await api.put(path, json=wrong), 400)
+    assert "Pool" in refusal(await api.put("/v1/pools/a:b", json={"slots": 1}), 400)
+    assert await queue.pools.list() != []
+    assert (await api.delete(path)).json() == {"removed": True}
+    assert (await api.delete(path)).json() == {"removed": False}
+    assert noted(raw) == [
+        ("PUT /v1/pools/:pool", "ware house"),
+        ("DELETE /v1/pools/:pool", "ware house"),
+        ("DELETE /v1/pools/:pool", "ware house"),
+    ]

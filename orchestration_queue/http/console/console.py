@@ -74,7 +74,8 @@ class Console:
             self.views.request.set(request)
             self.views.can_act.set(self._can_act(session, request, queues))
             response = await route.handler(request)
-            if route.scope in (Scope.ACT, Scope.ADMIN):
+            # An act ends in a redirection; a question and a form that is refused have changed nothing.
+            if route.scope in (Scope.ACT, Scope.ADMIN) and isinstance(response, Raw) and response.status == 303:
                 act = request.form.get("act", [route.path])[0]
                 subject = request.subject or request.params.get("id") or ", ".join(request.form.get("id", ()))
                 name = request.params.get("name", "")

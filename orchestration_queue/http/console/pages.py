@@ -12,6 +12,7 @@ from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, Orch
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, minutes_of
+from orchestration_queue.http.console.pool_pages import PoolPages
 from orchestration_queue.http.console.queue_pages import QueuePages
 from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.schedules import SchedulePages
@@ -67,7 +68,8 @@ class Pages:
         ]
         schedules = SchedulePages(service, views, self._of_queues)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
-        self.routes = (*own, *schedules.routes, *self._doctor.routes, *QueuePages(service, views).routes)
+        groups = (schedules, self._doctor, QueuePages(service, views), PoolPages(service, views))
+        self.routes = (*own, *(route for group in groups for route in group.routes))
 
     async def aclose(self) -> None:
         """Stop reading what no request waits for."""

@@ -67,6 +67,7 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
         concurrency=_or_null("integer"),
         rate_limit=_or_null("object"),
     ),
+    "PUT /v1/pools/:pool": _body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
     "POST /v1/doctor/fix": _body("where", "what", where={"type": "string"}, what={"type": "string"}),
     f"POST {_Q}/jobs/:id/tags": _body(add=_IDS, remove=_IDS),
     f"POST {_Q}/workers/stop": _body(workers=_OR_ALL, timeout=_SECONDS),
