@@ -1,4 +1,4 @@
-"""The worker: takes jobs of one queue, runs their handlers, and never leaves a job in needs_recovery."""
+"""The worker: takes jobs of one queue, runs their handlers, and settles what became of each."""
 
 from __future__ import annotations
 

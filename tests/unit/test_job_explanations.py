@@ -1,0 +1,249 @@
+"""Why a job is where it is, by what the server has stored of it, its queue, its group and its pools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.explanation import Explanation, explain
+from orchestration_queue.protocol.record import when
+
+KEYS = QueueKeys("q")
+NOW, SECOND = 1_700_000_000_000, 1000
+AT = "2023-11-14 22:13:20 UTC"
+"""The same time in words."""
+PRIORITY = 2**42
+JOB = KEYS.job("7")
+Store = Mapping[str, Any]
+"""Hashes, scores by ``key member``, sets and lengths by key."""
+
+
+def flat(fields: Mapping[str, object]) -> list[bytes]:
+    return [str(word).encode() for pair in fields.items() for word in pair]
+
+
+def explained(record: Mapping[str, object], store: Store | None = None, *, workers: int = 1) -> Explanation:
+    """Explain job 7 of this record."""
+    kept: dict[str, Any] = {JOB: record, **(store or {})}
+
+    def reply_to(call: Call) -> Reply:
+        key, args = (call.keys or ("",))[0], call.args
+        match call.name:
+            case "HGETALL":
+                return flat(kept.get(key, {}))
+            case "HMGET":
+                found = kept.get(key, {})
+                return [str(found[name]).encode() if name in found else None for name in args]
+            case "HGET":
+                value = kept.get(key, {}).get(args[0])
+                return None if value is None else str(value).encode()
+            case "ZSCORE" | "ZRANK":
+                return kept.get(" ".join((key, str(args[0]))))
+            case "SCAN":
+                return [b"0", [KEYS.named(f"w:w{number}").encode() for number in range(workers)]]
+            case "MGET":
+                return [json.dumps({"addr": "here", "pid": 1, "startedAt": NOW}).encode() for _ in call.keys]
+            case "SMEMBERS":
+                return [member.encode() for member in kept.get(key, ())]
+            case "XPENDING":
+                return [kept.get("pending", 0)]
+            case "GET":
+                return None
+        return kept.get(key, 0) if isinstance(kept.get(key, 0), int) else 0
+
+    conversation = explain(KEYS, "7", NOW)
+    replies: list[Reply] | None = None
+    while True:
+        try:
+            calls = next(conversation) if replies is None else conversation.send(replies)
+        except StopIteration as end:
+            return cast("Explanation", end.value)
+        replies = [reply_to(call) for call in calls]
+
+
+READY = {"state": "waiting"}
+LIMITED = {"rateLimitMax": 3, "rateLimitDuration": 10 * SECOND}
+
+
+@pytest.mark.parametrize(
+    ("store", "workers", "sentence"),
+    [
+        ({KEYS.meta: {"paused": "1"}}, 1, "The queue is paused."),
+        ({KEYS.meta: {"paused": "0"}}, 0, "No worker serves the queue."),
+        ({KEYS.meta: {"globalConcurrency": 2}, "pending": 2}, 1, "All 2 jobs that may run at a time"),
+        ({KEYS.meta: {"globalConcurrency": 3}, "pending": 2}, 1, "It is ready and waits"),
+        ({KEYS.meta: {"globalConcurrency": 0}, "pending": 2}, 1, "It is ready and waits"),
+        ({KEYS.meta: LIMITED, KEYS.rate: {"windowStart": NOW - 9_999, "count": 3}}, 1, "The queue's rate limit of 3"),
+        ({KEYS.meta: LIMITED, KEYS.rate: {"windowStart": NOW - 9_999, "count": 4}}, 1, "The queue's rate limit of 3"),
+        ({KEYS.meta: LIMITED, KEYS.rate: {"windowStart": NOW - 9_999, "count": 2}}, 1, "It is ready and waits"),
+        ({KEYS.meta: LIMITED, KEYS.rate: {"windowStart": NOW - 10_000, "count": 3}}, 1, "It is ready and waits"),
+        ({KEYS.rate: {"windowStart": NOW, "count": 3}}, 1, "It is ready and waits"),
+        ({KEYS.meta: LIMITED}, 1, "It is ready and waits"),
+    ],
+)
+def test_a_ready_job_waits_for_the_queue_its_limits_or_a_slot(store: Store, workers: int, sentence: str) -> None:
+    assert explained(READY, store, workers=workers).sentence.startswith(sentence)
+
+
+def test_the_end_of_a_rate_limit_is_said() -> None:
+    found = explained(READY, {KEYS.meta: LIMITED, KEYS.rate: {"windowStart": NOW - 10_000 + 1, "count": 3}})
+    assert found.facts["until"] == when(NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("active", "workers", "counted", "advises"),
+    [(1, 1, "1 running job, 1 worker.", True), (2, 2, "2 running jobs, 2 workers.", True), (0, 1, "0 running", False)],
+)
+def test_what_a_slot_is_waited_for_beside(active: int, workers: int, counted: str, advises: bool) -> None:
+    found = explained(READY, {"pending": active}, workers=workers)
+    assert counted in found.sentence
+    assert (found.action is not None) is advises
+
+
+@pytest.mark.parametrize(
+    ("record", "score", "sentence"),
+    [
+        ({"state": "delayed"}, None, "It is in no list of the queue"),
+        ({"state": "delayed"}, NOW, f"It is delayed until {AT}."),
+        ({"state": "delayed"}, PRIORITY * 3 + NOW, f"It is delayed until {AT}."),
+        ({"state": "delayed"}, NOW - 9_999, "It is delayed until"),
+        ({"state": "delayed"}, NOW - 10_000, "It is ready and waits"),
+        ({"state": "prioritized"}, PRIORITY * 3, "It is ready and waits"),
+        ({"state": "prioritized"}, PRIORITY * 3 + NOW, "It is ready and waits"),
+        ({"state": "prioritized"}, PRIORITY * 3 + NOW + 1, "It is delayed until"),
+        (
+            {"state": "delayed", "attemptsMade": 1, "failedReason": "disk full", "maxAttempts": 3},
+            NOW,
+            f"Attempt 1 of 3 failed (disk full); the next starts at {AT}.",
+        ),
+    ],
+)
+def test_a_scheduled_job_is_delayed_or_due(record: dict[str, object], score: int | None, sentence: str) -> None:
+    stored = {} if score is None else {f"{KEYS.scheduled} 7": str(score).encode()}
+    assert explained(record, stored).sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("heard_s", "opts", "meta", "is_silent"),
+    [
+        (30, {}, {}, False),
+        (30.001, {}, {}, True),
+        (30.001, {"lockDuration": 60_000}, {}, False),
+        (5.001, {"lockDuration": 5_000}, {}, True),
+        (0, {}, {}, False),
+    ],
+)
+def test_a_running_job_is_silent_when_its_lease_is_over(
+    heard_s: float, opts: dict[str, int], meta: dict[str, str], is_silent: bool
+) -> None:
+    record = {"state": "active", "lastActive": NOW - round(heard_s * SECOND), "opts": json.dumps(opts)}
+    found = explained(record, {KEYS.meta: meta})
+    assert ("another worker will take it over" in found.sentence) is is_silent
+    assert (found.action is not None) is is_silent
+
+
+def test_a_running_job_of_which_nothing_was_heard_yet_runs() -> None:
+    assert "has been running it" in explained({"state": "active"}).sentence
+    since = explained({"state": "active", "processedOn": NOW, "lastActive": NOW - 61 * SECOND}).sentence
+    assert since.startswith(f"It has been running since {AT}, but its worker has not renewed the lease for 61 s;")
+
+
+@pytest.mark.parametrize(
+    ("group", "until_ms", "own", "sentence"),
+    [
+        ({}, NOW + 1, 1, "Ordering group 'tenant' starts no job until"),
+        ({"active": 1, "maxConcurrency": 1}, NOW, 1, "Ordering group 'tenant' runs 1 of 1 jobs"),
+        ({"active": 2, "maxConcurrency": 1}, None, 1, "Ordering group 'tenant' runs 2 of 1 jobs"),
+        (
+            {"active": 0, "maxConcurrency": 1, "nextSeq": 3},
+            None,
+            4,
+            "It is job 4 of ordering group 'tenant', and",
+        ),
+        ({"active": 0, "maxConcurrency": 1, "nextSeq": 3}, None, 3, "Ordering group 'tenant' should let it run."),
+        ({"active": 5, "maxConcurrency": 0}, None, 0, "Ordering group 'tenant' should let it run."),
+    ],
+)
+def test_a_job_of_a_group_waits_for_its_rate_its_slots_or_its_turn(
+    group: dict[str, int], until_ms: int | None, own: int, sentence: str
+) -> None:
+    record = {"state": "group-waiting", "groupKey": "tenant", "orderingSeq": own}
+    stored = {KEYS.group("tenant"): group, f"{KEYS.ratelimited} tenant": until_ms and str(until_ms).encode()}
+    assert explained(record, stored).sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        ({"a": "completed", "b": "failed"}, "All 2 jobs that it waits for have ended, but it was not notified."),
+        ({"a": "completed", "b": "active"}, "It waits for 1 of 2 jobs: b (active)."),
+        ({"a": None, "b": "completed"}, "It waits for 1 of 2 jobs: a (gone)."),
+        (dict.fromkeys("abcdefghij", "active"), ", j (active)."),
+        (dict.fromkeys("abcdefghijk", "active"), ", j (active) and 1 more."),
+    ],
+)
+def test_a_job_that_waits_for_others_names_the_open_ones(states: dict[str, str | None], sentence: str) -> None:
+    jobs = {KEYS.job(name): {"state": state} for name, state in states.items() if state}
+    found = explained({"state": "waiting-children"}, {KEYS.deps("7"): [KEYS.member(name) for name in states], **jobs})
+    assert found.sentence.endswith(sentence)
+    assert len(found.facts["open"]) == sum(state not in ("completed", "failed") for state in states.values())
+
+
+@pytest.mark.parametrize(
+    ("deadline", "said"), [(NOW, f" until {AT}, when it fails."), (9e15, " for a signal."), (None, " for a signal.")]
+)
+def test_a_suspended_job_says_until_when(deadline: float | None, said: str) -> None:
+    stored = {f"{KEYS.suspended} 7": None if deadline is None else str(deadline).encode()}
+    assert explained({"state": "suspended"}, stored).sentence.endswith(said)
+
+
+def test_a_suspended_job_says_why() -> None:
+    found = explained({"state": "suspended", "suspendReason": "approval"})
+    assert found.sentence.startswith("Its handler suspended it (approval);")
+    assert found.facts["reason"] == "approval"
+
+
+@pytest.mark.parametrize(
+    ("rank", "sentence"), [(2, "It waits in share 'a' of weight 1 behind 2 jobs"), (None, "It is ready and waits")]
+)
+def test_a_job_of_a_share_waits_in_it_until_it_is_on_the_stream(rank: int | None, sentence: str) -> None:
+    stored = {} if rank is None else {f"{KEYS.share('a')} 7": rank}
+    assert explained({**READY, "share": "a"}, stored).sentence.startswith(sentence)
+
+
+def test_an_end_is_explained_by_the_record() -> None:
+    assert explained({"state": "completed"}).sentence == "It completed."
+    assert explained({"state": "completed", "finishedOn": NOW}).sentence == f"It completed at {AT}."
+    failed = explained({"state": "failed", "attemptsMade": 2, "failedReason": "disk full", "failureKind": "error"})
+    assert failed.facts["kind"] == "error"
+    assert failed.sentence == "It failed for good after 2 attempts: disk full."
+    assert explained({"state": "failed"}).sentence == "It failed for good after 1 attempt."
+
+
+@pytest.mark.parametrize(
+    ("slots", "holders", "weight", "sentence"),
+    [
+        (2, 0, 3, "It needs 3 slots of pool 'db', which has 2."),
+        (3, 3, 3, "It waits for 3 slots of pool 'db': 3 of 3 are held by q/h0 (1), q/h1 (1), q/h2 (1); "),
+        (10, 10, 1, "It waits for 1 slot of pool 'db': 10 of 10 are held by q/h0 (1), "),
+        (11, 11, 1, "It waits for 1 slot of pool 'db': 11 of 11 are held by q/h0 (1), "),
+    ],
+)
+def test_a_job_that_waits_for_a_pool_names_who_holds_it(slots: int, holders: int, weight: int, sentence: str) -> None:
+    held = {KEYS.member(f"h{number}"): f"{NOW + 1} 1 0" for number in range(holders)}
+    stored = {
+        f"{KEYS.scheduled} 7": str(NOW + SECOND).encode(),
+        KEYS.pool_waiting: {KEYS.member("7"): json.dumps({"pools": {"wide": 1, "db": weight}})},
+        KEYS.pool_slots: {"wide": 100, "db": slots},
+        KEYS.pool_holders("db"): held,
+    }
+    record = {"state": "delayed", "opts": json.dumps({"pools": {"db": weight}})}
+    found = explained(record, stored)
+    assert found.sentence.startswith(sentence)
+    assert (" and 1 more;" in found.sentence) is (" and " in found.sentence) is (holders == 11)
+    assert len(found.facts["holders"]) == holders
