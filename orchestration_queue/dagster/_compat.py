@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -117,10 +117,12 @@ __all__ = [
     "location_origins",
     "record_external_launch",
     "record_external_reattach",
+    "rehearse",
     "replace",
     "resume_run",
     "resumptions",
     "running_step",
+    "sqlite_storages",
     "step_key_of",
     "storage_id",
     "warm_up",
@@ -242,7 +244,6 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     from alembic.script import ScriptDirectory
     from dagster._core.storage import sql
 
-    _share_engines()
     scripts = SimpleNamespace(from_config=cache(ScriptDirectory.from_config))
     setattr(sql, "ScriptDirectory", scripts)  # noqa: B010  not a name that modules export
     instance.get_runs_count()
@@ -253,35 +254,34 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     instance.get_latest_materialization_event(dg.AssetKey("warm_up"))
 
 
-_MOST_ENGINES = 50
-"""Each run has a file of its own, and a process that does not end may write those of many runs."""
+def rehearse(adopt: Callable[[Any], None]) -> None:
+    """Run a step of no consequence, in memory.
 
+    Dagster and SQLAlchemy make much on first use: constructors of records, patterns, statements. What is made here,
+    forked processes have.
 
-def _share_engines() -> None:
-    """Make one engine for each SQLite file, where Dagster makes one for each statement, and compiles the statement.
-
-    The engines keep no connection, so forked processes and threads may use them, and share what was compiled.
+    Args:
+        adopt: Called with each SQLAlchemy engine before it is used.
     """
+
+    @dg.asset
+    def rehearsal() -> None:
+        """Nothing to do."""
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        for storage in (instance.run_storage, instance.event_log_storage):
+            adopt(getattr(storage, "_engine"))  # noqa: B009  not a name it exports
+        quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+        dg.materialize([rehearsal], instance=instance, run_config=quiet)
+
+
+def sqlite_storages() -> Sequence[ModuleType]:
+    """Return the modules that open SQLite files, each by its name ``create_engine``."""
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
     from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 
-    engines: dict[str, Any] = {}
-
-    def create(make: Callable[..., Any], url: str, **options: Any) -> Any:
-        if (engine := engines.get(url)) is None:
-            engine = make(url, **options)
-            if engines:
-                first = next(iter(engines.values()))
-                engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
-            engines[url] = engine
-            if len(engines) > _MOST_ENGINES:
-                engines.pop(list(engines)[1])  # not the first, which has what was compiled
-        return engine
-
-    for module in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
-        if not isinstance(made := getattr(module, "create_engine"), partial):  # noqa: B009  not a name it exports
-            setattr(module, "create_engine", partial(create, made))  # noqa: B010  the same
+    return sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage
 
 
 def can_be_copied(instance: dg.DagsterInstance) -> bool:

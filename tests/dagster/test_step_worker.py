@@ -258,6 +258,32 @@ def test_forked_steps_draw_numbers_of_their_own(fleet: Fleet, tmp_path: Path) ->
     assert not set(first) & set(second)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux lists a process's open files")
+def test_a_step_opens_each_file_of_its_instance_once_and_closes_it(fleet: Fleet, tmp_path: Path) -> None:
+    """Beside the step's own connections, those of a process that it forks."""
+    at_import = """
+from pathlib import Path
+def databases():
+    context = dg.OpExecutionContext.get()
+    context.log.info("before")
+    mine = sorted(os.path.basename(os.path.realpath(one)) for one in Path("/proc/self/fd").iterdir())
+    if not (pid := os.fork()):
+        context.log.info("in between")
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    context.log.info("after")
+    return [name for name in mine if name.endswith(".db")]
+"""
+    with worker_of(fleet, write_location(tmp_path, at_import, "databases()")) as run:
+        result = run()
+        (opened,) = map(literal_eval, fleet.lines("lonely"))
+        history = Path(fleet.instance.root_directory, "history")
+        wait_until_sync(lambda: not list(history.rglob(f"{result.run_id}.db-wal")), "the step's process to close")
+    assert opened.count(f"{result.run_id}.db") == opened.count("runs.db") == 1
+    logged = [entry.user_message for entry in fleet.instance.all_logs(result.run_id)]
+    assert [text for text in logged if text in ("before", "in between", "after")] == ["before", "in between", "after"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

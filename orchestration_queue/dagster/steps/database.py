@@ -1,4 +1,4 @@
-"""How the process of a step or a run uses Dagster's PostgreSQL: one connection, and patience while it restarts."""
+"""How the process of a step or a run uses Dagster's database: one connection, and patience while it restarts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from inspect import isfunction
 from typing import Any, TypeVar
 
 import dagster as dg
 
-from orchestration_queue.dagster._compat import check_captured_interrupt
+from orchestration_queue.dagster._compat import check_captured_interrupt, sqlite_storages
 
-__all__ = ["await_database", "keep_connection", "outlast_outages"]
+__all__ = ["await_database", "keep_connection", "outlast_outages", "sqlite_engines"]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
@@ -44,28 +45,110 @@ def _storages(instance: dg.DagsterInstance) -> list[Any]:
     return [storage for storage in storages if type(storage).__module__.startswith("dagster_postgres.")]
 
 
+_MOST_ENGINES = 50
+"""Each run has a file of its own, and a process that does not end may write those of many runs."""
+
+
+class _SqliteEngines:
+    """One engine for each SQLite file, where Dagster makes one for each statement, and compiles the statement.
+
+    The engines keep no connection, so forked processes and threads may use them, and share what was compiled; until
+    the process of one work item has each keep one.
+    """
+
+    def __init__(self) -> None:
+        self._engines: dict[str, Any] = {}
+        self._bare: dict[str, Any] = {}
+        self._inherited: list[object] = []
+        self._keeps_connections = False
+
+    def share(self) -> None:
+        """Have Dagster's storages take their engines from here."""
+        for module in sqlite_storages():
+            if not isinstance(made := getattr(module, "create_engine"), partial):  # noqa: B009  not a name it exports
+                setattr(module, "create_engine", partial(self._create, made))  # noqa: B010  the same
+
+    def adopt(self, engine: Any) -> None:
+        """Have another engine of SQLite share what was compiled."""
+        if self._engines:
+            first = next(iter(self._engines.values()))
+            engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
+
+    def keep_connections(self) -> None:
+        """Keep a connection to each file from now on.
+
+        Dagster opens and closes one for each statement. Closing the last connection of a file also copies its
+        write-ahead log back, with waits for the disk that take longer than most statements.
+        """
+        if not self._keeps_connections:
+            os.register_at_fork(after_in_child=self._open_anew)
+        self._keeps_connections = True
+        for url in self._engines:
+            self._keep(url)
+
+    def close(self) -> None:
+        """Close the connections, so that the last process of a file leaves no write-ahead log beside it."""
+        self._keeps_connections = False
+        for url, bare in self._bare.items():
+            self._engines[url].pool.dispose()
+            self._engines[url].pool = bare
+        self._bare.clear()
+
+    def _create(self, make: Callable[..., Any], url: str, **options: Any) -> Any:
+        if (engine := self._engines.get(url)) is None:
+            engine = make(url, **options)
+            engine.dispose = lambda: None  # Dagster asks for it after each statement
+            self.adopt(engine)
+            self._engines[url] = engine
+            if self._keeps_connections:
+                self._keep(url)
+            if len(self._engines) > _MOST_ENGINES:
+                oldest = list(self._engines)[1]  # not the first, which has what was compiled
+                self._engines.pop(oldest)
+                self._bare.pop(oldest, None)
+        return engine
+
+    def _keep(self, url: str) -> None:
+        engine = self._engines[url]
+        if url not in self._bare:
+            self._bare[url] = engine.pool
+            engine.pool = _one_connection(engine.pool, engine.dialect)
+
+    def _open_anew(self) -> None:
+        """Leave the connections to the process that this one was forked from: SQLite forbids even to close them."""
+        if self._keeps_connections:
+            for url, bare in self._bare.items():
+                self._inherited.append(self._engines[url].pool)
+                self._engines[url].pool = _one_connection(bare, self._engines[url].dialect)
+
+
+sqlite_engines = _SqliteEngines()
+"""Those of this process."""
+
+
+def _one_connection(bare: Any, dialect: Any) -> Any:
+    """Return a pool that keeps one connection, made as those of a pool that keeps none."""
+    from sqlalchemy.pool import QueuePool
+
+    return QueuePool(
+        bare._creator, pool_size=1, max_overflow=-1, pre_ping=True, dialect=dialect, _dispatch=bare.dispatch
+    )
+
+
 def keep_connection(instance: dg.DagsterInstance) -> None:
     """Have all storages of this process share one pool that keeps a connection, where each query opened its own.
 
-    A process that is forked from this one gets a pool of its own.
+    With SQLite, each file has such a pool. A process that is forked from this one gets pools of its own.
     """
+    sqlite_engines.keep_connections()
     engines = [engine for storage in _storages(instance) if (engine := getattr(storage, "_engine", None))]
     if not engines or len({engine.url for engine in engines}) > 1:
         return
-    from sqlalchemy.pool import QueuePool
-
     first = engines[0]
     bare = first.pool
 
     def share() -> None:
-        pool = QueuePool(
-            bare._creator,
-            pool_size=1,
-            max_overflow=-1,
-            pre_ping=True,
-            dialect=first.dialect,
-            _dispatch=bare.dispatch,
-        )
+        pool = _one_connection(bare, first.dialect)
         for engine in engines:
             engine.pool = pool
 

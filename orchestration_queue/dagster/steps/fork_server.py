@@ -25,11 +25,17 @@ from orchestration_queue.dagster._compat import (
     can_be_copied,
     capture_logs_directly,
     guard_events,
+    rehearse,
     storage_id,
     warm_up,
 )
 from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.database import await_database, keep_connection, outlast_outages
+from orchestration_queue.dagster.steps.database import (
+    await_database,
+    keep_connection,
+    outlast_outages,
+    sqlite_engines,
+)
 from orchestration_queue.dagster.steps.fork_safety import (
     close_idle_connections,
     decide,
@@ -118,8 +124,11 @@ class _ForkServer:
 
     def load(self, location: CodeLocation) -> None:
         """Import what every work needs: the storage's drivers, and the user's code."""
+        sqlite_engines.share()
         instance = await_database(dg.DagsterInstance.get)
         await_database(lambda: warm_up(instance))
+        if not self._is_resident:
+            rehearse(sqlite_engines.adopt)
         self._instance_id = storage_id(instance)
         self._known = open_descriptors()
         sys.argv[:] = [location.file or location.module or location.name]  # user code may parse it
@@ -226,6 +235,7 @@ class _ForkServer:
             self._line.close()
             reseed()
             code = _do(frame, fence, self._isolation, self._instance, is_alone=True)
+            sqlite_engines.close()
         finally:
             with suppress(Exception):
                 sys.stdout.flush()
