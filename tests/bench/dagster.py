@@ -1,10 +1,14 @@
-"""Dagster's executors on the same graphs, machine and storage: how soon steps start, and what they cost. Prints JSON.
+"""Dagster's executors, launchers and daemons on the same graphs, machine and storage. Prints JSON.
 
-Run it with ``python -m tests.bench.dagster``. Of ``seconds`` and ``start_ms`` the medians are given. ``start_ms`` is
-the time from a step's launch to its STEP_START; a run in one process launches nothing, and Celery's executor does not
-tell when it does. ``after_ms`` is the time from the end of the last step that a step waits for to its STEP_START, for
-all of them. ``cpu_s_a_step`` counts all that
-work for the run, ``run_cpu_s_a_step`` what of it is the run's own process, which makes the run and orchestrates it.
+Run it with ``python -m tests.bench.dagster``; with ``--part steps``, ``runs`` or ``events`` for one of its parts.
+:mod:`tests.bench.dagster_runs` and :mod:`tests.bench.dagster_events` explain the figures of the last two.
+
+Of steps, ``seconds`` and ``start_ms`` are medians. ``start_ms`` is the time from a step's launch to its STEP_START; a
+run in one process launches nothing, and Celery's executor does not tell when it does. ``after_ms`` is the time from the
+end of the last step that a step waits for to its STEP_START, for all of them. ``cpu_s_a_step`` counts all that work for
+the run, ``run_cpu_s_a_step`` what of it is the run's own process, which makes the run and orchestrates it.
+``connections_a_step`` are those to PostgreSQL of the processes that do the steps; the run's own is among them where it
+does or starts the steps itself.
 """
 
 # No `from __future__ import annotations` here: Dagster reads the types of contexts, and would find texts.
@@ -19,6 +23,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,8 +34,11 @@ from dagster_celery import celery_executor
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster import queue_executor
+from tests.bench.dagster_events import measure_events
+from tests.bench.dagster_runs import measure_runs
 from tests.bench.server import server
 from tests.dagster.step_workers import home_is
+from tests.dagster.stores import Database, postgres
 from tests.processes import OQ, running_process
 from tests.waiting import wait_until_sync
 
@@ -77,7 +85,14 @@ def a_job(graph: str, executor: str) -> dg.JobDefinition:
     return defs.resolve_job_def(f"{graph}_{executor}")
 
 
-def measure(instance: dg.DagsterInstance, graph: str, executor: str, config: dict[str, Any], rounds: int) -> Figures:
+def measure(
+    instance: dg.DagsterInstance,
+    graph: str,
+    executor: str,
+    config: dict[str, Any],
+    rounds: int,
+    connections: Callable[[], int] | None = None,
+) -> Figures:
     """Run a graph so often, after once to warm up."""
     job = dg.build_reconstructable_job(_HERE, "a_job", reconstructable_kwargs={"graph": graph, "executor": executor})
     steps = len(_GRAPHS[graph])
@@ -98,6 +113,7 @@ def measure(instance: dg.DagsterInstance, graph: str, executor: str, config: dic
     run()
     for figures in (seconds, starts, waits):
         figures.clear()
+    opened = connections() if connections else 0
     before, own_before = _cpu_s(os.getpid()), time.process_time()
     for _ in range(rounds):
         run()
@@ -108,6 +124,7 @@ def measure(instance: dg.DagsterInstance, graph: str, executor: str, config: dic
         "start_ms": round(statistics.median(starts)) if starts else None,
         "start_p95_ms": round(sorted(starts)[int(len(starts) * 0.95)]) if starts else None,
         "after_ms": round(statistics.median(waits)) if waits else None,
+        "connections_a_step": round((connections() - opened) / rounds / steps, 1) if connections else None,
         "rounds": rounds,
     }
 
@@ -157,23 +174,30 @@ def _cpu_s(root: int) -> float:
     return sum(ticks for pid, ticks in used.items() if belongs(pid)) / os.sysconf("SC_CLK_TCK")
 
 
-def _all(rounds: int, only: str, graphs: list[str], postgres: str | None, say: Callable[[str, Figures], None]) -> None:
+_WORKERS = "steps"
+"""What the processes of workers are called in PostgreSQL's log; the run's own has no name."""
+
+
+def _steps(database: Database | None, given: argparse.Namespace) -> dict[str, Figures]:
+    """Run each graph with each executor on one storage."""
+    found: dict[str, Figures] = {}
+    only, rounds, storage_name = given.only, given.rounds, "PostgreSQL" if database else "SQLite"
     with ExitStack() as stack:
         url = stack.enter_context(server())
-        storage = {"storage": {"postgres": {"postgres_url": postgres}}} if postgres else {}
+        storage = {"storage": {"postgres": {"postgres_url": database.url}}} if database else {}
         instance = stack.enter_context(dg.instance_for_test(overrides=storage))
         scratch = Path(stack.enter_context(TemporaryDirectory()))
         queue = f"bench-{uuid.uuid4().hex[:8]}"
         stack.enter_context(home_is(instance.root_directory))
-        command = [OQ, "dagster", "worker", "-m", _HERE, "-q", queue, "--concurrency", str(_PLACES)]
+        command = ["env", f"PGAPPNAME={_WORKERS}", OQ, "dagster", "worker", "-m", _HERE, "-q", queue]
         log = scratch / "worker.log"
-        stack.enter_context(running_process(command, url, log))
+        stack.enter_context(running_process([*command, "--concurrency", str(_PLACES)], url, log))
         wait_until_sync(lambda: "takes jobs of queue" in log.read_text(), "the worker to be ready", 120)
         ours = {"url": url, "queue": queue, "max_concurrent": _PLACES}
         theirs = dict.fromkeys(("broker", "backend"), url.replace("unix://", "redis+socket://"))
         if only in "celery":
             stack.enter_context(_celery(theirs, scratch, url))
-        for graph in graphs:
+        for graph in given.graph or list(_GRAPHS):
             contenders: list[tuple[str, str, dict[str, Any], int]] = [
                 ("queue, fork", "queue", ours, rounds),
                 ("queue, in_process", "queue", {**ours, "isolation": "in_process"}, rounds),
@@ -182,11 +206,22 @@ def _all(rounds: int, only: str, graphs: list[str], postgres: str | None, say: C
                 ("multiprocess", "multiprocess", {"max_concurrent": _PLACES}, 1),
             ]
             for name, executor, config, times in contenders:
-                if only not in f"{graph}: {name}":
-                    continue
-                say(f"{graph}: {name}", measure(instance, graph, executor, config, times))
+                if only not in f"{graph}: {name}" or (graph == "chain" and executor in ("celery", "multiprocess")):
+                    continue  # a hundred steps of theirs take minutes, and tell nothing new
+                print(f"{storage_name}, {graph}: {name}", file=sys.stderr)
+                by = _WORKERS if executor in ("queue", "celery") else None
+                counted = partial(_connections, database, by) if database else None
+                found[f"{graph}: {name}"] = measure(instance, graph, executor, config, times, counted)
         with Queue(queue, url=url) as client:
             assert client.counts().waiting == 0
+    return found
+
+
+def _connections(database: Database, name: str | None) -> int:
+    """Return how many connections PostgreSQL has had from processes of that name; None for all."""
+    wanted = f" application_name={name}" if name else ""
+    lines = database.log.read_text().splitlines()
+    return sum("connection authorized:" in line and line.endswith(wanted) for line in lines)
 
 
 @contextmanager
@@ -198,6 +233,7 @@ def _celery(config: dict[str, str], scratch: Path, url: str) -> Iterator[None]:
     start = [
         "env",
         f"PATH={binaries}:{os.environ['PATH']}",
+        f"PGAPPNAME={_WORKERS}",
         str(binaries / "dagster-celery"),
         "worker",
         "start",
@@ -212,17 +248,33 @@ def _celery(config: dict[str, str], scratch: Path, url: str) -> Iterator[None]:
 
 def main() -> None:
     """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each graph on each executor")
-    parser.add_argument("--only", default="", help="only those whose name has this in it")
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.dagster", description=__doc__)
+    parser.add_argument("--part", choices=["steps", "runs", "events"], action="append", help="only these")
+    parser.add_argument("--storage", choices=["sqlite", "postgres"], action="append", help="of steps; default both")
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each graph on each executor; single runs")
+    parser.add_argument("--only", default="", help="only the graphs and executors whose name has this in it")
     parser.add_argument("--graph", choices=_GRAPHS, action="append", help="only these; can be repeated")
-    parser.add_argument("--postgres", metavar="URL", help="a database of Postgres to store runs in, instead of SQLite")
+    parser.add_argument("--runs", type=int, default=16, help="runs at once with each launcher (default 16)")
+    parser.add_argument("--events", type=int, default=20, help="events under each daemon (default 20)")
     given = parser.parse_args()
-    found: dict[str, Figures] = {}
+    parts, storages = given.part or ["steps", "runs", "events"], given.storage or ["sqlite", "postgres"]
     load = os.getloadavg()[0]
-    _all(given.rounds, given.only, given.graph or list(_GRAPHS), given.postgres, found.__setitem__)
-    machine = {"cpus": os.cpu_count(), "load": [load, os.getloadavg()[0]], "python": platform.python_version()}
-    print(json.dumps({"dagster": dg.__version__, "machine": machine, "figures": found}, indent=2))
+    report: dict[str, object] = {"dagster": dg.__version__}
+    if "steps" in parts and "sqlite" in storages:
+        report["steps on SQLite"] = _steps(None, given)
+    if "steps" in parts and "postgres" in storages:
+        with postgres() as database:
+            report["steps on PostgreSQL"] = _steps(database, given) if database else "PostgreSQL is not installed"
+    if "runs" in parts:
+        report["runs"] = measure_runs(given.rounds, given.runs)
+    if "events" in parts:
+        report["events"] = measure_events(given.events)
+    report["machine"] = {
+        "cpus": os.cpu_count(),
+        "load": [load, os.getloadavg()[0]],
+        "python": platform.python_version(),
+    }
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

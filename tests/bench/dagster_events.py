@@ -1,15 +1,12 @@
-"""How long it takes from a queue's event to the run that a sensor asks for, with a real daemon. Prints JSON.
+"""How long it takes from a queue's event to the run that a sensor asks for, with a real daemon.
 
-Run it with ``python -m tests.bench.dagster_events``. Events come one at a time, each some seconds after the run for the
-one before was there, so that the sensor listens when they come; ``--pause 0`` shows what the daemon's own loop of five
-seconds adds when each comes right after the run for the one before, and ``--sensor-pause 0.25`` what is left of that
-under ``oq dagster daemon``. Runs are made, and not launched.
+``python -m tests.bench.dagster --part events`` prints it. Events come one at a time: some seconds after the run for the
+one before was there, so that the sensor listens when they come, and another right after its run, which shows what the
+daemon's own loop of five seconds adds, and what is left of it with ``oq dagster daemon``. Runs are made, not launched.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import statistics
@@ -27,18 +24,34 @@ from tests.dagster.ticks import happened
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
 
+__all__ = ["measure_events"]
+
 _QUEUE = "bench"
 
 
-def latencies(url: str, home: Path, given: argparse.Namespace) -> list[float]:
-    """Seconds from each event, by the server's clock, to the creation of its run."""
-    daemon = [str(BIN / "dagster-daemon"), "run"]
-    if given.sensor_pause is not None:
-        daemon = [OQ, "dagster", "daemon", "--sensor-pause", str(given.sensor_pause)]
-    (home / "dagster.yaml").write_text(INSTANCE)
+_PAUSE_S = 6
+_DAEMONS = {"dagster-daemon run": [str(BIN / "dagster-daemon"), "run"], "oq dagster daemon": [OQ, "dagster", "daemon"]}
+
+
+def measure_events(count: int) -> dict[str, dict[str, float]]:
+    """Return the medians, in seconds, of as many events under each daemon."""
+    found = {}
+    for name, daemon in _DAEMONS.items():
+        with server() as url, TemporaryDirectory() as home:
+            listening, after = _latencies(url, Path(home), daemon, count)
+        found[name] = {
+            "while_it_listens_s": round(statistics.median(listening), 3),
+            "right_after_a_run_s": round(statistics.median(after), 3),
+            "events": count,
+        }
+    return found
+
+
+def _latencies(url: str, home: Path, daemon: list[str], count: int) -> tuple[list[float], list[float]]:
+    """Return the times from each event, by the server's clock, to the creation of its run."""
+    (home / "dagster.yaml").write_text(INSTANCE.format(home=home))
     environment = {**os.environ, "DAGSTER_HOME": str(home), "OQ_URL": url, "TEST_QUEUES": _QUEUE}
     client = redis.Redis(unix_socket_path=url.removeprefix("unix://"), decode_responses=True)
-    found = []
 
     def latency(job_id: str) -> float:
         event_id = happened(client, _QUEUE, "failed", job_id)
@@ -47,44 +60,15 @@ def latencies(url: str, home: Path, given: argparse.Namespace) -> list[float]:
         (record,) = instance.get_run_records(only)
         return record.create_timestamp.timestamp() - int(event_id.partition("-")[0]) / 1000
 
+    listening, after = [], []
     with (
         dg.DagsterInstance.from_config(str(home)) as instance,
         in_own_group(*daemon, *LOCATION, environment=environment, log=home / "daemon.log"),
     ):
         latency("first")  # which waits for the daemon to start
-        for number in range(given.events):
-            time.sleep(given.pause * random.uniform(1, 1.5))
-            took = latency(f"job-{number}")
-            found.append(latency(f"job-{number}-second") if given.second else took)
+        for number in range(count):
+            time.sleep(_PAUSE_S * random.uniform(1, 1.5))
+            listening.append(latency(f"job-{number}"))
+            after.append(latency(f"job-{number}-second"))
     client.close()
-    return found
-
-
-def main() -> None:
-    """Parse the arguments, measure, print."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.dagster_events", description=__doc__)
-    parser.add_argument("--events", type=int, default=20, help="events of the measurement (default 20)")
-    parser.add_argument("--pause", type=float, default=6, help="seconds between two of them, at least (default 6)")
-    parser.add_argument("--sensor-pause", type=float, help="of `oq dagster daemon`; default Dagster's own daemon")
-    parser.add_argument("--second", action="store_true", help="measure another event right after the run for each")
-    given = parser.parse_args()
-    with server() as url, TemporaryDirectory() as home:
-        took = sorted(latencies(url, Path(home), given))
-    report = {
-        "events": len(took),
-        "pause_s": given.pause,
-        "sensor_pause_s": given.sensor_pause,
-        "second": given.second,
-        "load_1m": round(os.getloadavg()[0], 1),
-        "event_to_run_s": {
-            "min": round(took[0], 3),
-            "p50": round(statistics.median(took), 3),
-            "p90": round(took[int(len(took) * 0.9)], 3),
-            "max": round(took[-1], 3),
-        },
-    }
-    print(json.dumps(report, indent=2))
-
-
-if __name__ == "__main__":
-    main()
+    return listening, after

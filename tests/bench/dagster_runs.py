@@ -1,16 +1,12 @@
-"""Dagster's run launchers on the same job, machine and storage: how soon runs start, how many a second. Prints JSON.
+"""Dagster's run launchers on the same job, machine and storage: how soon runs start, how many a minute.
 
-Run it with ``python -m tests.bench.dagster_runs``. ``launch_ms`` is how long ``launch_run()`` keeps its caller,
+``python -m tests.bench.dagster --part runs`` prints it. ``launch_ms`` is how long ``launch_run()`` keeps its caller,
 ``start_ms`` the time from its call to the run's PIPELINE_START, medians of single runs on an idle fleet.
-``runs_a_second`` counts many runs from the first launch to the last end, two at a time with us.
+``runs_a_minute`` counts many runs from the first launch to the last end, four at a time with us.
 """
 
 # No `from __future__ import annotations` here: Dagster reads the types of contexts, and would find texts.
 
-import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Sequence
@@ -28,14 +24,14 @@ from tests.dagster.step_workers import READY, home_is
 from tests.processes import OQ, running_process
 from tests.waiting import wait_until_sync
 
-__all__ = ["defs", "measure"]
+__all__ = ["defs", "measure_runs"]
 
 Figures = dict[str, float | int]
 
 _HERE = "tests.bench.dagster_runs"
 _ROOT = Path(__file__).parents[2]
 _QUEUE = "bench-runs"
-_PLACES = 2
+_PLACES = 4
 _LONGEST_S = 600
 
 
@@ -55,7 +51,7 @@ def five() -> None:
 defs = dg.Definitions(jobs=[five])
 
 
-def measure(context: WorkspaceProcessContext, rounds: int, runs: int) -> Figures:
+def _measure(context: WorkspaceProcessContext, rounds: int, runs: int) -> Figures:
     """Launch single runs, and then many."""
     instance = context.instance
     _finish(instance, [_launch(context)[0]])  # once to warm up
@@ -70,7 +66,7 @@ def measure(context: WorkspaceProcessContext, rounds: int, runs: int) -> Figures
     return {
         "launch_ms": round(statistics.median(launches) * 1000),
         "start_ms": round(statistics.median(starts) * 1000),
-        "runs_a_second": round(runs / (time.time() - begun), 2),
+        "runs_a_minute": round(runs / (time.time() - begun) * 60, 1),
         "rounds": rounds,
         "runs": runs,
     }
@@ -111,31 +107,17 @@ def _measure_ours(rounds: int, runs: int) -> Figures:
         command = [OQ, "dagster", "worker", "-m", _HERE, "-q", _QUEUE, "--concurrency", str(_PLACES)]
         stack.enter_context(running_process(command, url, log))
         wait_until_sync(lambda: READY in log.read_text(), "the worker to be ready", 120)
-        return measure(context, rounds, runs)
+        return _measure(context, rounds, runs)
 
 
 def _measure_default(rounds: int, runs: int) -> Figures:
     with dg.instance_for_test() as instance, WorkspaceProcessContext(instance, _TARGET) as context:
-        return measure(context, rounds, runs)
+        return _measure(context, rounds, runs)
 
 
 _TARGET = ModuleTarget(_HERE, None, str(_ROOT), _HERE)
 
 
-def main() -> None:
-    """Measure, and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="single runs with each launcher")
-    parser.add_argument("--runs", type=int, default=16, help="runs at once with each launcher")
-    given = parser.parse_args()
-    load = os.getloadavg()[0]
-    found = {
-        "queue": _measure_ours(given.rounds, given.runs),
-        "default": _measure_default(max(1, given.rounds // 2), given.runs),
-    }
-    machine = {"cpus": os.cpu_count(), "load": [load, os.getloadavg()[0]], "python": platform.python_version()}
-    print(json.dumps({"dagster": dg.__version__, "machine": machine, "figures": found}, indent=2))
-
-
-if __name__ == "__main__":
-    main()
+def measure_runs(rounds: int, runs: int) -> dict[str, Figures]:
+    """Launch single runs, and then many, with each launcher."""
+    return {"queue": _measure_ours(rounds, runs), "default": _measure_default(max(1, rounds // 2), runs)}
