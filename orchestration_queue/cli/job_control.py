@@ -72,6 +72,18 @@ def _release(client: Queue, job_id: JobId) -> Done:
     return Done(f"Job {job_id} is ready again.", {"id": job_id, "released": True})
 
 
+@verb(app, "move")
+def _move(
+    client: Queue,
+    job_id: JobId,
+    to: Annotated[str, typer.Option("--to", help="The queue to move it to.")],
+    delay: Annotated[float | None, typer.Option(help="Seconds until it is due there; default: as it was.")] = None,
+) -> Done:
+    """Move a job that is not running to another queue, with its id, history, tags and the jobs that wait for it."""
+    job = client.get(job_id).move(to, delay=delay)
+    return Done(f"Job {job_id} is {job.state} in queue {to}.", {"id": job_id, "queue": to, "state": job.state})
+
+
 @verb(app, "depends")
 def _depends(
     client: Queue,

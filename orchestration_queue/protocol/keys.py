@@ -159,6 +159,11 @@ class QueueKeys:
         return self.named("tracked")
 
     @cached_property
+    def moving(self) -> str:
+        """Jobs on the move to another queue by when that began."""
+        return self.named("moving")
+
+    @cached_property
     def metrics_completed(self) -> str:
         """Completions per minute."""
         return self.named("metrics:completed")
@@ -317,6 +322,7 @@ PERMANENT_KEYS = {
     "tags": "how many jobs each tag has",
     "tag:*": "ids of the jobs of a tag by time, until they are removed and that is noticed",
     "tracked": "ids of tracked jobs, at most 1,000, by when that began",
+    "moving": "ids of jobs on the move to another queue, by when that began",
     "flows": "ids of flows by time of creation",
     "flows:due": "when each unfinished flow must be checked",
     "flows:ended": "ids of finished flows by time of their end",

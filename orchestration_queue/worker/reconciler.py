@@ -8,6 +8,8 @@ from datetime import timedelta
 
 from orchestration_queue.flows.reconciling import Reconciliation
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import together
+from orchestration_queue.protocol.operations.moves import finish_moves
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["FlowReconciler"]
@@ -34,8 +36,11 @@ class FlowReconciler:
         patience: timedelta,
     ) -> None:
         self._connection = connection
+        self._keys = keys
+        self._now_ms = now_ms
         self._flows = Reconciliation(keys, now_ms, interval=interval, patience=patience)
 
     async def round(self) -> None:
-        """Reconcile the flows that are due, at most 20. One command when none is."""
-        await self._connection.follow(self._flows.round(secrets.token_hex(8)))
+        """Reconcile the flows and the moves that are due, at most 20 of each. Two commands in one trip when none is."""
+        flows = self._flows.round(secrets.token_hex(8))
+        await self._connection.follow(together([flows, finish_moves(self._keys, self._now_ms())]))

@@ -79,6 +79,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("job", "untrack", Q, N),
     ("job", "release", Q, N),
     ("job", "depends", Q, N, "--on", f"{N}3", "--off", N),
+    ("job", "move", Q, f"{N}3", "--to", f"{N}4"),
     ("job", "rm", Q, "doomed"),
     ("dead", "replay", DEAD, N),
     ("dead", "purge", DEAD),

@@ -169,6 +169,8 @@ CASES: list[Case] = [
     *(_call("job", "signal", name) for name in IDS),
     *(_call("job", "depends", on=ids) for ids in ("2", 5, [""], [5], ["1"], [str(n) for n in range(2, 103)])),
     *(_call("job", "depends", off=ids) for ids in ("2", 5, [""], [None])),
+    *(_call("job", "move", name) for name in ("", "a:b", 5, None)),
+    *(_call("job", "move", "other", delay=delay) for delay in (-1, "x")),
     *(_call("job", "remove", force=force) for force in ("no", 1, None)),
     *(_call("queue", "remove", "1", force=force) for force in ("no", 1, None)),
     *(_call("job", "change_priority", priority) for priority in (-1, 2049, "high", None)),

@@ -7,7 +7,7 @@
 local guarded = require("guarded")
 local rules = require("rules")
 
-local dependencies = {}
+local dependencies = { WIRING = "__hold__" }
 
 local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
 local MEMBERS_PER_COMMAND = 500
@@ -15,7 +15,7 @@ local PENDING = "pending"
 
 --- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
 --- that completions alone do not release the job.
-local WIRING, RULE = "__hold__", "__rule__"
+local WIRING, RULE = dependencies.WIRING, "__rule__"
 
 --- Rules by which a job does not run once all that it waits for have completed.
 local NEEDS_MORE = { all_failed = true, one_failed = true }

@@ -80,7 +80,7 @@ class AsyncFlows(AsyncQueueClient):
     async def reconcile(self) -> None:
         """Do one round of what workers do for the queue's flows: re-send lost notifications, end what is overdue.
 
-        A queue that only other clients' workers serve needs it every few seconds. Two commands when no flow is due.
+        A queue that only other clients' workers serve needs it every few seconds. Three commands when nothing is due.
         """
         self._reconciler = self._reconciler or AsyncFlowReconciler(self.keys, self._connection)
         await self._reconciler.round()

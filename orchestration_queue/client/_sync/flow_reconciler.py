@@ -9,6 +9,8 @@ from datetime import timedelta
 from orchestration_queue.flows.reconciling import Reconciliation
 from orchestration_queue.protocol.call import Call, Operation, Reply
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import together
+from orchestration_queue.protocol.operations.moves import finish_moves
 from orchestration_queue.server import Connection
 
 __all__ = ["FlowReconciler"]
@@ -27,13 +29,15 @@ class FlowReconciler:
 
     def __init__(self, keys: QueueKeys, connection: Connection) -> None:
         self._connection = connection
+        self._keys = keys
         self._server_ms = 0
         self._flows = Reconciliation(keys, lambda: self._server_ms, interval=_INTERVAL, patience=_PATIENCE)
 
     def round(self) -> None:
-        """Reconcile the flows that are due. Two commands when none is."""
+        """Reconcile the flows and the moves that are due. Three commands when none is."""
         self._server_ms = self._connection.look(_SERVER_MS)
-        self._connection.follow(self._flows.round(secrets.token_hex(8)))
+        flows = self._flows.round(secrets.token_hex(8))
+        self._connection.follow(together([flows, finish_moves(self._keys, self._server_ms)]))
 
 
 def _milliseconds(reply: Reply) -> int:

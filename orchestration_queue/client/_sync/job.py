@@ -11,13 +11,14 @@ from typing import Any
 
 from orchestration_queue.client._sync.job_reading import JobReading
 from orchestration_queue.client._sync.listener import Listener, Watch
-from orchestration_queue.client._sync.waking import run_and_wake
+from orchestration_queue.client._sync.waking import run_and_wake, wake
 from orchestration_queue.client.checks import checked_flag, checked_items, checked_text
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
 from orchestration_queue.protocol.events import Event
-from orchestration_queue.protocol.operations import control, edits, job_output, job_records, tags, usage
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import control, edits, job_output, job_records, moves, tags, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.notifications import notify_all
 from orchestration_queue.protocol.record import JobRecord
@@ -217,6 +218,33 @@ class Job(JobReading):
         )
         if pending:
             self._connection.follow(notify_all([(self._keys, pending)], now))
+
+    def move(self, queue: str, *, delay: Duration | None = None) -> Job:
+        """Move a job that is not running to another queue, on whatever node of a cluster; returns it as it is there.
+
+        It keeps its id, history, log, tags, tracking, and the jobs that wait for it. Its deduplication id stays behind.
+        Whoever waits for it in its old queue is told that it was removed. Should this process die, a worker of the old
+        queue goes on with the move after 10 s. Meanwhile it runs in neither. A repeated call changes nothing.
+
+        Args:
+            queue: The other queue's name.
+            delay: When it is due there, counted from its arrival: a duration, or seconds; default: as it was.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            InvalidOptionError: The delay is negative, or no duration.
+            UsageError: It is the job's own queue.
+            JobNotFoundError: The job is not there any more.
+            StateError: It is active, suspended, parked, completed, or waits for others; belongs to a flow or an
+                ordering group; or another job has its id there. It was left as it is.
+        """
+        target = QueueKeys(checked_text(queue, "queue"), self._keys.prefix)
+        delay_ms = None if delay is None else milliseconds(JobOptions(delay=delay).delay)
+        self._connection.follow(moves.move(self._keys, target, self.id, now_ms(), delay_ms))
+        wake(self._connection, target)
+        moved = Job(self._connection, target, self.id, self.record)
+        moved.refresh()
+        return moved
 
     def cancel(self) -> Cancellation:
         """Cancel the job: it fails if it has not started, else its worker stops it.

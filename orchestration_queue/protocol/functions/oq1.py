@@ -31,6 +31,10 @@ __all__ = [
     "JobForm",
     "Known",
     "MissedRun",
+    "MovedField",
+    "MovedLine",
+    "MovedParent",
+    "MovedSignal",
     "NewJob",
     "NodeRule",
     "Parked",
@@ -51,10 +55,13 @@ __all__ = [
     "depends",
     "drain",
     "due_schedulers",
+    "end_move",
     "exchange",
     "fire",
     "hold_nodes",
     "mend_group",
+    "move_in",
+    "move_out",
     "note_attempts",
     "note_failures",
     "propagate",
@@ -69,6 +76,7 @@ __all__ = [
     "remove_job",
     "remove_pool",
     "remove_unneeded",
+    "rename_dependency",
     "renew",
     "renew_pools",
     "replace_scheduler",
@@ -345,6 +353,48 @@ class MissedRun(NamedTuple):
 
     name: str
     due_ms: int
+
+
+class MovedField(NamedTuple):
+    """A field of its record.
+
+    Attributes:
+        name: Its name.
+        value: Its value.
+    """
+
+    name: str
+    value: str
+
+
+class MovedLine(NamedTuple):
+    """A line of its log.
+
+    Attributes:
+        line: The line.
+    """
+
+    line: str
+
+
+class MovedSignal(NamedTuple):
+    """A signal that it received.
+
+    Attributes:
+        signal: The signal, as JSON.
+    """
+
+    signal: str
+
+
+class MovedParent(NamedTuple):
+    """A job that waits for it.
+
+    Attributes:
+        member: Its queue's keys begin so, and its id.
+    """
+
+    member: str
 
 
 class AttemptNote(NamedTuple):
@@ -999,6 +1049,49 @@ def due_schedulers(
     )
 
 
+def end_move(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    token: str,
+    arrived: bool,
+) -> Call:
+    """Drop a job that has arrived in another queue, or put back one that was refused there.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `priority`, `lifo`, `events`, `tracked`, `moving`.
+        job_id: The job.
+        token: Names the move.
+        arrived: Drop it; else put it back.
+
+    Returns:
+        The call. Its reply (int): 1, or 0 when that move is over.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N) per tag.
+    """
+    return Call(
+        "oq1_endMove",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.priority,
+            keys.lifo,
+            keys.events,
+            keys.tracked,
+            keys.moving,
+        ),
+        (
+            job_id,
+            token,
+            int(arrived),
+        ),
+        is_function=True,
+    )
+
+
 def exchange(
     keys: QueueKeys,
     *,
@@ -1278,6 +1371,132 @@ def mend_group(
             active,
             next_seq,
             now_ms,
+        ),
+        is_function=True,
+    )
+
+
+def move_in(
+    keys: QueueKeys,
+    *,
+    fields: Sequence[MovedField] = (),
+    lines: Sequence[MovedLine] = (),
+    signals: Sequence[MovedSignal] = (),
+    parents: Sequence[MovedParent] = (),
+    job_id: str,
+    token: str,
+    source: str,
+    now_ms: int,
+    state: str,
+    due_ms: int,
+    delay: str,
+    deps: Sequence[str] = (),
+) -> Call:
+    """Create the job of a move, unless another job has its id. Repeated, it answers as it did at first, for a week.
+
+    Args:
+        keys: The queue, for its `id`, `stream`, `scheduled`, `failed`, `events`.
+        fields: Each a field of its record.
+        lines: Each a line of its log.
+        signals: Each a signal that it received.
+        parents: Each a job that waits for it.
+        job_id: The job.
+        token: Names the move.
+        source: The queue that it comes from.
+        now_ms: Epoch ms.
+        state: Its state there: `waiting`, `delayed`, `prioritized` or `failed`.
+        due_ms: Epoch ms at which it is due, or failed.
+        delay: Milliseconds until it is due; empty for the state that it had.
+        deps: Members of the jobs that it waited for.
+
+    Returns:
+        The call. Its reply (text): `ok`, or `taken` when another job has its id.
+
+    The server refuses it when the id key does not end in `:id`; `OQ_BAD_ARGUMENT` for another state or a malformed
+    delay.
+
+    Cost: O(log N + S) for a job of size S.
+    """
+    return Call(
+        "oq1_moveIn",
+        (
+            keys.id,
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.events,
+        ),
+        (
+            job_id,
+            token,
+            source,
+            now_ms,
+            state,
+            due_ms,
+            delay,
+            len(fields),
+            len(lines),
+            len(signals),
+            len(parents),
+            len(deps),
+            *[word for item in fields for word in (item.name, item.value)],
+            *[item.line for item in lines],
+            *[item.signal for item in signals],
+            *[item.member for item in parents],
+            *deps,
+        ),
+        is_function=True,
+    )
+
+
+def move_out(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    now_ms: int,
+    target: str,
+    token: str,
+    delay: str,
+    group: str,
+) -> Call:
+    """Take a job that is not active out of its state, and hold it until another queue has it.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `priority`, `lifo`, `moving`.
+        job_id: The job.
+        now_ms: Epoch ms.
+        target: The other queue's name.
+        token: Names the move; of a job on the move the first one counts.
+        delay: Milliseconds from its arrival until it is due; empty to keep its state.
+        group: Consumer group of its entry.
+
+    Returns:
+        The call. Its reply (array): 1: `ok`, or why not: `not_found`, `moving`, `state`, `in_flow`, `ordered`,
+        `no_delay` or `not_found_there`; 2: the token, or what that is about; with `ok` 3: its state; 4: its time; 5:
+        the delay; 6: name, value per field; 7: log lines; 8: signals; 9: who waits for it; 10: what it waited for.
+
+    The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a target or a delay that
+    is none.
+
+    Cost: O(log N + S) for a job of size S; O(N) for one in the middle of the stream.
+    """
+    return Call(
+        "oq1_moveOut",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.priority,
+            keys.lifo,
+            keys.moving,
+        ),
+        (
+            job_id,
+            now_ms,
+            target,
+            token,
+            delay,
+            group,
         ),
         is_function=True,
     )
@@ -1874,6 +2093,41 @@ def remove_unneeded(
         (
             job_id,
             group,
+        ),
+        is_function=True,
+    )
+
+
+def rename_dependency(
+    keys: QueueKeys,
+    *,
+    old: str,
+    new: str,
+    job_ids: Sequence[str] = (),
+) -> Call:
+    """Have jobs wait for a moved job under its new name. Repeated, it changes nothing more.
+
+    Args:
+        keys: The queue, for its `stream`.
+        old: The member of the moved job so far.
+        new: Its member from now on.
+        job_ids: The jobs that wait for it.
+
+    Returns:
+        The call. Its reply (int): how many waited for it by its old name.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(1) per job.
+    """
+    return Call(
+        "oq1_renameDependency",
+        (keys.stream,),
+        (
+            old,
+            new,
+            len(job_ids),
+            *job_ids,
         ),
         is_function=True,
     )

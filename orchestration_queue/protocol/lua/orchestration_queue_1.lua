@@ -2276,7 +2276,7 @@ modules.dependencies = (function()
 local guarded = require("guarded")
 local rules = require("rules")
 
-local dependencies = {}
+local dependencies = { WIRING = "__hold__" }
 
 local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped = "depsSkipped" }
 local MEMBERS_PER_COMMAND = 500
@@ -2284,7 +2284,7 @@ local PENDING = "pending"
 
 --- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
 --- that completions alone do not release the job.
-local WIRING, RULE = "__hold__", "__rule__"
+local WIRING, RULE = dependencies.WIRING, "__rule__"
 
 --- Rules by which a job does not run once all that it waits for have completed.
 local NEEDS_MORE = { all_failed = true, one_failed = true }
@@ -3684,6 +3684,330 @@ end
 return schedulers
 end)()
 
+modules.history = (function()
+--- What happened to a job besides success: failed attempts, takeovers, retries by hand and cancels, on its own record.
+
+local numbers = require("numbers")
+
+local history = {}
+
+local MOST_ENTRIES = 20
+local MOST_BYTES = 32768
+local LOG_LINES = 5
+local LONGEST_LINE = 500
+
+--- The stored entries; none when another client damaged them.
+local function load(key)
+  local readable, entries = pcall(cjson.decode, redis.call("HGET", key, "history") or "[]")
+  return readable and type(entries) == "table" and entries or {}
+end
+
+--- The entries as text of bounded size: the tracebacks of the oldest go first, then the entries themselves.
+local function encode(entries)
+  local text = cjson.encode(entries)
+  for index = 1, #entries do
+    if #text <= MOST_BYTES then
+      break
+    end
+    entries[index].traceback = nil
+    text = cjson.encode(entries)
+  end
+  while #text > MOST_BYTES and #entries > 1 do
+    table.remove(entries, 1)
+    text = cjson.encode(entries)
+  end
+  return text
+end
+
+local function last_lines(queue, job_id)
+  local lines = redis.pcall("LRANGE", queue .. "log:" .. job_id, -LOG_LINES, -1)
+  if lines.err or not lines[1] then
+    return nil
+  end
+  for index, line in ipairs(lines) do
+    lines[index] = line:sub(1, LONGEST_LINE)
+  end
+  return lines
+end
+
+--- Append `entry` to the history of a job that is there. That of an attempt,
+--- which has a kind, is given its number, its start and the last log lines.
+function history.append(queue, job_id, entry)
+  local key = queue .. "job:" .. job_id
+  if redis.call("TYPE", key).ok ~= "hash" then
+    return
+  end
+  if entry.kind then
+    local stored = redis.call("HMGET", key, "attemptsMade", "processedOn")
+    entry.attempt = (numbers.whole(stored[1]) or 0) + 1
+    entry.started = entry.started or numbers.whole(stored[2])
+    entry.logs = last_lines(queue, job_id)
+  end
+  local entries = load(key)
+  entries[#entries + 1] = entry
+  while #entries > MOST_ENTRIES do
+    table.remove(entries, 1)
+  end
+  -- What another client stored may be decodable and still not encodable, such as NaN: it must not fail the caller.
+  local encodable, text = pcall(encode, entries)
+  redis.call("HSET", key, "history", encodable and text or encode({ entry }))
+end
+
+return history
+end)()
+
+modules.moving = (function()
+--- Moves a job to another queue, which may be on another server: the source holds it, as one that waits and is never told
+--- of anything, until the target has it. The target decides once whether it takes the job, and remembers that by the
+--- token of the move for a week: a call that is repeated, or late, neither adds it twice nor changes its fate.
+
+local chunks = require("chunks")
+local dependencies = require("dependencies")
+local dependents = require("dependents")
+local events = require("events")
+local guarded = require("guarded")
+local history = require("history")
+local ids = require("ids")
+local placement = require("placement")
+local purge = require("purge")
+local record = require("record")
+local scheduled = require("scheduled")
+local shares = require("shares")
+local stream = require("stream")
+local tags = require("tags")
+local withdrawal = require("withdrawal")
+
+local moving = {}
+
+local REMEMBERED_S = 7 * 86400
+-- What a move notes on the record at the source, and what holds in one queue only.
+local NOTED = { "movingTo", "moveToken", "moveState", "moveDue", "moveDelay" }
+local LEFT_BEHIND = {
+  state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
+  orderingSeq = true, strayEntry = true,
+  movingTo = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
+}
+
+local take_out = {}
+
+function take_out.waiting(queue, job_id, job, group)
+  local found = job.share and shares.remove(queue, job_id, job.share)
+    or withdrawal.remove(queue, job_id, job)
+    or stream.withdraw(queue, group, job_id, true)
+  return found and 0
+end
+
+function take_out.delayed(queue, job_id)
+  local score = redis.call("ZSCORE", queue .. "scheduled", job_id)
+  if not score then
+    return nil
+  end
+  redis.call("ZREM", queue .. "scheduled", job_id)
+  local _, due = scheduled.split(tonumber(score))
+  return due
+end
+
+take_out.prioritized = take_out.delayed
+
+function take_out.failed(queue, job_id)
+  local score = redis.call("ZSCORE", queue .. "failed", job_id)
+  redis.call("ZREM", queue .. "failed", job_id)
+  stream.remove_stray(queue, job_id)
+  return tonumber(score or nil) or 0
+end
+
+--- Give a job that is in no structure its place.
+local function place(queue, job_id, state, due)
+  redis.call("HSET", queue .. "job:" .. job_id, "state", state)
+  local job = record.load(queue, job_id)
+  if state == "failed" then
+    redis.call("ZADD", queue .. "failed", string.format("%.0f", due), job_id)
+  elseif state == "waiting" then
+    placement.ready(queue, job_id, job)
+  else
+    placement.later(queue, job_id, job, due)
+  end
+end
+
+local function list_of(key)
+  return guarded.call("LRANGE", key, 0, -1)
+end
+
+--- All that the target needs: fields, log lines, signals, dependents and dependencies.
+local function content(queue, job_id, token)
+  local key, parents, deps = queue .. "job:" .. job_id, {}, {}
+  local named = redis.call("HMGET", key, "parentId", "parentQueue")
+  dependents.each(queue, job_id, { parentId = named[1] or "", parentQueue = named[2] or "" }, true, function(other, id)
+    parents[#parents + 1] = other .. id
+  end)
+  for _, member in ipairs(guarded.call("SMEMBERS", queue .. "deps:" .. job_id)) do
+    if member ~= queue .. dependencies.WIRING then
+      deps[#deps + 1] = member
+    end
+  end
+  local fields, flat = {}, redis.call("HGETALL", key)
+  for index = 1, #flat, 2 do
+    if not LEFT_BEHIND[flat[index]] then
+      fields[#fields + 1], fields[#fields + 2] = flat[index], flat[index + 1]
+    end
+  end
+  local noted = redis.call("HMGET", key, "moveState", "moveDue", "moveDelay")
+  local log, signals = list_of(queue .. "log:" .. job_id), list_of(queue .. "signals:" .. job_id)
+  return { "ok", token, noted[1], noted[2], noted[3] or "", fields, log, signals, parents, deps }
+end
+
+--- Why a job cannot be moved: a word, and what it is about; nil when it can.
+local function refusal(job, flow)
+  if not take_out[job.state] then
+    return { "state", job.state }
+  elseif flow then
+    return { "in_flow", flow }
+  elseif (job.groupKey or "") ~= "" or (job.orderingKey or "") ~= "" then
+    return { "ordered", job.groupKey or job.orderingKey }
+  end
+  return nil
+end
+
+--- Take a job out of its state, and hold it; returns what the function replies.
+function moving.out(queue, job_id, now, target, token, delay, group)
+  local job, key = record.load(queue, job_id), queue .. "job:" .. job_id
+  if not job then
+    redis.call("ZREM", queue .. "moving", job_id)
+    return { "not_found", "" }
+  end
+  local known = redis.call("HMGET", key, "movingTo", "moveToken", "flow")
+  if known[1] then
+    return known[1] == target and content(queue, job_id, known[2]) or { "moving", known[1] }
+  end
+  local refused = refusal(job, known[3])
+  if refused then
+    return refused
+  elseif delay ~= "" and job.state == "failed" then
+    return { "no_delay", job.state }
+  end
+  local due = take_out[job.state](queue, job_id, job, group)
+  if not due then
+    return { "not_found_there", job.state }
+  end
+  redis.call(
+    "HSET", key, "state", "waiting-children", "movingTo", target, "moveToken", token, "moveState", job.state,
+    "moveDue", string.format("%.0f", due)
+  )
+  if delay ~= "" then
+    redis.call("HSET", key, "moveDelay", delay)
+  end
+  redis.call("SADD", queue .. "deps:" .. job_id, queue .. dependencies.WIRING)
+  redis.call("ZADD", queue .. "moving", string.format("%.0f", now), job_id)
+  return content(queue, job_id, token)
+end
+
+local function write_parents(queue, job_id, parents)
+  local parent_ids, parent_queues = {}, {}
+  for _, parent in ipairs(parents) do
+    local name, parent_id = parent:match("{(.*)}:([^:]*)$")
+    if name then
+      parent_ids[#parent_ids + 1], parent_queues[#parent_queues + 1] = parent_id, name
+    end
+  end
+  if parent_ids[1] then
+    chunks.call(parents, "SADD", queue .. "parents:" .. job_id)
+    redis.call(
+      "HSET", queue .. "job:" .. job_id,
+      "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
+    )
+  end
+end
+
+--- The state and the due time in which the job arrives.
+local function arrival(queue, job_id, job, now)
+  if job.delay == "" then
+    return job.state, job.due
+  end
+  local delay = tonumber(job.delay)
+  local key = queue .. "job:" .. job_id
+  redis.call("HSET", key, "delay", job.delay)
+  if delay > 0 then
+    return "delayed", now + delay
+  elseif record.priority(record.load(queue, job_id)) > 0 then
+    return "prioritized", 0
+  end
+  return "waiting", 0
+end
+
+--- Create the job of a move, unless another has its id: once, whatever is asked again. Returns the decision.
+function moving.into(queue, job_id, token, source, now, job)
+  local decided = redis.call("GET", queue .. "moved:" .. token)
+  if decided then
+    return decided
+  end
+  local decision = ids.exists(queue, job_id) and "taken" or "ok"
+  redis.call("SET", queue .. "moved:" .. token, decision, "EX", REMEMBERED_S)
+  if decision == "taken" then
+    return decision
+  end
+  local key = queue .. "job:" .. job_id
+  ids.take(queue, job_id)
+  chunks.call(job.fields, "HSET", key)
+  chunks.call(job.log, "RPUSH", queue .. "log:" .. job_id)
+  chunks.call(job.signals, "RPUSH", queue .. "signals:" .. job_id)
+  chunks.call(job.deps, "SADD", queue .. "deps:" .. job_id)
+  write_parents(queue, job_id, job.parents)
+  redis.call("HSET", key, "movedFrom", source)
+  history.append(queue, job_id, { event = "moved", ended = now, reason = source })
+  tags.enter(queue, job_id, tags.read(redis.call("HGET", key, "tags") or nil), now)
+  local tracked = redis.call("HGET", key, "tracked")
+  if tracked then
+    guarded.call("ZADD", queue .. "tracked", tonumber(tracked) or now, job_id)
+  end
+  place(queue, job_id, arrival(queue, job_id, job, now))
+  events.emit(queue, "added", job_id, "name", redis.call("HGET", key, "name") or "")
+  return decision
+end
+
+local function rename_field(key, from, to)
+  local value = redis.call("HGET", key, from)
+  if value then
+    redis.call("HSET", key, to, value)
+    redis.call("HDEL", key, from)
+  end
+end
+
+--- Have a job wait for one under its new name.
+function moving.rename(queue, job_id, from, to)
+  if redis.call("SREM", queue .. "deps:" .. job_id, from) == 0 then
+    return 0
+  end
+  redis.call("SADD", queue .. "deps:" .. job_id, to)
+  for _, prefix in ipairs({ "depdone:", "depend:", "depweak:" }) do
+    rename_field(queue .. "job:" .. job_id, prefix .. from, prefix .. to)
+  end
+  return 1
+end
+
+--- Drop a job that has arrived elsewhere, or put back one that was refused; whether the move was still under way.
+function moving.finish(queue, job_id, token, arrived)
+  local key = queue .. "job:" .. job_id
+  local noted = redis.call("HMGET", key, "moveToken", "moveState", "moveDue", "tags")
+  if noted[1] ~= token then
+    return 0
+  end
+  redis.call("ZREM", queue .. "moving", job_id)
+  if arrived then
+    redis.call("ZREM", queue .. "tracked", job_id)
+    purge.jobs(queue, { job_id })
+    tags.leave(queue, job_id, tags.read(noted[4] or nil))
+    events.emit(queue, "removed", job_id)
+    return 1
+  end
+  redis.call("HDEL", key, unpack(NOTED))
+  dependencies.release(queue, job_id)
+  place(queue, job_id, noted[2], tonumber(noted[3]) or 0)
+  return 1
+end
+
+return moving
+end)()
+
 modules.admission = (function()
 --- Admission of a grouped job: its turn, a free slot, tokens, the rate window.
 
@@ -4887,78 +5211,6 @@ end
 return dispatch
 end)()
 
-modules.history = (function()
---- What happened to a job besides success: failed attempts, takeovers, retries by hand and cancels, on its own record.
-
-local numbers = require("numbers")
-
-local history = {}
-
-local MOST_ENTRIES = 20
-local MOST_BYTES = 32768
-local LOG_LINES = 5
-local LONGEST_LINE = 500
-
---- The stored entries; none when another client damaged them.
-local function load(key)
-  local readable, entries = pcall(cjson.decode, redis.call("HGET", key, "history") or "[]")
-  return readable and type(entries) == "table" and entries or {}
-end
-
---- The entries as text of bounded size: the tracebacks of the oldest go first, then the entries themselves.
-local function encode(entries)
-  local text = cjson.encode(entries)
-  for index = 1, #entries do
-    if #text <= MOST_BYTES then
-      break
-    end
-    entries[index].traceback = nil
-    text = cjson.encode(entries)
-  end
-  while #text > MOST_BYTES and #entries > 1 do
-    table.remove(entries, 1)
-    text = cjson.encode(entries)
-  end
-  return text
-end
-
-local function last_lines(queue, job_id)
-  local lines = redis.pcall("LRANGE", queue .. "log:" .. job_id, -LOG_LINES, -1)
-  if lines.err or not lines[1] then
-    return nil
-  end
-  for index, line in ipairs(lines) do
-    lines[index] = line:sub(1, LONGEST_LINE)
-  end
-  return lines
-end
-
---- Append `entry` to the history of a job that is there. That of an attempt,
---- which has a kind, is given its number, its start and the last log lines.
-function history.append(queue, job_id, entry)
-  local key = queue .. "job:" .. job_id
-  if redis.call("TYPE", key).ok ~= "hash" then
-    return
-  end
-  if entry.kind then
-    local stored = redis.call("HMGET", key, "attemptsMade", "processedOn")
-    entry.attempt = (numbers.whole(stored[1]) or 0) + 1
-    entry.started = entry.started or numbers.whole(stored[2])
-    entry.logs = last_lines(queue, job_id)
-  end
-  local entries = load(key)
-  entries[#entries + 1] = entry
-  while #entries > MOST_ENTRIES do
-    table.remove(entries, 1)
-  end
-  -- What another client stored may be decodable and still not encodable, such as NaN: it must not fail the caller.
-  local encodable, text = pcall(encode, entries)
-  redis.call("HSET", key, "history", encodable and text or encode({ entry }))
-end
-
-return history
-end)()
-
 modules.stalled = (function()
 --- What happens to an active job whose lease ran out.
 
@@ -6065,6 +6317,18 @@ do -- dueSchedulers
   end)
 end
 
+do -- endMove
+  local moving = require("moving")
+  redis.register_function("oq1_endMove", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local token = ARGV[2]
+    local arrived = flag(ARGV[3], "endMove", "arrived")
+    count_words("endMove", #KEYS, 8, #ARGV, 3)
+    local queue = queue_of("endMove", KEYS[1], ":stream") .. ":"
+    return moving.finish(queue, job_id, token, arrived)
+  end)
+end
+
 do -- exchange
   local dispatch = require("dispatch")
   local exchange = require("exchange")
@@ -6307,6 +6571,101 @@ do -- mendGroup
     end
     groups.write(queue, name, "active", active, "nextSeq", next_seq)
     return release.promote(queue, name, groups.load(queue, name), now_ms)
+  end)
+end
+
+do -- moveIn
+  local moving = require("moving")
+  local validate = require("validate")
+  redis.register_function("oq1_moveIn", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local token = ARGV[2]
+    local source = ARGV[3]
+    local now_ms = whole(ARGV[4], "moveIn", "now_ms")
+    local state = ARGV[5]
+    local due_ms = whole(ARGV[6], "moveIn", "due_ms")
+    local delay = ARGV[7]
+    local field_count = whole(ARGV[8], "moveIn", "field_count")
+    local line_count = whole(ARGV[9], "moveIn", "line_count")
+    local signal_count = whole(ARGV[10], "moveIn", "signal_count")
+    local parent_count = whole(ARGV[11], "moveIn", "parent_count")
+    local dep_count = whole(ARGV[12], "moveIn", "dep_count")
+    count_words("moveIn", #KEYS, 5, #ARGV, 12 + 2 * field_count + 1 * line_count + 1 * signal_count + 1 * parent_count + dep_count)
+    local fields = {}
+    for index = 1, field_count do
+      local arg = 12 + (index - 1) * 2
+      fields[index] = {
+        name = ARGV[arg + 1],
+        value = ARGV[arg + 2],
+      }
+    end
+    local lines = {}
+    for index = 1, line_count do
+      local arg = 12 + 2 * #fields + (index - 1) * 1
+      lines[index] = {
+        line = ARGV[arg + 1],
+      }
+    end
+    local signals = {}
+    for index = 1, signal_count do
+      local arg = 12 + 2 * #fields + 1 * #lines + (index - 1) * 1
+      signals[index] = {
+        signal = ARGV[arg + 1],
+      }
+    end
+    local parents = {}
+    for index = 1, parent_count do
+      local arg = 12 + 2 * #fields + 1 * #lines + 1 * #signals + (index - 1) * 1
+      parents[index] = {
+        member = ARGV[arg + 1],
+      }
+    end
+    local deps = {}
+    for index = 1, dep_count do
+      deps[index] = ARGV[12 + 2 * #fields + 1 * #lines + 1 * #signals + 1 * #parents + index]
+    end
+    local queue = queue_of("moveIn", KEYS[1], ":id") .. ":"
+    local STATES = { waiting = true, delayed = true, prioritized = true, failed = true }
+
+    local function column(items, name)
+      local values = {}
+      for index, item in ipairs(items) do
+        values[index] = item[name]
+      end
+      return values
+    end
+
+    if not STATES[state] or not delay:find("^%d*$") then
+      validate.refuse("moveIn", "a job does not arrive in state '" .. state .. "' with delay '" .. delay .. "'")
+    end
+    local flat = {}
+    for index, field in ipairs(fields) do
+      flat[2 * index - 1], flat[2 * index] = field.name, field.value
+    end
+    return moving.into(queue, job_id, token, source, now_ms, {
+      state = state, due = due_ms, delay = delay, fields = flat, log = column(lines, "line"),
+      signals = column(signals, "signal"), parents = column(parents, "member"), deps = deps,
+    })
+  end)
+end
+
+do -- moveOut
+  local moving = require("moving")
+  local validate = require("validate")
+  redis.register_function("oq1_moveOut", function(KEYS, ARGV)
+    local job_id = ARGV[1]
+    local now_ms = whole(ARGV[2], "moveOut", "now_ms")
+    local target = ARGV[3]
+    local token = ARGV[4]
+    local delay = ARGV[5]
+    local group = ARGV[6]
+    count_words("moveOut", #KEYS, 6, #ARGV, 6)
+    local queue = queue_of("moveOut", KEYS[1], ":stream") .. ":"
+    validate.check_queue_name("moveOut", target)
+    if target == "" or not delay:find("^%d*$") then
+      validate.refuse("moveOut", "there is no target, or a malformed delay")
+    end
+    return moving.out(queue, job_id, now_ms, target, token, delay, group)
   end)
 end
 
@@ -6887,6 +7246,26 @@ do -- removeUnneeded
     events.emit(queue, "removed", job_id)
     return 1
   end }
+end
+
+do -- renameDependency
+  local moving = require("moving")
+  redis.register_function("oq1_renameDependency", function(KEYS, ARGV)
+    local old = ARGV[1]
+    local new = ARGV[2]
+    local job_count = whole(ARGV[3], "renameDependency", "job_count")
+    count_words("renameDependency", #KEYS, 1, #ARGV, 3 + job_count)
+    local job_ids = {}
+    for index = 1, job_count do
+      job_ids[index] = ARGV[3 + index]
+    end
+    local queue = queue_of("renameDependency", KEYS[1], ":stream") .. ":"
+    local renamed = 0
+    for _, job_id in ipairs(job_ids) do
+      renamed = renamed + moving.rename(queue, job_id, old, new)
+    end
+    return renamed
+  end)
 end
 
 do -- renew

@@ -214,6 +214,12 @@ def _group_waiting(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
 
 
 def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
+    if target := record.fields.get("movingTo"):
+        return (
+            f"It is on the move to queue {target!r}.",
+            f"a worker of queue {keys.queue!r} goes on with the move after 10 s, should its caller have died",
+            {"target": target},
+        )
     refs = yield from job_records.children(keys, record.id)
     records = yield from job_records.jobs([(ref.keys, ref.job_id) for ref in refs], ("state", "name"))
     open_jobs = [
