@@ -223,7 +223,7 @@ class Job(JobReading):
         """Move a job that is not running to another queue, on whatever node of a cluster; returns it as it is there.
 
         It keeps its id, history, log, tags, tracking, and the jobs that wait for it. Its deduplication id stays behind.
-        Whoever waits for it in its old queue is told that it was removed. Should this process die, a worker of the old
+        Callers that wait for it in its old queue see it removed. Should this process die, a worker of the old
         queue goes on with the move after 10 s. Meanwhile it runs in neither. A repeated call changes nothing.
 
         Args:

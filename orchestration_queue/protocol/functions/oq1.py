@@ -1475,8 +1475,8 @@ def move_out(
         `no_delay` or `not_found_there`; 2: the token, or what that is about; with `ok` 3: its state; 4: its time; 5:
         the delay; 6: name, value per field; 7: log lines; 8: signals; 9: who waits for it; 10: what it waited for.
 
-    The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a target or a delay that
-    is none.
+    The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a malformed target or
+    delay.
 
     Cost: O(log N + S) for a job of size S; O(N) for one in the middle of the stream.
     """

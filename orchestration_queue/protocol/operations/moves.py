@@ -17,7 +17,7 @@ __all__ = ["finish_moves", "move"]
 log = logging.getLogger("orchestration_queue.moves")
 
 _OVERDUE_MS = 10_000
-"""How long whoever began a move may take before others go on with it."""
+"""How long the caller of a move may take before a worker goes on with it."""
 _MOVES_A_ROUND = 20
 
 
@@ -79,7 +79,7 @@ def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: 
     if not has_arrived:
         raise StateError(
             f"Job {job_id!r} of queue {keys.queue!r} was left where it is: queue {target.queue!r} has another job of "
-            "this id; remove that one, or add the job anew there."
+            "this id; remove that one, or add the job there under a new id."
         )
 
 
@@ -97,7 +97,7 @@ def _rename(keys: QueueKeys, parents: list[str], old: str, new: str) -> Conversa
 
 
 def finish_moves(keys: QueueKeys, now_ms: int) -> Conversation[None]:
-    """Go on with moves out of a queue that have been under way for 10 s, at most 20. One command when there is none."""
+    """Go on with moves out of a queue that are 10 s old, at most 20. Costs one command when none are due."""
     overdue = Call("ZRANGEBYSCORE", (keys.moving,), ("-inf", now_ms - _OVERDUE_MS, "LIMIT", 0, _MOVES_A_ROUND))
     (found,) = all_good((yield [overdue]))
     for job_id in texts(found):
@@ -120,8 +120,8 @@ def _refusal(keys: QueueKeys, target: QueueKeys, job_id: str, word: str, about: 
         "moving": f"is on the move to queue {about!r} already; move it on from there.",
         "state": f"is {about}, and only a job that waits to start or has failed can be moved"
         + ("; release it first." if about == "active" else "."),
-        "in_flow": f"belongs to flow {about!r}, whose record names its queue; submit the flow anew instead.",
-        "ordered": f"has a turn in ordering group {about!r}, which is its queue's; add it anew to {target.queue!r}.",
+        "in_flow": f"belongs to flow {about!r}, whose record names its queue; submit the flow again instead.",
+        "ordered": f"has a turn in ordering group {about!r}, which is its queue's; add it again, to {target.queue!r}.",
         "no_delay": "has failed and is not due at any time; move it without a delay, and retry it there.",
         "not_found_there": f"is {about}, but a worker is about to start it; try again.",
     }
