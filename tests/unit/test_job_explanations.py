@@ -1,18 +1,24 @@
-"""Why a job is where it is, by what the server has stored of it, its queue, its group and its pools."""
+"""Why a job or a flow is where it is, by what the server has stored of it, its queue, its group and its pools."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import pytest
 
+from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
+from orchestration_queue.flows.stored import FlowSnapshot, FlowState
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.record import when
+from tests.conversations import Stored, chain
 
+T = TypeVar("T")
 KEYS = QueueKeys("q")
 NOW, SECOND = 1_700_000_000_000, 1000
 AT = "2023-11-14 22:13:20 UTC"
@@ -27,9 +33,8 @@ def flat(fields: Mapping[str, object]) -> list[bytes]:
     return [str(word).encode() for pair in fields.items() for word in pair]
 
 
-def explained(record: Mapping[str, object], store: Store | None = None, *, workers: int = 1) -> Explanation:
-    """Explain job 7 of this record."""
-    kept: dict[str, Any] = {JOB: record, **(store or {})}
+def ask(conversation: Conversation[T], kept: Store, workers: int = 1) -> T:
+    """Hold a conversation with a server that has these keys, and this number of workers."""
 
     def reply_to(call: Call) -> Reply:
         key, args = (call.keys or ("",))[0], call.args
@@ -56,14 +61,20 @@ def explained(record: Mapping[str, object], store: Store | None = None, *, worke
                 return None
         return kept.get(key, 0) if isinstance(kept.get(key, 0), int) else 0
 
-    conversation = explain(KEYS, "7", NOW)
     replies: list[Reply] | None = None
     while True:
         try:
             calls = next(conversation) if replies is None else conversation.send(replies)
         except StopIteration as end:
-            return cast("Explanation", end.value)
+            return cast("T", end.value)
         replies = [reply_to(call) for call in calls]
+
+
+def explained(record: Mapping[str, object], store: Store | None = None, *, workers: int = 1) -> Explanation:
+    """Explain job 7 of this record."""
+    found = ask(explain(KEYS, "7", NOW), {JOB: record, **(store or {})}, workers)
+    assert found is not None
+    return found
 
 
 READY = {"state": "waiting"}
@@ -247,3 +258,83 @@ def test_a_job_that_waits_for_a_pool_names_who_holds_it(slots: int, holders: int
     assert found.sentence.startswith(sentence)
     assert (" and 1 more;" in found.sentence) is (" and " in found.sentence) is (holders == 11)
     assert len(found.facts["holders"]) == holders
+
+
+# Flows.
+
+COMPLETED = {"state": "completed"}
+FAILED = {"state": "failed", "failedReason": "disk full", "attemptsMade": "1"}
+BROKEN = "It failed for good after 1 attempt: disk full."
+SKIPPED = {"state": "failed", "outcome": "skipped", "failedReason": "skipped"}
+UNRUN = {"state": "failed", "outcome": "upstream_failed", "failedReason": "upstream failed"}
+WAITING = {"state": "waiting-children"}
+ACTIVE = {"state": "active"}
+
+
+def flow_explained(stored: Stored, state: FlowState = FlowState.RUNNING, **noted: Any) -> FlowExplanation:
+    """Explain flow ``f`` with these jobs, of which each waits for the one before."""
+    snapshot = FlowSnapshot(chain(*stored), state, None, None, None, noted.get("paused", False), False, None)
+    snapshot = replace(snapshot, stopped=noted.get("stopped"))
+    return ask(explain_flow(snapshot, NOW), {KEYS.job(f"f.{name}"): its for name, its in stored.items() if its})
+
+
+def test_a_flow_of_which_parts_may_be_missing_says_so() -> None:
+    found = flow_explained({"a": READY, "b": WAITING}, FlowState.SUBMITTING)
+    assert found.sentence.startswith("Its submission has not come to its end")
+    assert "submit it again" in str(found.action)
+    assert "submission" not in flow_explained({"a": READY, "b": WAITING}).sentence
+
+
+@pytest.mark.parametrize(
+    ("stored", "stopped", "sentence"),
+    [
+        ({"a": COMPLETED, "b": None}, None, "All 2 nodes have ended."),
+        ({"a": COMPLETED, "b": SKIPPED}, None, "All 2 nodes have ended, 1 of them without running."),
+        ({"a": COMPLETED}, "timeout", "All 1 nodes have ended. It was stopped: timeout."),
+        ({"a": FAILED, "b": COMPLETED}, None, f"Node 'a': {BROKEN} 0 nodes did not run."),
+        ({"a": FAILED, "b": UNRUN}, None, f"Node 'a': {BROKEN} 1 node did not run."),
+        (
+            {"a": FAILED, "b": UNRUN, "c": SKIPPED},
+            "why",
+            f"Node 'a': {BROKEN} 2 nodes did not run. It was stopped: why.",
+        ),
+        (dict.fromkeys("abcde", FAILED), None, f"Node 'e': {BROKEN} 0 nodes did not run."),
+        (dict.fromkeys("abcdefg", FAILED), None, f"Node 'e': {BROKEN} 2 more failed. 0 nodes did not run."),
+    ],
+)
+def test_an_ended_flow_names_what_failed(stored: Stored, stopped: str | None, sentence: str) -> None:
+    found = flow_explained(stored, stopped=stopped)
+    assert found.sentence.endswith(sentence)
+    has_failed = any(its is FAILED for its in stored.values())
+    assert found.action == ("oq flow retry q f" if has_failed else None)
+    assert len(found.nodes) == min(5, sum(its is FAILED for its in stored.values()))
+
+
+@pytest.mark.parametrize(
+    ("stored", "sentence"),
+    [
+        ({"a": COMPLETED, "b": ACTIVE, "c": WAITING}, "2 of 3 nodes have not ended. Node 'b' is active: "),
+        ({"a": None, "b": READY, "c": WAITING}, "2 of 3 nodes have not ended. Node 'b' is waiting: "),
+        ({"a": ACTIVE, "b": READY}, "2 of 2 nodes have not ended. Node 'b' is waiting: "),
+        ({"a": FAILED, "b": WAITING}, "1 of 2 nodes have not ended, and all wait for nodes that have ended without"),
+    ],
+)
+def test_a_flow_under_way_names_the_node_that_holds_it_up(stored: Stored, sentence: str) -> None:
+    assert flow_explained(stored).sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("count", "more"), [(1, ""), (2, " 1 more waits for no other node."), (3, " 2 more wait for no other node.")]
+)
+def test_how_many_more_nodes_wait_for_no_other(count: int, more: str) -> None:
+    sentence = flow_explained(dict.fromkeys("abc"[:count], ACTIVE)).sentence
+    assert sentence.endswith(more)
+    assert ("no other node" in sentence) is bool(more)
+
+
+def test_a_paused_flow_says_so_first() -> None:
+    found = flow_explained({"a": COMPLETED, "b": READY}, paused=True)
+    assert (found.sentence, found.action) == (
+        "It is paused, and 1 of 2 nodes have not ended.",
+        "oq flow resume q f",
+    )
