@@ -59,7 +59,7 @@ mutants: $(VENV)/.dev.stamp ## Change operators of the pure floors and print wha
 lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)
 
-bench: $(VENV)/.dev.stamp ## Measure, and print JSON
+bench: $(VENV)/.dev.stamp ## Measure; JSON, and tables in Markdown on standard error
 	$(BIN)/python -m tests.bench $(ARGS)
 
 bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## Measure beside the other Python queues, and print JSON (OQ_TEST_REDIS86=unix://... adds chasquimq)

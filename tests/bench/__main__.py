@@ -1,4 +1,7 @@
-"""Run the measurements and print JSON: for each scenario the medians of several runs, and how we compare."""
+"""Run the measurements and print JSON: for each scenario the medians of several runs, and how we compare.
+
+The same goes to standard error as tables in Markdown.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import platform
 import statistics
 import sys
 from contextlib import nullcontext
+from typing import Any
 
 from orchestration_queue import __version__
 from tests.bench.contenders import PEERS
@@ -37,6 +41,32 @@ def _compare(name: str, url: str, meter: Meter, jobs: int, runs: int, peers: lis
     return {"what": SCENARIOS[name].__doc__, "median": medians, "ours_to": ratios, "runs": figures}
 
 
+def _row(*cells: object) -> str:
+    return "| " + " | ".join("" if cell is None else str(cell) for cell in cells) + " |"
+
+
+def _tables(scenarios: dict[str, Any], functions: dict[str, Any], peers: list[str]) -> str:
+    """Return the report as tables in Markdown: rates or waits of all, our costs, and each function's limit."""
+    costs_of_ours = ("client_us", "server_us", "commands")
+    lines = [
+        _row("", "Ours", *(f"{peer} (ours to it)" for peer in peers), "Client, µs", "Server, µs", "Commands"),
+        _row("---", *["---:"] * (len(peers) + 4)),
+    ]
+    for name, scenario in scenarios.items():
+        medians, ratios = scenario["median"], scenario["ours_to"]
+        ours = medians["ours"]
+        costs_left = [ours.get(cost) for cost in costs_of_ours]
+        for figure in [figure for figure in ours if figure == "jobs_per_s" or figure.startswith("p")]:
+            theirs = (f"{medians[peer][figure]:,} ({ratios[peer].get(figure, '-')})" for peer in peers)
+            lines.append(_row(f"{name}, {figure}", f"{ours[figure]:,}", *theirs, *costs_left))
+            costs_left = [None] * len(costs_of_ours)
+    lines += ["", _row("Function", "Server, µs a job", "Its commands alone", "Ratio", "Commands")]
+    lines.append(_row("---", *["---:"] * 4))
+    fields = ("server_us", "bare_commands_us", "to_bare_commands", "commands")
+    lines += [_row(f"`{name}`", *(cost[field] for field in fields)) for name, cost in functions.items()]
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
@@ -56,6 +86,7 @@ def main() -> None:
     report = {"version": __version__, "machine": machine, "jobs": arguments.jobs}
     report |= {"scenarios": scenarios, "functions": functions}
     print(json.dumps(report, indent=2))
+    print(_tables(scenarios, functions, arguments.peers), file=sys.stderr)
 
 
 if __name__ == "__main__":

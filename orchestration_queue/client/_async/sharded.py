@@ -142,6 +142,8 @@ class AsyncShardedQueue(AsyncClient):
         Raises:
             UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
             ServerError: A server refused a job, which it names; others were added.
+            TransportError: A server could not be reached. ``maybe_applied`` says whether any shard may have jobs
+                already; give them ids of their own to be able to call it again.
         """
         wanted = self.shards[0]._wanted(durability)
         places: dict[AsyncQueue, list[int]] = {}
