@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
@@ -100,7 +101,7 @@ class ChasquiWorker:
         self._url = url if url is None else parse_url(url)
         self._options = options or ChasquiWorkerOptions()
         self._handlers = HandlerRunner(FORM, self._options.concurrency, middleware)
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[str, asyncio.Task[None]] = {}
         self._is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -215,12 +216,13 @@ class ChasquiWorker:
         if isinstance(taken, Rejection):
             self._settler.reject(taken)
             return
-        task = asyncio.ensure_future(self._run(taken))
-        self._running.add(task)
-        task.add_done_callback(self._ran)
+        task = self._running[entry.id] = asyncio.ensure_future(self._run(taken))
+        task.add_done_callback(partial(self._ran, entry.id))
 
-    def _ran(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+    def _ran(self, entry_id: str, task: asyncio.Task[None]) -> None:
+        if self._running.get(entry_id) is task:
+            del self._running[entry_id]
+            self._lost.discard(entry_id)
         self._freed.set()
         if not task.cancelled() and (error := task.exception()):
             log.error("Worker %s could not settle a job", self.id, exc_info=error)
@@ -244,25 +246,24 @@ class ChasquiWorker:
     def _fail(self, delivery: Delivery, error: BaseException, started: int) -> None:
         if delivery.entry_id in self._lost:
             log.warning("Job %s failed after another worker took it over: %s", delivery.job.id, error)
-            self._lost.discard(delivery.entry_id)
             self._leases.drop(delivery.entry_id)
             return
         self._settler.fail(delivery, error, _microseconds(started), random.random())  # noqa: S311  jitter
 
     def _lose(self, entry_ids: list[str]) -> None:
         for entry_id in entry_ids:
-            if entry_id in self._leases:
+            if entry_id in self._running:  # what has ended may be settled already, which looks the same from here
                 log.warning("Queue %s: another worker took over entry %s", self._keys.queue, entry_id)
                 self._lost.add(entry_id)
 
     async def _finish(self) -> None:
         """Let the running jobs end, within the time that they have; give up the rest."""
         if self._running:
-            await asyncio.wait(self._running, timeout=seconds(self._options.shutdown_timeout))
-        for task in list(self._running):
+            await asyncio.wait(self._running.values(), timeout=seconds(self._options.shutdown_timeout))
+        for task in self._running.values():
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running, timeout=FAREWELL_S)
+            await asyncio.wait(self._running.values(), timeout=FAREWELL_S)
 
 
 def _microseconds(started: int) -> int:
