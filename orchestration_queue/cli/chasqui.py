@@ -6,7 +6,7 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import asdict
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ from orchestration_queue.cli.common import (
     tell,
 )
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort
-from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.targets import Sandbox, named_handler
 from orchestration_queue.cli.text import dump, print_line
 from orchestration_queue.cli.verbs import counted
 from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
@@ -150,6 +150,7 @@ def worker(
     handler: Annotated[str, typer.Argument(help="What runs the jobs, like `app:handler`.")],
     concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 100,
     store_results: Annotated[bool, typer.Option(help="Keep what the handler returns for an hour.")] = False,
+    sandbox: Sandbox = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     url: Url = None,
@@ -157,7 +158,7 @@ def worker(
     """Run a queue's jobs until SIGTERM or SIGINT."""
     from orchestration_queue.dialects.chasquimq import ChasquiObserver, ChasquiWorker, ChasquiWorkerOptions
 
-    found: Any = named_object(handler, "runs jobs", "app:handler")
+    found = named_handler(handler, sandbox)
     options = ChasquiWorkerOptions(concurrency=concurrency, store_results=store_results)
     observer: ChasquiObserver | None = None
     with ExitStack() as stack:

@@ -26,7 +26,7 @@ from orchestration_queue.cli.common import (
     tell,
 )
 from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, QueueMetrics
-from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.targets import Sandbox, named_handler
 from orchestration_queue.cli.text import dump, print_line
 from orchestration_queue.cli.verbs import counted
 from orchestration_queue.dialects.qless import (
@@ -39,7 +39,7 @@ from orchestration_queue.dialects.qless import (
 )
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.worker.sandbox import Sandboxed, sandboxed
+from orchestration_queue.worker.sandbox import sandboxed
 
 if TYPE_CHECKING:
     from orchestration_queue.dialects.qless import QlessJob, QlessObserver
@@ -205,18 +205,15 @@ def worker(
     ] = None,
     concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 10,
     order: Annotated[Literal["ordered", "round-robin"], typer.Option(help="How queues are asked.")] = "ordered",
-    sandbox: Annotated[
-        bool, typer.Option("--sandbox", help="Run each job in a process and a working directory of its own.")
-    ] = False,
+    sandbox: Sandbox = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     queue_metrics: QueueMetrics = False,
     url: Url = None,
 ) -> None:
     """Run the jobs of queues until SIGTERM, SIGINT or SIGQUIT."""
-    found: Any = None if handler is None else named_object(handler, "runs jobs", "app:handler")
-    if sandbox and not isinstance(found, Sandboxed):
-        found = sandboxed(found or run_class)
+    by_class = sandboxed(run_class) if sandbox else None
+    found = by_class if handler is None else named_handler(handler, sandbox)
     options = QlessWorkerOptions(concurrency=concurrency, order=order)
     with ExitStack() as stack:
         observer: QlessObserver | None = None

@@ -11,10 +11,18 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
+from typing import Annotated, Any, TypeAlias
+
+import typer
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.worker.sandbox import Sandboxed, sandboxed
 
-__all__ = ["TargetImportError", "named_object"]
+__all__ = ["Sandbox", "TargetImportError", "named_handler", "named_object"]
+
+Sandbox: TypeAlias = Annotated[
+    bool, typer.Option("--sandbox", help="Run each job in a process and a working directory of its own.")
+]
 
 _OURS = str(Path(__file__).parents[1])
 
@@ -29,6 +37,12 @@ class TargetImportError(UsageError):
     def __init__(self, message: str, frames: str) -> None:
         super().__init__(message)
         self.frames = frames
+
+
+def named_handler(target: str, sandbox: bool) -> Any:
+    """Return what runs the jobs of another wire's queue, in sandboxes if asked for; raises as :func:`named_object`."""
+    found: Any = named_object(target, "runs jobs", "app:handler")
+    return sandboxed(found) if sandbox and not isinstance(found, Sandboxed) else found
 
 
 def named_object(target: str, role: str, example: str) -> object:

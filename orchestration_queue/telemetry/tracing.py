@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from opentelemetry import propagate, trace
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from orchestration_queue._version import __version__
 from orchestration_queue.client import headers
-from orchestration_queue.worker import AsyncActiveJob, JobInterrupt
+from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.worker import JobInterrupt
 from orchestration_queue.worker.middleware import CallNext
 from orchestration_queue.worker.tracing_hooks import Attributes, tracing_to
 
@@ -23,6 +24,22 @@ __all__ = ["Tracing", "trace_jobs"]
 _SYSTEM = "orchestration_queue"
 _DAGSTER = "dagster."
 """Headers of such names say for which of Dagster's runs a job is."""
+
+
+class TracedJob(Protocol):
+    """A running job of any wire."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def queue(self) -> str:
+        """Its queue."""
+
+    @property
+    def record(self) -> JobRecord:
+        """Its name, and how many of its attempts failed."""
 
 
 def _tracer(provider: TracerProvider | None) -> Tracer:
@@ -65,6 +82,8 @@ def trace_jobs(provider: TracerProvider | None = None) -> Iterator[None]:
 class Tracing:
     """Middleware: a span for each run of a job, linked to the one in which the job was made.
 
+    For the workers of ChasquiMQ's and qless's queues, too. Their jobs have no headers, so their spans have no link.
+
     It is the current span while the handler runs, in threads too, so that what the handler traces lies in it. Spark
     tasks have a span within it, with the application's and the session's id; jobs that a step of Dagster's added say
     its run and asset.
@@ -79,18 +98,19 @@ class Tracing:
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer = _tracer(provider)
 
-    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
+    async def __call__(self, job: TracedJob, call_next: CallNext) -> Any:
         """Run the job in a span."""
-        made_in = trace.get_current_span(propagate.extract(job.headers)).get_span_context()
-        attributes = _attributes("process", job.queue, job.name) | {
+        record, carrier = job.record, getattr(job, "headers", {})
+        made_in = trace.get_current_span(propagate.extract(carrier)).get_span_context()
+        attributes = _attributes("process", job.queue, record.name) | {
             "messaging.message.id": job.id,
             "messaging.consumer.group.name": "workers",
-            **{name: value for name, value in job.headers.items() if name.startswith(_DAGSTER)},
+            **{name: value for name, value in carrier.items() if name.startswith(_DAGSTER)},
         }
         with self._tracer.start_as_current_span(
             f"process {job.queue}",
             kind=SpanKind.CONSUMER,
-            attributes={**attributes, "orchestration_queue.attempt": job.attempt},
+            attributes={**attributes, "orchestration_queue.attempt": record.attempts_made + 1},
             links=[Link(made_in)] if made_in.is_valid else [],
             record_exception=False,
             set_status_on_exception=False,

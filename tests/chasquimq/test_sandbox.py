@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from orchestration_queue import sandboxed
@@ -27,6 +30,23 @@ async def test_a_job_runs_in_a_process_and_directory_of_its_own(
     assert not os.path.exists(first["directory"])  # noqa: ASYNC240, PTH110  it takes no time
     assert (first["id"], first["attempt"], first["data"]) == (jobs[0].id, 0, data)
     assert first["at"] == jobs[0].created_at.timestamp()
+
+
+async def test_the_command_runs_jobs_in_sandboxes(
+    queue: AsyncChasquiQueue, server: Any, server_url: str, keys: ChasquiKeys
+) -> None:
+    job = await queue.add("report")
+    handler = "tests.chasquimq.sandbox_handlers:report"
+    words = ("chasqui", "worker", queue.name, handler, "--sandbox", "--store-results", "--url", server_url)
+    worker = await asyncio.create_subprocess_exec(Path(sys.executable).with_name("oq"), *words)
+    try:
+        await wait_until(lambda: server.exists(keys.result(job.id)), "the job to end", 60)
+    finally:
+        worker.terminate()
+        assert await worker.wait() == 0
+    result = await queue.find_result(job.id)
+    assert result["process"] != worker.pid
+    assert "oq-job-" in result["directory"]
 
 
 async def test_a_handler_that_raises_or_dies_fails_its_job_alone(

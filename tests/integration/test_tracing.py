@@ -175,3 +175,32 @@ async def test_the_elements_of_a_map_belong_to_the_trace_that_submitted_it(queue
 def test_headers_are_short_texts(headers: Any) -> None:
     with pytest.raises(InvalidOptionError, match="headers"):
         JobOptions(headers=headers)
+
+
+async def test_a_chasquimq_worker_has_a_span_for_each_run(server_url: str, queue_name: str, spans: Spans) -> None:
+    from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiWorker
+
+    async def handle(job: ChasquiJob) -> None:
+        with spans.tracer.start_as_current_span("work"):
+            if job.attempt == 0:
+                raise RuntimeError("once")
+
+    async with AsyncChasquiQueue(queue_name, url=server_url) as queue:
+        job = await queue.add("ship", attempts=2, backoff=0)
+    worker = ChasquiWorker(queue_name, handle, url=server_url, middleware=[Tracing(spans.provider)])
+    running = asyncio.ensure_future(worker.run())
+    await wait_until(lambda: len(spans.named(f"process {queue_name}")) == 2, "both attempts to end", 60)
+    worker.stop()
+    await running
+    failed, succeeded = spans.named(f"process {queue_name}")
+    for number, span in enumerate((failed, succeeded), 1):
+        assert span.kind is SpanKind.CONSUMER
+        assert span.attributes is not None
+        assert span.attributes["messaging.message.id"] == job.id
+        assert span.attributes["orchestration_queue.task"] == "ship"
+        assert span.attributes["orchestration_queue.attempt"] == number
+        assert not span.links
+    assert (failed.status.status_code, succeeded.status.status_code) == (StatusCode.ERROR, StatusCode.UNSET)
+    assert [span.parent and span.parent.span_id for span in spans.named("work")] == [
+        span.context.span_id for span in (failed, succeeded)
+    ]

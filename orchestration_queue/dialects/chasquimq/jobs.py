@@ -80,7 +80,7 @@ class ChasquiJob:
     @property
     def record(self) -> JobRecord:
         """The job as :class:`orchestration_queue.tasks.Tasks` reads it: without JSON, so tasks read `data`."""
-        return JobRecord(self.id, {"name": self.name, "data": ""})
+        return JobRecord(self.id, {"name": self.name, "data": "", "attemptsMade": str(self.attempt)})
 
     @classmethod
     def read(cls, queue: str, name: str, envelope: Envelope) -> ChasquiJob:

@@ -122,7 +122,8 @@ class QlessJob:
     @property
     def record(self) -> JobRecord:
         """The job as :class:`orchestration_queue.tasks.Tasks` reads it."""
-        return JobRecord(self.jid, {"name": self.klass, "data": self.encoded})
+        attempts_made = str(max(0, self.retries - self.remaining))
+        return JobRecord(self.jid, {"name": self.klass, "data": self.encoded, "attemptsMade": attempts_made})
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> QlessJob:
