@@ -135,6 +135,15 @@ async def test_children_in_shards_are_waited_for(server_url: str, queue_name: st
     assert [results[f"n{n}"] for n in range(6)] == list(range(6))
 
 
+async def test_a_bulk_of_children_reaches_a_parent_in_another_shard(server_url: str, queue_name: str, raw: Any) -> None:
+    async with AsyncShardedQueue(queue_name, 3, url=server_url) as queue:
+        parent = await queue.shards[0].add("parent")
+        children = await queue.add_bulk([NewJob("child", {"n": n}, parent=parent.ref) for n in range(9)])
+        members = {f"glide:{{{child.queue}}}:{child.id}" for child in children}
+        assert Counter(child.queue for child in children) == Counter({shard.name: 3 for shard in queue.shards})
+        assert raw.smembers(f"glide:{{{parent.queue}}}:deps:{parent.id}") == members
+
+
 async def test_a_scheduler_lives_in_one_shard(server_url: str, queue_name: str, raw: Any) -> None:
     seen: list[str] = []
 
