@@ -21,6 +21,8 @@ _DRAIN_S = 10
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)]
 Queues = Annotated[str | None, typer.Option(help="The only queues to serve, separated by commas.")]
+Chasqui = Annotated[str | None, typer.Option(help="ChasquiMQ's queues to serve too, separated by commas.")]
+Qless = Annotated[str | None, typer.Option(help="qless's queues to serve too, separated by commas.")]
 Compression = Annotated[str, typer.Option(help="How jobs' data are written: none or gzip.")]
 Tokens = Annotated[Path | None, typer.Option(help="File of tokens, as `oq token` prints them.")]
 TrustedHeader = Annotated[
@@ -39,6 +41,8 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     queues: Queues = None,
+    chasqui: Chasqui = None,
+    qless: Qless = None,
     compression: Compression = "none",
     tokens: Tokens = None,
     trusted_header: TrustedHeader = None,
@@ -48,7 +52,7 @@ def serve(
 ) -> None:
     """Serve the queues over HTTP, with the routes of glide-mq's proxy; see `oq ui` for the console."""
     trusted = (trusted_header, groups_header, groups)
-    _run(url, prefix, host, port, queues, compression, tokens, trusted, without_tokens, console=False)
+    _run(url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens, console=False)
 
 
 def ui(
@@ -57,6 +61,8 @@ def ui(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     queues: Queues = None,
+    chasqui: Chasqui = None,
+    qless: Qless = None,
     compression: Compression = "none",
     tokens: Tokens = None,
     trusted_header: TrustedHeader = None,
@@ -66,7 +72,7 @@ def ui(
 ) -> None:
     """Show queues, jobs, flows and workers in the browser, live; it also serves what `oq serve` does."""
     trusted = (trusted_header, groups_header, groups)
-    _run(url, prefix, host, port, queues, compression, tokens, trusted, without_tokens, console=True)
+    _run(url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens, console=True)
 
 
 def _run(
@@ -74,7 +80,7 @@ def _run(
     prefix: str,
     host: str,
     port: int,
-    queues: str | None,
+    queues: tuple[str | None, str | None, str | None],
     compression: str,
     tokens: Path | None,
     trusted: tuple[str | None, str | None, Path | None],
@@ -103,12 +109,15 @@ def _run(
         groups_header=groups_header,
         groups=() if groups is None else read_groups(groups),
     )
-    names = None if queues is None else [name for part in queues.split(",") if (name := part.strip())]
+    names, chasqui, qless = (
+        None if each is None else [name for part in each.split(",") if (name := part.strip())] for each in queues
+    )
     # A page of another site must not reach an open port of this machine under a name of its own.
     hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]
     app = create_app(
-        url, prefix=prefix, queues=names, compression=compression, access=access, console=console, hosts=hosts
-    )
+        url, prefix=prefix, queues=names, compression=compression, access=access, console=console, hosts=hosts,
+        chasqui=chasqui or (), qless=qless or (),
+    )  # fmt: skip
     if console:
         print_line(f"The console is at http://{host}:{port}/ui")
     uvicorn.run(

@@ -255,6 +255,8 @@ def create_app(
     access: Access | None = None,
     console: bool = False,
     hosts: Sequence[str] | None = None,
+    chasqui: Sequence[str] = (),
+    qless: Sequence[str] = (),
 ) -> HttpApp:
     """Return the app that serves a server's queues over HTTP.
 
@@ -270,11 +272,16 @@ def create_app(
         access: Tokens and what they allow; default everything is allowed, for use behind your own authentication.
         console: Also serve the console's pages below ``/ui``.
         hosts: The host names that it answers to; None answers to all.
+        chasqui: ChasquiMQ's queues of the server to show, by name.
+        qless: qless's queues of the server to show, by name.
 
     Raises:
-        UsageError: The URL cannot be read, or both ``url`` and ``connection`` are given, or the compression is unknown.
+        UsageError: The URL cannot be read, or both ``url`` and ``connection`` are given, the compression is unknown,
+            or a name is empty.
     """
-    service = Service(url, connection=connection, prefix=prefix, queues=queues, compression=compression)
+    service = Service(
+        url, connection=connection, prefix=prefix, queues=queues, compression=compression, chasqui=chasqui, qless=qless
+    )
     access = access or Access()
     pages = None
     if console:

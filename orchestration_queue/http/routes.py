@@ -67,6 +67,11 @@ class Route:
         return self.path.startswith("/v1/")
 
     @property
+    def is_of_dialect(self) -> bool:
+        """Whether it is about the queues of another wire, which are named apart from ours."""
+        return "/chasquimq" in self.path or "/qless" in self.path
+
+    @property
     def names_queue(self) -> bool:
         """Whether the path names a queue."""
         return "/:name" in self.path

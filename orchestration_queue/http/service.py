@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.http.batching import AddBatcher
+from orchestration_queue.http.dialects import Dialects
 from orchestration_queue.http.messages import HttpError
 from orchestration_queue.http.subscriptions import Subscriptions
 from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
@@ -34,6 +35,8 @@ class Service:
         prefix: First part of every key.
         queues: The queues that may be named; None allows all, an empty list none.
         compression: ``none`` or ``gzip``: how the data of jobs are written.
+        chasqui: ChasquiMQ's queues to show.
+        qless: qless's queues to show.
     """
 
     def __init__(
@@ -44,11 +47,14 @@ class Service:
         prefix: str = DEFAULT_PREFIX,
         queues: Sequence[str] | None = None,
         compression: str = "none",
+        chasqui: Sequence[str] = (),
+        qless: Sequence[str] = (),
     ) -> None:
         self.prefix = QueueKeys("q", prefix).prefix
         self.allowed = None if queues is None else frozenset(queues)
         self.codec = find_codec("json" if compression == "none" else compression).name
         self.connection = AsyncConnection.resolve(url, connection)
+        self.dialects = Dialects(self.connection, chasqui, qless)
         self._is_lent = connection is not None
         self.subscriptions = Subscriptions(self.prefix)
         self.closing = asyncio.Event()
@@ -139,6 +145,7 @@ class Service:
         """End streams, refuse more work, and disconnect. Safe to call twice."""
         self.closing.set()
         await self.subscriptions.aclose()
+        await self.dialects.aclose()
         if not self._is_lent:
             await self.connection.aclose()
         if self._waits is not None:

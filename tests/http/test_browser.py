@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 import redis
 
 from orchestration_queue import AsyncActiveJob, AsyncFlowProducer, AsyncQueue, Cron, Dag, Node, UnrecoverableError
+from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
+from orchestration_queue.dialects.qless import AsyncQlessClient
 from orchestration_queue.http import create_app
 from tests.http.browser import Browser, Page, find_chromium, started
 from tests.http.conftest import served
@@ -19,6 +22,7 @@ pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason="NOT TESTED: the console in a browser; install chromium"
 )
 
+OTHER = "<img src=x>"
 POOL = "<img src=x onerror=hit()>"
 HOSTILE = "<img src=x onerror=\"document.title='hit'\">"
 
@@ -38,7 +42,7 @@ async def queue(server_url: str, raw: redis.Redis, queue_name: str) -> AsyncIter
 
 @pytest.fixture
 async def site(server_url: str, raw: redis.Redis) -> AsyncIterator[str]:
-    async with served(create_app(server_url, console=True)) as client:
+    async with served(create_app(server_url, console=True, chasqui=[OTHER], qless=[OTHER])) as client:
         yield str(client.base_url).rstrip("/")
 
 
@@ -57,12 +61,26 @@ async def handle(job: AsyncActiveJob) -> str:
     return HOSTILE
 
 
+async def fill_other_wires(url: str) -> None:
+    async with AsyncChasquiQueue(OTHER, url=url) as chasqui:
+        await chasqui.add(HOSTILE, {HOSTILE: HOSTILE})
+        await chasqui.add(HOSTILE, None, delay=9999)
+        await chasqui.put_schedule(HOSTILE, every=60)
+    async with AsyncQlessClient(url=url) as qless:
+        await qless.put(OTHER, HOSTILE, {HOSTILE: HOSTILE}, jid="tracked")
+        await qless.track("tracked")
+        await qless.put(OTHER, HOSTILE, jid="failed", priority=5)
+        (taken,) = await qless.pop(OTHER)
+        await qless.fail(taken, HOSTILE, HOSTILE)
+
+
 async def test_every_page_is_accessible_quiet_and_fits(
-    page: Page, site: str, queue: AsyncQueue, server_url: str
+    page: Page, site: str, queue: AsyncQueue, server_url: str, raw: redis.Redis
 ) -> None:
     async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead"):
         bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad", "tags": ["x"]})
         await queue.pools.set(POOL, 2)
+        await fill_other_wires(server_url)
         await queue.schedulers.upsert("nightly", Cron("0 3 * * *", tz="Europe/Berlin"))
         async with AsyncFlowProducer(url=server_url) as producer:
             nodes = [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"])]
@@ -75,6 +93,7 @@ async def test_every_page_is_accessible_quiet_and_fits(
             "/ui", base, f"{base}?state=failed", f"{base}/jobs/bad", f"{base}/flows/f1", f"{base}/events",
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
+            "/ui/dialects", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
             "/ui/doctor", "/ui/server", "/ui/login",
         ]  # fmt: skip
         found: list[str] = []
@@ -90,6 +109,8 @@ async def test_every_page_is_accessible_quiet_and_fits(
             if await page.run("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
                 found.append(f"{path}: wider than a phone")
         assert found == []
+    for key in (*raw.scan_iter("{chasqui:*"), *raw.scan_iter("ql:*")):
+        raw.delete(key)
 
 
 async def test_pages_follow_the_queue(page: Page, site: str, queue: AsyncQueue) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestration_queue.client import AsyncBroadcast, AsyncQueue, WorkerInfo
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
+from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, minutes_of
@@ -68,7 +69,13 @@ class Pages:
         ]
         schedules = SchedulePages(service, views, self._of_queues)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
-        groups = (schedules, self._doctor, QueuePages(service, views), PoolPages(service, views))
+        groups = (
+            schedules,
+            self._doctor,
+            QueuePages(service, views),
+            PoolPages(service, views),
+            DialectPages(service, views),
+        )
         self.routes = (*own, *(route for group in groups for route in group.routes))
 
     async def aclose(self) -> None:

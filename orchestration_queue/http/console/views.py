@@ -68,7 +68,12 @@ class Views:
             "can": lambda scope: scope in self.can_act.get(),
             "path": self._path,
             "spark": spark,
+            "has_dialects": False,
         }
+
+    def show_dialects(self, are_any: bool) -> None:
+        """Have the navigation show the page of other wires' queues, or not."""
+        self._environment.globals["has_dialects"] = are_any
 
     def _template(self, name: str) -> str:
         return (self._home / "templates" / name).read_text(encoding="utf-8")

@@ -67,6 +67,9 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
         concurrency=_or_null("integer"),
         rate_limit=_or_null("object"),
     ),
+    "POST /v1/chasquimq/:name/dead-letters/replay": _body(
+        ids=_OR_ALL, reason=_or_null("string"), limit=_or_null("integer", minimum=0)
+    ),
     "PUT /v1/pools/:pool": _body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
     "POST /v1/doctor/fix": _body("where", "what", where={"type": "string"}, what={"type": "string"}),
     f"POST {_Q}/jobs/:id/tags": _body(add=_IDS, remove=_IDS),
@@ -88,6 +91,10 @@ OWN_QUERIES: dict[str, tuple[str, ...]] = {
     f"GET {_Q}/statistics": ("day", "days"),
     f"GET {_Q}/tags": _PAGE,
     f"GET {_Q}/tags/:tag/jobs": _PAGE,
+    "GET /v1/chasquimq/:name/jobs": ("limit",),
+    "GET /v1/chasquimq/:name/dead-letters": ("limit", "after"),
+    "GET /v1/chasquimq/:name/schedules": ("limit",),
+    "GET /v1/qless/:name/jobs": ("state", *_PAGE),
     f"GET {_Q}/flows": ("state", *_PAGE),
     f"GET {_Q}/schedulers": ("runs",),
     f"GET {_Q}/schedulers/:id": ("runs",),
