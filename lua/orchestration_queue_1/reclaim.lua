@@ -71,7 +71,7 @@ local _, more_entries = reclaim.entries(queue, consumer, sweep)
 local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
 local timed_out = suspension.sweep(queue, now_ms)
 tags.sweep_any(queue)
-for _, index in ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended" }) do
+for _, index in ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended", "moving" }) do
   guarded.call("ZCARD", queue .. index) -- clients write there without a function, and would be refused
 end
 local _, elsewhere, remaining = unpack(propagation.finish(outcomes))

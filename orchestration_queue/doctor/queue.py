@@ -12,9 +12,9 @@ from orchestration_queue.doctor.finding import Finding, count, hint, problem
 from orchestration_queue.doctor.survey import Survey, survey
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import milliseconds
-from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.keys import GROUP, TAKER
-from orchestration_queue.protocol.operations import dead_letters, queue_state, repairs
+from orchestration_queue.protocol.call import Call, texts
+from orchestration_queue.protocol.keys import GROUP, PERMANENT_KEYS, TAKER
+from orchestration_queue.protocol.operations import dead_letters, moves, queue_state, repairs
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.repairs import StalledGroup
 from orchestration_queue.server import Connection
@@ -225,6 +225,45 @@ def _post(inspected: InspectedQueue, unsent: list[bytes]) -> str:
     return f"added {count(len(unsent), 'dead letter')}"
 
 
+def moving(inspected: InspectedQueue) -> Iterator[Finding]:
+    """Check that jobs on the move to other queues arrive."""
+    if overdue := _overdue_moves(inspected):
+        yield problem(
+            inspected.name,
+            f"{count(len(overdue), 'job')} on the move to other queues did not arrive, such as {overdue[0]}",
+            "a job on the move runs in neither queue",
+            f"start a worker of queue {inspected.queue.name}, which finishes moves; its log shows errors",
+            partial(_finish_moves, inspected),
+        )
+
+
+def _overdue_moves(inspected: InspectedQueue) -> list[str]:
+    call = Call("ZRANGEBYSCORE", (inspected.queue.keys.moving,), ("-inf", _long_ago_ms()))
+    return texts(inspected.connection.execute(call, repeatable=True))
+
+
+def _finish_moves(inspected: InspectedQueue) -> str:
+    before = len(_overdue_moves(inspected))
+    inspected.connection.follow(moves.finish_moves(inspected.queue.keys, now_ms()))
+    left = Call("ZCARD", (inspected.queue.keys.moving,))
+    if number := int(inspected.connection.execute(left, repeatable=True)):
+        raise StateError(f"{count(number, 'job')} did not arrive; repair the queues that they go to and try again.")
+    return f"moved {count(before, 'job')}"
+
+
+def damaged(inspected: InspectedQueue) -> Iterator[Finding]:
+    """Check that no key was set aside because another client gave it another type."""
+    keys = [inspected.queue.keys.named(f"damaged:{name}") for name in PERMANENT_KEYS if "*" not in name]
+    replies = inspected.connection.pipeline([Call("EXISTS", (key,)) for key in keys], repeatable=True)
+    if found := [key for key, reply in zip(keys, replies, strict=True) if reply == 1]:
+        yield hint(
+            inspected.name,
+            f"{count(len(found), 'key')} of another type than expected was set aside: {', '.join(found)}",
+            "what it held is not used, and is removed a week after",
+            "find the client that wrote it; copy what you need, then remove it",
+        )
+
+
 def schedules(inspected: InspectedQueue) -> Iterator[Finding]:
     """Check that schedules run in time, and that the job of each one's last run has not failed."""
     for name, entry in inspected.queue.schedulers.list().items():
@@ -278,4 +317,4 @@ def growth(inspected: InspectedQueue) -> Iterator[Finding]:
         )
 
 
-QUEUE_CHECKS = (workers, isolation, consumers, jobs, letters, schedules, growth)
+QUEUE_CHECKS = (workers, isolation, consumers, jobs, letters, moving, damaged, schedules, growth)

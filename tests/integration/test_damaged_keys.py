@@ -38,11 +38,12 @@ OURS: dict[str, str] = {
     "flows": "zset",
     "flows:due": "zset",
     "flows:ended": "zset",
+    "moving": "zset",
     "statistics:TODAY": "hash",
 }
 """Keys of this package, and the type of each."""
-SWEPT = ("flows", "flows:due", "flows:ended")
-"""Clients write to these without a function of the server; the next sweep sets them aside."""
+SWEPT = ("flows", "flows:due", "flows:ended", "moving")
+"""Read or written without a function of the server; the next sweep sets them aside."""
 PARTS: dict[str, str] = {
     "job:FIRST": "hash",
     "log:FIRST": "list",

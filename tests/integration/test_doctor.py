@@ -20,6 +20,8 @@ from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.doctor.server import Server, replication
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.moves import move
 from orchestration_queue.server import Connection, parse_url
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import ActiveJob, Worker
@@ -375,6 +377,31 @@ def test_dead_letters_that_nobody_took_are_found_and_sent_again(
     assert repair(server_url, queue, unsent) == "added 1 dead letter"
     assert raw.hget(f"glide:{{{dead}}}:job:dead.x.1.1", "name") == "import"
     assert raw.zcard(queue.keys.outbox) == 1
+
+
+def test_a_job_that_did_not_arrive_where_it_was_moved_is_found_and_arrives(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    queue.add("import", options=JobOptions(job_id="a"))
+    target = QueueKeys(f"{queue.name}-other")
+    with Connection.open(server_url) as server:
+        server.pipeline(next(move(queue.keys, target, "a", now_ms() - 61_000)))
+    raw.set(target.stream, "nonsense")
+    lost = "1 job on the move to other queues did not arrive, such as a"
+    with pytest.raises(StateError, match="1 job did not arrive"):
+        repair(server_url, queue, lost)
+    raw.delete(target.stream)
+    raw.zadd(queue.keys.moving, {"a": now_ms() - 61_000})  # its turn had become the last
+    assert repair(server_url, queue, lost) == "moved 1 job"
+    assert raw.xlen(target.stream) == 1  # a record alone would never run
+    assert not raw.exists(queue.keys.job("a"))
+
+
+def test_a_key_that_was_set_aside_is_found(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    raw.set(queue.keys.tags, "another's")
+    queue.add("import", options=JobOptions(tags=["red"]))
+    finding = one(server_url, queue.name, within="of another type than expected")
+    assert finding.what.endswith(f"set aside: {queue.keys.named('damaged:tags')}")
 
 
 def test_what_grows_without_bound_is_found(

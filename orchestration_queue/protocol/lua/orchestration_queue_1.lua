@@ -3785,7 +3785,7 @@ local NOTED = { "movingTo", "moveToken", "moveState", "moveDue", "moveDelay" }
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
   orderingSeq = true, strayEntry = true,
-  movingTo = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
+  movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
 }
 
 local take_out = {}
@@ -3872,7 +3872,7 @@ end
 function moving.out(queue, job_id, now, target, token, delay, group)
   local job, key = record.load(queue, job_id), queue .. "job:" .. job_id
   if not job then
-    redis.call("ZREM", queue .. "moving", job_id)
+    guarded.call("ZREM", queue .. "moving", job_id)
     return { "not_found", "" }
   end
   local known = redis.call("HMGET", key, "movingTo", "moveToken", "flow")
@@ -3889,6 +3889,7 @@ function moving.out(queue, job_id, now, target, token, delay, group)
   if not due then
     return { "not_found_there", job.state }
   end
+  guarded.call("ZADD", queue .. "moving", string.format("%.0f", now), job_id)
   redis.call(
     "HSET", key, "state", "waiting-children", "movingTo", target, "moveToken", token, "moveState", job.state,
     "moveDue", string.format("%.0f", due)
@@ -3896,8 +3897,7 @@ function moving.out(queue, job_id, now, target, token, delay, group)
   if delay ~= "" then
     redis.call("HSET", key, "moveDelay", delay)
   end
-  redis.call("SADD", queue .. "deps:" .. job_id, queue .. dependencies.WIRING)
-  redis.call("ZADD", queue .. "moving", string.format("%.0f", now), job_id)
+  guarded.call("SADD", queue .. "deps:" .. job_id, queue .. dependencies.WIRING)
   return content(queue, job_id, token)
 end
 
@@ -3934,19 +3934,26 @@ local function arrival(queue, job_id, job, now)
   return "waiting", 0
 end
 
---- Create the job of a move, unless another has its id: once, whatever is asked again. Returns the decision.
+local function decide(queue, token, decision)
+  redis.call("SET", queue .. "moved:" .. token, decision, "EX", REMEMBERED_S)
+  return decision
+end
+
+--- Create the job of a move, unless another has its id: once, whatever is asked again. Returns the decision, which is
+--- noted when the job has its place: until then, as where a key over here is damaged, the source keeps the job, and what
+--- is there of it is written again.
 function moving.into(queue, job_id, token, source, now, job)
   local decided = redis.call("GET", queue .. "moved:" .. token)
   if decided then
     return decided
   end
-  local decision = ids.exists(queue, job_id) and "taken" or "ok"
-  redis.call("SET", queue .. "moved:" .. token, decision, "EX", REMEMBERED_S)
-  if decision == "taken" then
-    return decision
-  end
   local key = queue .. "job:" .. job_id
+  if ids.exists(queue, job_id) and redis.call("HGET", key, "movedBy") ~= token then
+    return decide(queue, token, "taken")
+  end
   ids.take(queue, job_id)
+  purge.jobs(queue, { job_id })
+  redis.call("HSET", key, "movedBy", token)
   chunks.call(job.fields, "HSET", key)
   chunks.call(job.log, "RPUSH", queue .. "log:" .. job_id)
   chunks.call(job.signals, "RPUSH", queue .. "signals:" .. job_id)
@@ -3960,8 +3967,9 @@ function moving.into(queue, job_id, token, source, now, job)
     guarded.call("ZADD", queue .. "tracked", tonumber(tracked) or now, job_id)
   end
   place(queue, job_id, arrival(queue, job_id, job, now))
+  decide(queue, token, "ok")
   events.emit(queue, "added", job_id, "name", redis.call("HGET", key, "name") or "")
-  return decision
+  return "ok"
 end
 
 local function rename_field(key, from, to)
@@ -3991,17 +3999,19 @@ function moving.finish(queue, job_id, token, arrived)
   if noted[1] ~= token then
     return 0
   end
-  redis.call("ZREM", queue .. "moving", job_id)
   if arrived then
-    redis.call("ZREM", queue .. "tracked", job_id)
-    purge.jobs(queue, { job_id })
+    guarded.call("ZREM", queue .. "tracked", job_id)
     tags.leave(queue, job_id, tags.read(noted[4] or nil))
+    purge.jobs(queue, { job_id })
+    guarded.call("ZREM", queue .. "moving", job_id)
     events.emit(queue, "removed", job_id)
     return 1
   end
+  -- Its place first: where that is damaged, the move goes on until it is whole again.
+  place(queue, job_id, noted[2], tonumber(noted[3]) or 0)
   redis.call("HDEL", key, unpack(NOTED))
   dependencies.release(queue, job_id)
-  place(queue, job_id, noted[2], tonumber(noted[3]) or 0)
+  guarded.call("ZREM", queue .. "moving", job_id)
   return 1
 end
 
@@ -7006,7 +7016,7 @@ do -- reclaim
     local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
     local timed_out = suspension.sweep(queue, now_ms)
     tags.sweep_any(queue)
-    for _, index in ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended" }) do
+    for _, index in ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended", "moving" }) do
       guarded.call("ZCARD", queue .. index) -- clients write there without a function, and would be refused
     end
     local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
