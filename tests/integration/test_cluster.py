@@ -248,6 +248,23 @@ async def test_a_parent_on_another_primary_is_told(cluster: Cluster, queues: lis
         assert 8 in dict(await job.wait(SOON)).values()
 
 
+async def test_a_job_moves_to_another_primary_and_is_still_waited_for(cluster: Cluster, queues: list[str]) -> None:
+    source, target = QueueKeys(queues[0]), QueueKeys(queues[1])
+    async with AsyncQueue(source.queue, url=cluster.url) as queue, AsyncQueue(target.queue, url=cluster.url) as other:
+        job = await queue.add("work", 5, options=JobOptions(job_id="moved", tags=["red"]))
+        server = cluster.owner(source.queue)
+        server.ask("HSET", source.job("waits"), "state", "waiting-children", "name", "waits", "id", "waits")
+        server.ask("SADD", source.deps("waits"), source.member("moved"))
+        server.ask("SADD", source.parents("moved"), source.member("waits"))
+        moved = await job.move(other.name)
+        (taken,) = await other.take(wait=SOON)
+        assert (taken.id, taken.data, moved.tags) == ("moved", 5, ("red",))
+        await taken.complete("done")
+        assert await queue.find("moved") is None
+        assert (await queue.get("waits")).state == "waiting"
+        await queue.remove("waits")
+
+
 def test_looking_around_meets_every_primary(cluster: Cluster, queues: list[str]) -> None:
     with Connection.open(cluster.url) as connection:
         for name in queues:
