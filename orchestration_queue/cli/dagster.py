@@ -81,6 +81,7 @@ def work(
 ) -> None:
     """Do Dagster's steps and runs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
     log_to_stderr(log_level)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # Dagster's; it reports each of its plugins at import
     _demand_home("a worker")
     try:
         from datetime import timedelta

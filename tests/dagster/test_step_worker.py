@@ -226,6 +226,7 @@ def test_log_run_registry_and_doctor_tell_how_steps_are_isolated_and_why(
     (started,) = [entry.dagster_event for entry in entries if entry.dagster_event]
     assert str(started.engine_event_data.metadata["isolation"].value).startswith(of_the_step)
     assert f"Code location 'lonely.py': {decision}" in log.read_text()
+    assert "alembic" not in log.read_text()
     assert registered.isolation["lonely.py"].startswith(decision)
     assert any(decision in what for what in found) is decision.startswith("spawn")
 
