@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +12,8 @@ from dagster.components.testing.utils import DefsFolderSandbox, create_defs_fold
 
 from orchestration_queue.dagster import QueueResource
 from orchestration_queue.dagster.testing import queue_resource
-from tests.conftest import start_server
-from tests.dagster.launches import Launches, launches
-from tests.dagster.step_workers import READY
-from tests.process_state import restore_environment
+from tests.dagster.launches import Launches, serving
 from tests.processes import worker_process
-from tests.waiting import wait_until_sync
 
 QUICK = ("--concurrency", "2", "--lease", "10", "--stalled-interval", "0.5", "--promotion-interval", "0.2")
 """A worker that is quick in all but to give up a job whose worker a busy machine has stopped for some seconds."""
@@ -69,19 +64,8 @@ def worker(server_url: str, queue_name: str) -> Iterator[subprocess.Popen[bytes]
 @pytest.fixture(scope="session")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
     """An instance whose runs are jobs on a server of its own, and a worker for its queue."""
-    scratch = tmp_path_factory.mktemp("yard")
-    server = start_server(scratch / "yard.sock")
-    environment = dict(os.environ)
-    log = scratch / "worker.log"
-    try:
-        (scratch / "traces").mkdir()
-        with launches(f"unix://{scratch / 'yard.sock'}", scratch / "traces") as made, made.worker(log=log):
-            wait_until_sync(lambda: READY in log.read_text(), "the worker to be ready", 180)
-            restore_environment(environment)  # Dagster's home would be that of every later test
-            yield made
-    finally:
-        server.kill()
-        server.wait()
+    with serving(tmp_path_factory.mktemp("yard")) as made:
+        yield made
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,11 +22,13 @@ from dagster._daemon.monitoring import execute_run_monitoring_iteration
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.runs.run_jobs import find_run_job
 from orchestration_queue.protocol.record import JobRecord
+from tests.conftest import start_server
 from tests.dagster import steps
-from tests.dagster.step_workers import Fleet
+from tests.dagster.step_workers import READY, Fleet
+from tests.process_state import restore_environment
 from tests.waiting import wait_until_sync
 
-__all__ = ["QUEUE", "Launches", "launcher_of", "launches"]
+__all__ = ["QUEUE", "Launches", "launcher_of", "launches", "serving"]
 
 LOCATION = "tests.dagster.steps"
 QUEUE = "runs"
@@ -145,3 +148,20 @@ def launches(url: str, scratch: Path, **overrides: Any) -> Iterator[Launches]:
     target = ModuleTarget(LOCATION, None, str(Path(__file__).parents[2]), LOCATION)
     with dg.instance_for_test(overrides=config) as instance, WorkspaceProcessContext(instance, target) as context:
         yield Launches(instance, url, QUEUE, scratch, context)
+
+
+@contextmanager
+def serving(home: Path, **overrides: Any) -> Iterator[Launches]:
+    """The same on a server of its own, with a worker that is ready."""
+    server = start_server(home / "queue.sock")
+    environment = dict(os.environ)
+    log, traces = home / "worker.log", home / "traces"
+    traces.mkdir()
+    try:
+        with launches(f"unix://{home / 'queue.sock'}", traces, **overrides) as made, made.worker(log=log):
+            wait_until_sync(lambda: READY in log.read_text(), f"the worker to be ready, see {log}", 180)
+            restore_environment(environment)  # Dagster's home would be that of every later test
+            yield made
+    finally:
+        server.kill()
+        server.wait()

@@ -1,4 +1,4 @@
-"""Dagster's limits, each with the queue's executor, launcher and coordinator, or with Dagster's own coordinator."""
+"""Dagster's limits with the queue's executor and launcher, under either coordinator, in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import Queued
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.runs.launcher import LauncherOptions
 from orchestration_queue.dagster.steps.step_handler import ExecutorOptions
-from tests.conftest import start_server
 from tests.dagster.days import DAYS
-from tests.dagster.launches import Launches, launches
-from tests.dagster.step_workers import READY
+from tests.dagster.launches import Launches, launches, serving
 from tests.dagster.stores import postgres
 from tests.waiting import wait_until_sync
 
@@ -30,13 +28,21 @@ STOCK = {"module": "dagster._core.run_coordinator.queued_run_coordinator", "clas
 log = logging.getLogger("limits")
 
 
-@pytest.fixture(scope="module")
-def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
-    """An instance with Dagster's own coordinator and all its limits, our launcher, and a worker.
+@pytest.fixture(scope="module", params=["SQLite", "PostgreSQL"])
+def storage(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
+    """What ``dagster.yaml`` says of the storage."""
+    if request.param == "SQLite":
+        yield {}
+        return
+    with postgres() as database:
+        if database is None:
+            pytest.skip("PostgreSQL is not installed; `.ci/run` installs it")
+        yield {"storage": {"postgres": {"postgres_url": database.url}}}
 
-    It is in PostgreSQL where that is installed; the instance of the queue's coordinator is in SQLite.
-    """
-    home = tmp_path_factory.mktemp("stock")
+
+@pytest.fixture(scope="module")
+def stock(storage: dict[str, object], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
+    """An instance with Dagster's own coordinator and all its limits, our launcher, and a worker."""
     limits = {
         "runs": {
             "max_concurrent_runs": 2,
@@ -44,28 +50,16 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
         },
         "pools": {"granularity": "run"},
     }
-    retries = {"enabled": True, "max_retries": 1}
-    server = start_server(home / "queue.sock")
-    worker_log = home / "worker.log"
-    url = f"unix://{home / 'queue.sock'}"
-    try:
-        with (
-            postgres() as database,
-            launches(
-                url,
-                home,
-                run_coordinator=STOCK,
-                concurrency=limits,
-                run_retries=retries,
-                **({"storage": {"postgres": {"postgres_url": database.url}}} if database else {}),
-            ) as made,
-            made.worker(log=worker_log),
-        ):
-            wait_until_sync(lambda: READY in worker_log.read_text(), "the worker to be ready", 180)
-            yield made
-    finally:
-        server.kill()
-        server.wait()
+    overrides = {"concurrency": limits, "run_retries": {"enabled": True, "max_retries": 1}, **storage}
+    with serving(tmp_path_factory.mktemp("stock"), run_coordinator=STOCK, **overrides) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def yard(storage: dict[str, object], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launches]:
+    """An instance with the queue's coordinator and launcher, and a worker."""
+    with serving(tmp_path_factory.mktemp("yard"), **storage) as made:
+        yield made
 
 
 def dequeue(made: Launches) -> None:
