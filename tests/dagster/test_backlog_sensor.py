@@ -50,7 +50,7 @@ def test_the_run_tells_how_long_the_backlog_is(resource: QueueResource, queue_na
         result = tick(made(queue_name, Limits(age=TEN)), resource, None)
     (request,) = result.run_requests
     assert request.tags["orchestration_queue/waiting"] == "2"
-    assert request.tags["orchestration_queue/queue"] == queue_name
+    assert request.tags["orchestration_queue/source_queue"] == queue_name
     assert 10 <= int(request.tags["orchestration_queue/oldest_seconds"]) < 60
     assert request.run_key == f"{queue_name}:{json.loads(result.cursor or '')['since_ms']}"
 

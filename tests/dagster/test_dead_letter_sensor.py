@@ -60,7 +60,7 @@ def test_each_letter_asks_for_one_run(resource: QueueResource, queue_name: str) 
     for request, letter in zip(first.run_requests, letters, strict=True):
         assert request.tags[TAG + "dead_letter"] == letter.id
         assert request.tags[TAG + "job_id"] == letter.original_job_id
-        assert request.tags[TAG + "queue"] == queue_name
+        assert request.tags[TAG + "source_queue"] == queue_name
         assert "broken" in request.tags[TAG + "failed_reason"]
     assert len({request.run_key for request in first.run_requests}) == 2
     assert not tick(sensor, resource, first.cursor).run_requests

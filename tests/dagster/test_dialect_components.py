@@ -159,7 +159,7 @@ def test_a_sensor_on_qless_s_messages_listens(
         thread.start()
         (request,) = tick(heard, qless).run_requests
         thread.join()
-    assert (request.tags[OURS + "job_id"], request.tags[OURS + "queue"]) == ("a", "q")
+    assert (request.tags[OURS + "job_id"], request.tags[OURS + "source_queue"]) == ("a", "q")
 
 
 @pytest.mark.parametrize("kind", SENSORS)

@@ -34,7 +34,7 @@ def test_jobs_without_a_worker_ask_for_one_run_until_they_are_gone(resource: Que
             resource.queue(queue_name).add("work")
         result = tick(sensor, resource, cursor)
         cursor = result.cursor
-        asked.append([(one.tags[TAG + "queue"], one.tags[TAG + "check"]) for one in result.run_requests])
+        asked.append([(one.tags[TAG + "source_queue"], one.tags[TAG + "check"]) for one in result.run_requests])
         assert not result.asset_events
     alarm = [(queue_name, "workers")]
     assert asked == [[], alarm, [], [], alarm]

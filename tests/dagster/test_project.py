@@ -16,6 +16,7 @@ import pytest
 from tests.dagster.deployment import deployment
 from tests.dagster.project import ALL, OPEN, Project, is_there
 from tests.dagster.stores import postgres, queue_server
+from tests.processes import worker_process
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(400)]
@@ -77,6 +78,18 @@ def test_dynamic_steps_and_limits_by_tag(project: Project) -> None:
         project.ends(run_id)
     assert project.lines("gathered") == ["14"]
     assert overlaps(project.lines("heavy")) == 0
+
+
+def test_what_is_written_in_yaml_works_as_in_code(project: Project) -> None:
+    """Assets that the queue's workers make, and a sensor that hears of their jobs."""
+    project.switch("Sensor", "sums", "RUNNING")
+    with worker_process("tests.dagster.jobs:tasks", "tasks", project.queue.url):
+        shown = project.ends(project.launch("__ASSET_JOB", "raw_in_yaml", "sum_in_yaml"))
+    made = [event for event in shown["eventConnection"]["events"] if event["__typename"] == "MaterializationEvent"]
+    assert len(made) == 2
+    assert len(project.lines("raw.runs")) == 1
+    assert len(project.lines("heard", 1)) == 1
+    project.switch("Sensor", "sums", "STOPPED")
 
 
 def test_a_run_goes_on_from_its_failure(project: Project) -> None:

@@ -1,7 +1,8 @@
-"""The whole project: partitions, jobs, schedules, sensors and automation, beside the plain assets."""
+"""The whole project: partitions, jobs, schedules, sensors and automation, beside the plain assets and those in YAML."""
 
 import os
 import time
+from pathlib import Path
 
 import dagster as dg
 
@@ -42,6 +43,12 @@ def by_customer(context: dg.AssetExecutionContext) -> None:
 def eager() -> None:
     """Is made whenever its upstream was."""
     note("eager", os.getpid())
+
+
+@dg.asset
+def heard(context: dg.AssetExecutionContext) -> None:
+    """A sensor in YAML asks for it."""
+    note("heard", context.run.run_id)
 
 
 @dg.op(out=dg.DynamicOut(int))
@@ -145,28 +152,31 @@ def new_customers() -> dg.SensorResult | dg.SkipReason:
     return dg.SensorResult([dg.RunRequest("acme", partition_key="acme")], dynamic_partitions_requests=requests)
 
 
-defs = dg.Definitions(
-    assets=[*PLAIN, *OTHERS, days_at_once, by_region, by_day_and_region, by_customer, eager],
-    asset_checks=CHECKS,
-    jobs=[
-        mapped,
-        enduring,
-        too_long,
-        limited,
-        ticking,
-        customers,
-        dg.define_asset_job("chain", dg.AssetSelection.groups("chain")),
-        dg.define_asset_job("repairable", dg.AssetSelection.assets("breakable", "broken_once")),
-        dg.define_asset_job("gated", dg.AssetSelection.assets("checked", "after_check")),
-        dg.define_asset_job("plain", dg.AssetSelection.assets(*PLAIN)),
-    ],
-    schedules=[every_minute],
-    sensors=[
-        new_customers,
-        dg.AutomationConditionSensorDefinition(
-            "automation", target=dg.AssetSelection.assets("eager"), minimum_interval_seconds=1
-        ),
-    ],
-    resources=CLIENTS,
-    executor=queue_executor.configured({"lease": 8.0}),
+defs = dg.Definitions.merge(
+    dg.Definitions(
+        assets=[*PLAIN, *OTHERS, days_at_once, by_region, by_day_and_region, by_customer, eager, heard],
+        asset_checks=CHECKS,
+        jobs=[
+            mapped,
+            enduring,
+            too_long,
+            limited,
+            ticking,
+            customers,
+            dg.define_asset_job("chain", dg.AssetSelection.groups("chain")),
+            dg.define_asset_job("repairable", dg.AssetSelection.assets("breakable", "broken_once")),
+            dg.define_asset_job("gated", dg.AssetSelection.assets("checked", "after_check")),
+            dg.define_asset_job("plain", dg.AssetSelection.assets(*PLAIN)),
+        ],
+        schedules=[every_minute],
+        sensors=[
+            new_customers,
+            dg.AutomationConditionSensorDefinition(
+                "automation", target=dg.AssetSelection.assets("eager"), minimum_interval_seconds=1
+            ),
+        ],
+        resources=CLIENTS,
+        executor=queue_executor.configured({"lease": 8.0}),
+    ),
+    dg.load_from_defs_folder(path_within_project=Path(__file__).parent),
 )

@@ -28,7 +28,7 @@ _OURS = "orchestration_queue/"
 def request_run(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest:
     """Request a run for each event, with the event's type, queue and job as tags."""
     return dg.RunRequest(
-        tags={_OURS + "event": event.type, _OURS + "queue": event.queue, _OURS + "job_id": event.job_id}
+        tags={_OURS + "event": event.type, _OURS + "source_queue": event.queue, _OURS + "job_id": event.job_id}
     )
 
 

@@ -173,7 +173,7 @@ def backlog_sensor(
             quiet = f"{waiting} jobs wait in queue {queue}, the oldest for {oldest.total_seconds():.0f} s."
             return dg.SensorResult(skip_reason=quiet, cursor=alarm.dump())
         tags = {
-            _OURS + "queue": queue,
+            _OURS + "source_queue": queue,
             _OURS + "waiting": str(waiting),
             _OURS + "oldest_seconds": f"{oldest.total_seconds():.0f}",
         }

@@ -74,7 +74,7 @@ def chasqui_event_sensor(
         return Reading(wanted, listener.cursor, len(found))
 
     def origin(event: ChasquiEvent) -> tuple[str, dict[str, str | None]]:
-        tags = {"queue": queue, "job_id": event.job_id, "event": event.type, "job_name": event.job_name}
+        tags = {"source_queue": queue, "job_id": event.job_id, "event": event.type, "job_name": event.job_name}
         return f"{queue}:{event.id}", tags
 
     return dialect_sensor(
@@ -131,7 +131,7 @@ def chasqui_dead_letter_sensor(
         return Reading(wanted, letters[-1].id if letters else cursor, len(letters))
 
     def origin(letter: ChasquiDeadLetter) -> tuple[str, dict[str, str | None]]:
-        tags = {"queue": queue, "job_id": letter.job_id, "job_name": letter.name, "failed_reason": letter.reason}
+        tags = {"source_queue": queue, "job_id": letter.job_id, "job_name": letter.name, "failed_reason": letter.reason}
         return f"{queue}:{letter.id}", tags
 
     return dialect_sensor(

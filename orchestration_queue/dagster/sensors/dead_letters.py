@@ -243,7 +243,7 @@ def _keyed(request: dg.RunRequest, letter: DeadLetter, entry: str) -> dg.RunRequ
 
 def _origin(letter: DeadLetter) -> dict[str, str]:
     return {
-        _OURS + "queue": letter.original_queue,
+        _OURS + "source_queue": letter.original_queue,
         _OURS + "job_id": letter.original_job_id,
         _OURS + "dead_letter": letter.id,
     }

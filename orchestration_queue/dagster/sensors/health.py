@@ -84,7 +84,7 @@ def health_sensor(
     """Build a sensor that inspects queues as ``oq doctor`` does, to page the person on call.
 
     A run of ``job`` is requested when a check of a queue finds a problem, and the next for this check only after it
-    passed. Hints never request a run. The run has the tags ``orchestration_queue/queue``,
+    passed. Hints never request a run. The run has the tags ``orchestration_queue/source_queue``,
     ``orchestration_queue/check``, ``orchestration_queue/finding`` and ``orchestration_queue/action``; a job that fails
     on purpose reaches Dagster's own alerts. With ``asset``, each tick also reports the checks of
     :func:`queue_health_checks`. A server that cannot be reached fails the tick. A tick inspects up to 10,000 jobs of
@@ -157,7 +157,7 @@ def _load(cursor: str | None) -> Mapping[str, int]:
 
 
 def _request(queue: str, check: str, problems: Sequence[Finding], since_ms: int) -> dg.RunRequest:
-    tags = {"queue": queue, "check": check, "finding": problems[0].what, "action": problems[0].action}
+    tags = {"source_queue": queue, "check": check, "finding": problems[0].what, "action": problems[0].action}
     return dg.RunRequest(
         run_key=f"{_alarm(queue, check)}:{since_ms}",
         tags={_OURS + name: value[:_LONGEST_TAG] for name, value in tags.items()},

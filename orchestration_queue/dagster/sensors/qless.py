@@ -68,7 +68,7 @@ def qless_event_sensor(
         return Reading(wanted, None, len(found))
 
     def origin(event: QlessEvent) -> tuple[None, dict[str, str | None]]:
-        return None, {"queue": str(event.fields.get("queue") or ""), "job_id": event.jid, "event": event.name}
+        return None, {"source_queue": str(event.fields.get("queue") or ""), "job_id": event.jid, "event": event.name}
 
     return dialect_sensor(
         read,
@@ -228,7 +228,7 @@ def _lost(found: QlessJob) -> str:
 
 
 def _tags(found: QlessJob) -> dict[str, str | None]:
-    return {"queue": found.queue, "job_id": found.jid, "job_name": found.klass}
+    return {"source_queue": found.queue, "job_id": found.jid, "job_name": found.klass}
 
 
 def _key(found: QlessJob, at: float) -> str:
