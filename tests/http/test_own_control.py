@@ -227,3 +227,33 @@ async def test_pools_are_set_shown_and_removed(api: httpx.AsyncClient, queue: As
         ("DELETE /v1/pools/:pool", "ware house"),
         ("DELETE /v1/pools/:pool", "ware house"),
     ]
+
+
+async def test_what_a_search_finds_is_changed(api: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    path = f"/v1/queues/{queue.name}/search"
+    late = JobOptions(delay=9999)
+    await queue.add_bulk([NewJob(name, {"user": n}, late) for n, name in enumerate("aaab")])
+    assert await send(api, f"{path}/promote", name="a", data={"user": 2}) == {"found": 1, "changed": 1}
+    assert await send(api, f"{path}/promote", name="a") == {"found": 3, "changed": 2}
+    assert await send(api, f"{path}/cancel", name="a", limit=2) == {"found": 2, "changed": 2}
+    assert await send(api, f"{path}/cancel", name="a") == {"found": 3, "changed": 1}
+    assert await send(api, f"{path}/retry", state="failed") == {"found": 3, "changed": 3}
+    assert (await queue.counts()).delayed + (await queue.counts()).waiting == 4
+    assert await send(api, f"{path}/remove", name="a") == {"found": 3, "changed": 3}
+    assert [job.name for job in await queue.search()] == ["b"]
+    for verb, body, words in (
+        ("explode", {"name": "b"}, "promote"),
+        ("remove", {}, "which jobs"),
+        ("remove", {"name": None}, "which jobs"),
+        ("remove", {"name": 5}, "name"),
+        ("remove", {"state": "asleep"}, "state"),
+        ("remove", {"data": [1]}, "data"),
+        ("remove", {"name": "b", "limit": 0}, "limit"),
+        ("remove", {"name": "b", "limit": True}, "limit"),
+        ("remove", {"names": "b"}, "names"),
+    ):
+        assert words in refusal(await api.post(f"{path}/{verb}", json=body), 400), (verb, body)
+    assert (await queue.counts()).delayed == 1
+    acts = noted(raw)
+    assert len(acts) == 6
+    assert acts[-1] == ("POST /v1/queues/:name/search/remove", '{"name": "a"}')

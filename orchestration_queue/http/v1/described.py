@@ -47,6 +47,14 @@ def _of_taken(**members: Any) -> dict[str, Any]:
     return _body("token", token={"type": "string"}, **members)
 
 
+_SOUGHT = _body(
+    name=_or_null("string"),
+    state=_or_null("string"),
+    data=_or_null("object"),
+    kind=_or_null("string"),
+    limit={"type": "integer", "minimum": 1, "maximum": 1000},
+)
+
 OWN_BODIES: dict[str, dict[str, Any]] = {
     f"POST {_Q}/failures/retry": {
         "type": "object",
@@ -70,6 +78,8 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
     "POST /v1/chasquimq/:name/dead-letters/replay": _body(
         ids=_OR_ALL, reason=_or_null("string"), limit=_or_null("integer", minimum=0)
     ),
+    f"POST {_Q}/search/remove": _SOUGHT,
+    f"POST {_Q}/search/:verb": _SOUGHT,
     "PUT /v1/pools/:pool": _body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
     "POST /v1/doctor/fix": _body("where", "what", where={"type": "string"}, what={"type": "string"}),
     f"POST {_Q}/jobs/:id/tags": _body(add=_IDS, remove=_IDS),

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from orchestration_queue.client import AsyncJob
+from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.http.messages import HttpError, Json, Request
 from orchestration_queue.http.v1.reading import data_filter, job_shape, members, plain, text, whole
 
-__all__ = ["explain_job", "job_history", "list_failures", "retry_failures", "search_jobs"]
+__all__ = [
+    "change_found",
+    "explain_job",
+    "job_history",
+    "list_failures",
+    "remove_found",
+    "retry_failures",
+    "search_jobs",
+]
 
 _LONGEST_S = 20
 """A rare job in a queue of millions takes longer; a request should not."""
 _MOST_READ = 1000
+_AT_ONCE = 50
+_LONGEST_SUBJECT = 500
 
 
 async def search_jobs(request: Request) -> Json:
@@ -24,6 +37,61 @@ async def search_jobs(request: Request) -> Json:
     async with _bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
         jobs = await queue.search(name, state, data, limit, text(request, "kind"))
     return Json({"jobs": [job_shape(job) for job in jobs]})
+
+
+async def change_found(request: Request) -> Json:
+    """Retry, cancel or promote the jobs that a search finds, 1,000 at most; those that have moved on meanwhile stay."""
+    verb = request.params["verb"]
+    if verb not in ("retry", "cancel", "promote"):
+        raise UsageError(f"The act must be retry, cancel, promote or remove; got {verb[:80]!r}.")
+    return await _change(request, verb)
+
+
+async def remove_found(request: Request) -> Json:
+    """Remove the jobs that a search finds, 1,000 at most."""
+    return await _change(request, "remove")
+
+
+async def _change(request: Request, verb: str) -> Json:
+    body = members(request, "name", "state", "data", "kind", "limit")
+    wanted = {name: value for name, value in body.items() if name != "limit" and value is not None}
+    limit = body.get("limit", _MOST_READ)
+    if not wanted:
+        raise UsageError("Nothing says which jobs; pass a `name`, `state`, `data` or `kind`.")
+    for name, value in wanted.items():
+        if not isinstance(value, dict if name == "data" else str):
+            what = "an object" if name == "data" else "text"
+            raise UsageError(
+                f"`{name}` must be {what}, got {str(value)[:80]!r}; GET .../search finds what it would be."
+            )
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST_READ:
+        raise UsageError(f"`limit` must be a whole number from 1 to {_MOST_READ}, got {str(limit)[:80]!r}.")
+    request.subject = json.dumps(wanted, ensure_ascii=False)[:_LONGEST_SUBJECT]
+    queue = request.service.queue(request.params["name"])
+    async with _bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
+        found = await queue.search(**wanted, limit=limit)
+    at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def change(job: AsyncJob) -> bool:
+        async with at_once:
+            try:
+                match verb:
+                    case "remove":
+                        return await queue.remove(job.id)
+                    case "cancel":
+                        if not job.record.is_finished:
+                            await queue.cancel(job.id)
+                        return not job.record.is_finished
+                    case "retry":
+                        await job.retry()
+                    case _:
+                        await job.promote()
+            except StateError:
+                return False  # it is in another state, or gone
+            return True
+
+    done = sum(await asyncio.gather(*(change(job) for job in found)))
+    return Json({"found": len(found), "changed": done})
 
 
 async def list_failures(request: Request) -> Json:

@@ -28,6 +28,8 @@ _C, _L = "/v1/chasquimq/:name", "/v1/qless/:name"
 
 OWN_ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_Q}/search", _READ, jobs.search_jobs),
+    Route("POST", f"{_Q}/search/remove", _ADMIN, jobs.remove_found),
+    Route("POST", f"{_Q}/search/:verb", _ACT, jobs.change_found),
     Route("GET", f"{_Q}/failures", _READ, jobs.list_failures),
     Route("POST", f"{_Q}/failures/retry", _ACT, jobs.retry_failures),
     Route("GET", f"{_J}/:id/explanation", _READ, jobs.explain_job),
