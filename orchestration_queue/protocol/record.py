@@ -15,7 +15,7 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.history import HistoryEntry, read_history
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
 
-__all__ = ["JobRecord", "pairs", "stored_number", "when", "whole_number"]
+__all__ = ["JobRecord", "entry_job_id", "pairs", "stored_number", "when", "whole_number"]
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _WHOLE_FIELDS = (
@@ -44,6 +44,18 @@ def pairs(flat: Sequence[bytes]) -> dict[str, str]:
     """Return a flat field/value reply as a mapping. Bytes that are no text (vectors) survive as surrogates."""
     words = [word.decode("utf-8", "surrogateescape") for word in flat]
     return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def entry_job_id(fields: Sequence[bytes] | None) -> str:
+    """Return the job that an entry of a queue's stream names; empty when it names none, as a deleted one.
+
+    Every client writes it first; decoding the fields behind it would double what reading a queue's ids costs.
+    """
+    if not fields:
+        return ""
+    if fields[0] == b"jobId":
+        return fields[1].decode("utf-8", "surrogateescape")
+    return pairs(fields).get("jobId", "")
 
 
 def when(milliseconds: str | int | None) -> datetime | None:

@@ -20,7 +20,7 @@ from orchestration_queue.protocol.operations import control, job_records
 from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.operations.failures import KIND_FIELDS
-from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.protocol.record import JobRecord, entry_job_id
 
 __all__ = [
     "DeadLetter",
@@ -128,7 +128,7 @@ def last_entry(keys: QueueKeys) -> Conversation[str | None]:
 def dead_letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str = "+") -> Conversation[DeadLetterPage]:
     """Return the letters of ``owner`` among the next 200 jobs of a dead-letter queue, oldest first, in two trips."""
     (reply,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({after}", until, "COUNT", _PAGE))]))
-    entries = [(text(entry_id), pairs(fields).get("jobId", "")) for entry_id, fields in reply]
+    entries = [(text(entry_id), entry_job_id(fields)) for entry_id, fields in reply]
     records = yield from job_records.jobs([(keys, job_id) for _, job_id in entries])
     found = [
         (letter, record, entry_id)

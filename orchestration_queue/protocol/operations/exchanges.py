@@ -13,7 +13,7 @@ from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Completion, Delivery, Failure, Lease, Settlement
 from orchestration_queue.protocol.operations.notifications import NONE_PENDING, PendingNotifications, read_notifications
 from orchestration_queue.protocol.operations.settlements import Verdict, settled
-from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 
 __all__ = [
     "ExchangeResult",
@@ -173,7 +173,7 @@ def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation
 def _read_deliveries(reply: Reply) -> list[Delivery]:
     entries = reply[0][1] if reply else ()
     # A deleted entry is still pending, without fields.
-    return [Delivery(pairs(fields or ()).get("jobId", ""), text(entry_id)) for entry_id, fields in entries]
+    return [Delivery(entry_job_id(fields), text(entry_id)) for entry_id, fields in entries]
 
 
 class Renewal(Enum):

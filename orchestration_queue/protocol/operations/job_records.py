@@ -15,7 +15,7 @@ from orchestration_queue.protocol.operations import shares
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.queue_state import groups, last_delivered, without_group
 from orchestration_queue.protocol.placement import ParentRef
-from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 from orchestration_queue.states import JobState
 
 __all__ = [
@@ -170,7 +170,7 @@ def _stream_ids(keys: QueueKeys, after: str, start: int, stop: int | None) -> Co
         if size <= 0:
             break
         (entries,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({after}", "+", "COUNT", size))]))
-        ids += [pairs(fields)["jobId"] for _, fields in entries[max(0, start - first) :]]
+        ids += [entry_job_id(fields) for _, fields in entries[max(0, start - first) :]]
         if len(entries) < BATCH_SIZE:
             break
         after = text(entries[-1][0])
@@ -188,7 +188,7 @@ def _active_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]
             from_lists, ask_lists = texts(reply), []
         pending = [text(entry[0]) for entry in without_group(page, [])]
         replies = yield [Call("XRANGE", (keys.stream,), (entry_id, entry_id)) for entry_id in pending]
-        ids += [pairs(reply[0][1]).get("jobId", "") for reply in all_good(replies) if reply]
+        ids += [entry_job_id(reply[0][1]) for reply in all_good(replies) if reply]
         if len(pending) < BATCH_SIZE or 0 <= end < len(ids):
             break
         after = f"({pending[-1]}"

@@ -13,7 +13,7 @@ from orchestration_queue.protocol.operations import job_records, queue_state, sh
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
 from orchestration_queue.protocol.operations.failures import KIND_FIELDS
 from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
-from orchestration_queue.protocol.record import JobRecord, pairs
+from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 from orchestration_queue.states import JobState
 
 __all__ = ["JobQuery", "search_jobs"]
@@ -118,7 +118,7 @@ def _waiting(search: _Search) -> Conversation[None]:
     while not search.is_full:
         call = Call("XRANGE", (search.keys.stream,), (f"({after}", "+", "COUNT", search.page))
         (entries,) = all_good((yield [call]))
-        yield from search.look_at([pairs(fields).get("jobId", "") for _, fields in entries])
+        yield from search.look_at([entry_job_id(fields) for _, fields in entries])
         if len(entries) < search.page:
             return
         after = text(entries[-1][0])

@@ -16,7 +16,7 @@ from orchestration_queue.protocol.events import place
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state, shares
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
-from orchestration_queue.protocol.record import pairs
+from orchestration_queue.protocol.record import entry_job_id
 from orchestration_queue.states import JobState
 
 __all__ = ["CUTTABLE", "Cursor", "Partition", "before", "cut_entries", "extents", "page"]
@@ -157,7 +157,7 @@ def page(
 def _entries_page(keys: QueueKeys, extent: Partition, after: str) -> Conversation[tuple[list[str], Cursor | None]]:
     call = Call("XRANGE", (keys.stream,), (f"({after}", extent.until, "COUNT", BATCH_SIZE))
     (reply,) = all_good((yield [call]))
-    ids = [pairs(fields).get("jobId", "") for _, fields in reply]
+    ids = [entry_job_id(fields) for _, fields in reply]
     return ids, Cursor(text(reply[-1][0])) if len(reply) == BATCH_SIZE else None
 
 
