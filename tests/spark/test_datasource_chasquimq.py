@@ -84,6 +84,27 @@ def test_jobs_of_every_state_are_read_once(queue: ChasquiQueue, read: Any, serve
     assert read(limit=5, read="dead_letters").collect() == []
 
 
+def test_a_limit_reads_no_more_than_it_needs(queue: ChasquiQueue, read: Any, server: Any) -> None:
+    queue.add_bulk([NewChasquiJob("ready", {"n": n}) for n in range(COUNT)])
+
+    def read_pages() -> int:
+        return int(server.info("commandstats").get("cmdstat_xpending", {}).get("calls", 0))
+
+    before = read_pages()
+    rows = read(limit=5).collect()
+    assert len(rows) == len({row.id for row in rows}) == 5
+    assert read_pages() - before <= 1
+    assert read(limit=COUNT - 1).count() == COUNT - 1
+    assert read(limit=COUNT + 1).count() == COUNT
+    assert read(limit=5, read="dead_letters").collect() == []
+
+
+def test_a_stream_has_no_limit(spark: Any, server_url: str, queue_name: str) -> None:
+    reading = spark.readStream.format("chasquimq").options(url=server_url, read="events", limit=5).load(queue_name)
+    with pytest.raises(PySparkException, match="a stream has maxRowsPerTrigger"):
+        reading.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(100)
+
+
 async def test_events_and_dead_letters_are_read(queue: ChasquiQueue, read: Any, server: Any, server_url: str) -> None:
     good, bad = queue.add_bulk([NewChasquiJob("good", 1), NewChasquiJob("bad", {"page": 2})])
     server.xadd(queue.keys.stream, {"d": b"\xc1"})
@@ -153,6 +174,7 @@ async def test_events_are_followed_as_a_stream(
         ({"states": "ready"}, "no option 'states'"),
         ({"columns": "flavor"}, "jobs have no column 'flavor'"),
         ({"numPartitions": "0"}, "numPartitions is '0'"),
+        ({"limit": "0"}, "option limit is '0'; use a whole number from 1 to 1,000,000."),
         ({"url": "redis://:secret@localhost"}, "carries a password"),
     ],
 )

@@ -62,6 +62,23 @@ def test_jobs_of_every_state_are_read_once(qless: QlessClient, read: Any) -> Non
     assert read(limit=COUNT + 3).count() == COUNT + 2
 
 
+def test_a_limit_reads_no_more_than_it_needs(qless: QlessClient, read: Any, server_url: str) -> None:
+    for number in range(COUNT):
+        qless.put("q", "app.Import", {"n": number})
+    with redis.Redis(unix_socket_path=server_url.removeprefix("unix://")) as server:
+
+        def read_pages() -> int:
+            stats: Any = server.info("commandstats")
+            return int(stats.get("cmdstat_zrange", {}).get("calls", 0))
+
+        before = read_pages()
+        rows = read(limit=5).collect()
+        assert read_pages() - before == 1
+    assert len(rows) == len({row.jid for row in rows}) == 5
+    assert read(limit=COUNT + 1, columns="jid").count() == COUNT
+    assert read(limit=1, read="failures").collect() == []
+
+
 def test_completed_and_failed_jobs_and_statistics_are_read(qless: QlessClient, read: Any) -> None:
     for queue, jid in (("q", "done"), ("other", "elsewhere"), ("q", "broken")):
         qless.put(queue, "K", {"of": jid}, jid=jid)
@@ -85,7 +102,7 @@ def test_completed_and_failed_jobs_and_statistics_are_read(qless: QlessClient, r
         ({"prefix": "x"}, "no option 'prefix'"),
         ({"columns": "flavor"}, "jobs have no column 'flavor'"),
         ({"numPartitions": "0"}, "numPartitions is '0'"),
-        ({"limit": "0"}, "limit is '0'"),
+        ({"limit": "many"}, "option limit is 'many'; use a whole number from 1 to 1,000,000."),
         ({"days": "soon"}, "days is 'soon'"),
         ({"url": "redis://:secret@localhost"}, "carries a password"),
     ],
