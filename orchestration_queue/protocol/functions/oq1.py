@@ -2802,7 +2802,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `21`, growing with every change of the library.
+        The call. Its reply (text): `22`, growing with every change of the library.
 
     Cost: O(1).
     """

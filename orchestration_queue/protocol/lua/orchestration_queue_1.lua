@@ -7820,7 +7820,7 @@ end
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "21"
+    return "22"
   end)
 end
 
