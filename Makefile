@@ -31,7 +31,7 @@ $(VENV)/.%.stamp: requirements/%.lock pyproject.toml | $(UV)
 demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way, SCALE=30 takes 10 million flights)
 	$(BIN)/python -m examples.flights.demo $(if $(SCALE),--scale=$(SCALE)) $(ARGS)
 
-demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser, under `dagster dev`
+demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser: `dagster dev` beside the console
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
 
 # Tests wait more than they work, so four processes share two cores; tests/session.py puts the longest files first.

@@ -199,22 +199,27 @@ class Demo:
                 time.sleep(LOOK_EVERY_S)
 
     def serve(self, port: int) -> None:
-        """Show the same pipeline in the browser until Ctrl-C.
+        """Show the same pipeline in the browser, in Dagster's UI and the queue's console, until Ctrl-C.
 
         Raises:
             DemoError: Something ended by itself.
         """
+        port = _free_port(port)
+        console_port = _free_port(port + 1)
+        dagster, console = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{console_port}"
+        os.environ["OQ_CONSOLE_URL"] = console  # by which Dagster's events link to the pages of their jobs
         self.start_workers()
         self.open_instance()
-        port = _free_port(port)
         address = ("-h", "127.0.0.1", "-p", str(port))
         self.fleet.start("dagster-dev", str(BIN / "dagster"), "dev", "-m", DEFINITIONS, "-d", str(ROOT), *address)
-        self.console.print("Starting Dagster's web server; this takes some seconds ...")
-        while _is_free(port):
+        self.fleet.start("console", str(BIN / "oq"), "ui", "--port", str(console_port), "--dagster", dagster)
+        self.console.print("Starting Dagster's web server and the console; this takes some seconds ...")
+        while _is_free(port) or _is_free(console_port):
             self.fleet.check()
             time.sleep(LOOK_EVERY_S)
         self.console.print(
-            f"Open [bold]http://127.0.0.1:{port}[/] and launch the job {settings.PREPARE_JOB}; Ctrl-C ends."
+            f"Open [bold]{dagster}[/] and launch the job {settings.PREPARE_JOB}; [bold]{console}/ui[/] shows its jobs. "
+            "Ctrl-C ends."
         )
         while True:
             self.fleet.check()
@@ -266,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--scale", type=int, default=1, help="how many times to take the year's flights; 30: 10 million"
     )
-    parser.add_argument("--ui", action="store_true", help="open the pipeline in the browser instead")
+    parser.add_argument("--ui", action="store_true", help="open the pipeline in Dagster's UI and the console")
     parser.add_argument("--port", type=int, default=3000, help="the web server's port, if it is free")
     options = parser.parse_args(arguments)
     if options.scale < 1:

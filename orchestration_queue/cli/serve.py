@@ -30,6 +30,7 @@ TrustedHeader = Annotated[
 ]
 GroupsHeader = Annotated[str | None, typer.Option(help="Header in which it names the user's groups; needs their file.")]
 Groups = Annotated[Path | None, typer.Option(help="File of what each group may do.")]
+DagsterUrl = Annotated[str | None, typer.Option(help="Dagster's web server, to whose runs jobs of their steps link.")]
 WithoutTokens = Annotated[
     bool, typer.Option("--without-tokens", help="Let everyone who reaches the port do everything.")
 ]
@@ -69,10 +70,14 @@ def ui(
     groups_header: GroupsHeader = None,
     groups: Groups = None,
     without_tokens: WithoutTokens = False,
+    dagster: DagsterUrl = None,
 ) -> None:
     """Show queues, jobs, flows and workers in the browser, live; it also serves what `oq serve` does."""
     trusted = (trusted_header, groups_header, groups)
-    _run(url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens, console=True)
+    _run(
+        url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens,
+        console=True, dagster=dagster,
+    )  # fmt: skip
 
 
 def _run(
@@ -87,6 +92,7 @@ def _run(
     without_tokens: bool,
     *,
     console: bool,
+    dagster: str | None = None,
 ) -> None:
     try:
         import uvicorn
@@ -116,7 +122,7 @@ def _run(
     hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]
     app = create_app(
         url, prefix=prefix, queues=names, compression=compression, access=access, console=console, hosts=hosts,
-        chasqui=chasqui or (), qless=qless or (),
+        chasqui=chasqui or (), qless=qless or (), dagster=dagster,
     )  # fmt: skip
     if console:
         print_line(f"The console is at http://{host}:{port}/ui")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import EnumType
 from typing import Annotated, Any, TypeVar
+from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 import dagster as dg
@@ -29,6 +31,7 @@ __all__ = [
     "RUN_QUEUE_TAG",
     "Route",
     "StepConfig",
+    "console_link",
     "headers_of",
     "instance_id",
     "priority_of",
@@ -59,6 +62,13 @@ def with_origin(options: JobOptions, context: StepContext) -> JobOptions:
     run_id, step_key, _ = attempt_of(context)
     said = {_RUN: run_id, "dagster.step_key": step_key, _JOB: context.run.job_name}
     return options.model_copy(update={"headers": Headers({**said, **options.headers})})
+
+
+def console_link(queue: str, job_id: str) -> dict[str, dg.MetadataValue]:
+    """Return a link to a job's page of the console that ``OQ_CONSOLE_URL`` names, as metadata; nothing without it."""
+    console = os.environ.get("OQ_CONSOLE_URL", "").rstrip("/")
+    page = f"{console}/ui/queues/{quote(queue, safe='')}/jobs/{quote(job_id, safe='')}"
+    return {f"{PREFIX}console": dg.MetadataValue.url(page)} if console else {}
 
 
 T = TypeVar("T")

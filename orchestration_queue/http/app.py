@@ -257,6 +257,7 @@ def create_app(
     hosts: Sequence[str] | None = None,
     chasqui: Sequence[str] = (),
     qless: Sequence[str] = (),
+    dagster: str | None = None,
 ) -> HttpApp:
     """Return the app that serves a server's queues over HTTP.
 
@@ -274,9 +275,10 @@ def create_app(
         hosts: The host names that it answers to; None answers to all.
         chasqui: ChasquiMQ's queues of the server to show, by name.
         qless: qless's queues of the server to show, by name.
+        dagster: URL of Dagster's web server, to whose runs the console links the jobs of their steps.
 
     Raises:
-        UsageError: The URL cannot be read, or both ``url`` and ``connection`` are given, the compression is unknown,
+        UsageError: A URL cannot be read, or both ``url`` and ``connection`` are given, the compression is unknown,
             or a name is empty.
     """
     service = Service(
@@ -287,5 +289,5 @@ def create_app(
     if console:
         from orchestration_queue.http.console import Console  # it needs Jinja2, and others do not
 
-        pages = Console(service, access)
+        pages = Console(service, access, dagster)
     return HttpApp(service, access, console=pages, hosts=hosts)

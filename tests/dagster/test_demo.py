@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pandas as pd
 import pytest
 
@@ -80,6 +83,29 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert said.endswith("Stopped.\n")
+    assert processes_of(directory) == []
+
+
+def test_dagster_and_the_console_are_shown_side_by_side(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = start(directory, "--ui", "--port", str(taken.getsockname()[1]))
+        wait_until_sync(lambda: (directory / "logs" / "console.log").exists(), "the console to start", seconds=120)
+    assert process.stdout is not None
+    try:
+        said = ""
+        while "Ctrl-C ends" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        dagster, console = re.findall(r"http://127\.0\.0\.1:\d+", said)
+        with httpx.Client() as client:
+            assert client.get(f"{dagster}/server_info").json()["dagster_version"]
+            assert "Queues" in client.get(f"{console}/ui").text
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    assert process.returncode == 0
     assert processes_of(directory) == []
 
 

@@ -66,6 +66,17 @@ def test_a_diamond_of_assets_passes_its_values_on(fleet: Fleet) -> None:
     assert order[3:] == ["both", "report"]
 
 
+def test_events_link_to_their_jobs_in_the_console(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OQ_CONSOLE_URL", "http://console:8080/")
+    result = fleet.run(steps.where_job)
+    entries = fleet.instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_WORKER_STARTING)
+    found = [entry.dagster_event.engine_event_data.metadata for entry in entries if entry.dagster_event]
+    assert len(found) == 2
+    for metadata in found:
+        page = f"http://console:8080/ui/queues/{fleet.queue}/jobs/{metadata['job'].value}"
+        assert metadata["orchestration_queue/console"] == dg.MetadataValue.url(page)
+
+
 def test_the_steps_run_elsewhere_each_in_a_process_of_its_own(fleet: Fleet) -> None:
     assert fleet.run(steps.where_job).success
     pids, parents, _ = zip(*(line.split(" ", 3)[1:] for line in fleet.lines("where")), strict=True)

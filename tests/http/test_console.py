@@ -25,6 +25,7 @@ from orchestration_queue import (
     Node,
     UnrecoverableError,
 )
+from orchestration_queue.errors import UsageError
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.access import Access, Token
 from orchestration_queue.http.console import overview
@@ -93,6 +94,22 @@ async def test_nothing_of_a_job_is_markup(ui: httpx.AsyncClient, queue: AsyncQue
             assert "<b>x" not in text
             assert "49" not in re.findall(r"\{\{.*?\}\}|7\*7|&amp;49", text)
     assert "&lt;img src=x" in await page(ui, paths[3])
+
+
+async def test_jobs_of_a_dagster_run_link_to_it(server_url: str, raw: redis.Redis, queue: AsyncQueue) -> None:
+    job = await queue.add("step", options={"headers": {"dagster.run_id": "ab/<c>"}})
+    pages = {}
+    for dagster in ("https://dagster.example.com/", None):
+        async with called(create_app(server_url, console=True, dagster=dagster)) as ui:
+            pages[dagster] = await page(ui, f"/queues/{queue.name}/jobs/{job.id}")
+    assert (
+        '<a href="https://dagster.example.com/runs/ab%2F%3Cc%3E">ab/&lt;c&gt;</a>'
+        in pages["https://dagster.example.com/"]
+    )
+    assert "dagster.example.com" not in pages[None]
+    assert "ab/&lt;c&gt;" in pages[None]
+    with pytest.raises(UsageError, match="must begin with http:// or https://, got 'javascript:alert"):
+        create_app(server_url, console=True, dagster="javascript:alert(1)")
 
 
 async def test_acts_on_jobs(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:

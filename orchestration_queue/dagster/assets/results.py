@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from orchestration_queue.dagster.routing import console_link
 from orchestration_queue.flows import Carrier, FlowPlan
 from orchestration_queue.protocol.record import JobRecord
 
@@ -46,6 +47,7 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, l
     }
     described = _described(record.result)
     described |= {_OURS + name: metadata_value(name, value) for name, value in ours.items()}
+    described |= console_link(queue, record.id)
     if logs:
         described[_OURS + "log"] = dg.MetadataValue.md(_block(logs))
     return described

@@ -24,7 +24,7 @@ from orchestration_queue.dagster._compat import (
     replace,
 )
 from orchestration_queue.dagster.job_health import OVERTIME, STOPPED, Cause
-from orchestration_queue.dagster.routing import Route, headers_of, wire_priority
+from orchestration_queue.dagster.routing import Route, console_link, headers_of, wire_priority
 from orchestration_queue.dagster.steps.step_health import StepHealth, Verdict
 from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
@@ -159,7 +159,12 @@ class QueueStepHandler(StepHandler):
         yield dg.DagsterEvent.step_worker_starting(
             step_handler_context.get_step_context(work.step_key),
             message=f"Step {work.step_key!r} waits as job {job.id!r} on queue {route.queue!r}.",
-            metadata={"job": job.id, "queue": route.queue, "attempt": work.attempt},
+            metadata={
+                "job": job.id,
+                "queue": route.queue,
+                "attempt": work.attempt,
+                **console_link(route.queue, job.id),
+            },
         )
 
     def _add(self, queue: Queue, work: WorkItem, route: Route, headers: Headers) -> Job:

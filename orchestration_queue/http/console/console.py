@@ -32,11 +32,17 @@ class Console:
     Args:
         service: What they show.
         access: Who may see and do what.
+        dagster: URL of Dagster's web server; None links to none.
+
+    Raises:
+        UsageError: That URL begins with neither ``http://`` nor ``https://``.
     """
 
-    def __init__(self, service: Service, access: Access) -> None:
+    def __init__(self, service: Service, access: Access, dagster: str | None = None) -> None:
+        if dagster is not None and not dagster.startswith(("http://", "https://")):
+            raise UsageError(f"Dagster's URL must begin with http:// or https://, got {dagster!r}.")
         self.service, self.access = service, access
-        self.views = Views()
+        self.views = Views(dagster)
         self._secret = secrets.token_bytes(32)
         self._pages = pages.Pages(service, self.views)
         self._acts = acts.Acts(service, self.views, self._pages.forget_workers)

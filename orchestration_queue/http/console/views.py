@@ -35,13 +35,16 @@ _NOTHING = "\u2013"
 class Views:
     """The console's templates.
 
+    Args:
+        dagster: URL of Dagster's web server; None links to none.
+
     Attributes:
         csrf: What the forms of the current request carry.
         request: The current request.
         can_act: The scopes of who asks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dagster: str | None = None) -> None:
         self.csrf: ContextVar[str] = ContextVar("csrf", default="")
         self.request: ContextVar[Request | None] = ContextVar("request", default=None)
         self.can_act: ContextVar[frozenset[str]] = ContextVar("can_act", default=frozenset())
@@ -69,6 +72,7 @@ class Views:
             "path": self._path,
             "spark": spark,
             "has_dialects": False,
+            "dagster": dagster and dagster.rstrip("/"),
         }
 
     def show_dialects(self, are_any: bool) -> None:
