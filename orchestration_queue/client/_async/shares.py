@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from orchestration_queue.client._async.client import AsyncClient
+from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.options import checked_share, checked_share_weight
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import shares
 from orchestration_queue.protocol.operations.shares import Share
-from orchestration_queue.server import AsyncConnection
 
 __all__ = ["AsyncShares"]
 
 _Shares: TypeAlias = list[Share]
 
 
-class AsyncShares(AsyncClient):
+class AsyncShares(AsyncQueueClient):
     """The shares of a queue. ``JobOptions(share="tenant-a")`` says from which one a job starts.
 
     Args:
@@ -30,20 +28,9 @@ class AsyncShares(AsyncClient):
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        url: str | None = None,
-        connection: AsyncConnection | None = None,
-        prefix: str = DEFAULT_PREFIX,
-    ) -> None:
-        super().__init__(url, connection)
-        self._keys = QueueKeys(name, prefix)
-
     async def list(self) -> _Shares:
         """List the shares that have a weight or waiting jobs, by name. Two exchanges for 1,000 shares."""
-        return await self._connection.follow(shares.states(self._keys))
+        return await self._connection.follow(shares.states(self.keys))
 
     async def set(self, name: str, weight: int) -> None:
         """Set the weight of a share, from its next job on. A share without one has the weight 1.
@@ -55,7 +42,7 @@ class AsyncShares(AsyncClient):
         Raises:
             UsageError: It is no name of a share, or no such number.
         """
-        call = shares.set_weight(self._keys, checked_share(name), checked_share_weight(weight))
+        call = shares.set_weight(self.keys, checked_share(name), checked_share_weight(weight))
         await self._connection.execute(call, repeatable=True)
 
     async def remove(self, name: str) -> bool:
@@ -64,4 +51,4 @@ class AsyncShares(AsyncClient):
         Raises:
             UsageError: It is no name of a share.
         """
-        return await self._connection.run(shares.unset_weight(self._keys, checked_share(name)), repeatable=True)
+        return await self._connection.run(shares.unset_weight(self.keys, checked_share(name)), repeatable=True)

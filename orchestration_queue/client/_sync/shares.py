@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from orchestration_queue.client._sync.client import Client
+from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.options import checked_share, checked_share_weight
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import shares
 from orchestration_queue.protocol.operations.shares import Share
-from orchestration_queue.server import Connection
 
 __all__ = ["Shares"]
 
 _Shares: TypeAlias = list[Share]
 
 
-class Shares(Client):
+class Shares(QueueClient):
     """The shares of a queue. ``JobOptions(share="tenant-a")`` says from which one a job starts.
 
     Args:
@@ -31,20 +29,9 @@ class Shares(Client):
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        url: str | None = None,
-        connection: Connection | None = None,
-        prefix: str = DEFAULT_PREFIX,
-    ) -> None:
-        super().__init__(url, connection)
-        self._keys = QueueKeys(name, prefix)
-
     def list(self) -> _Shares:
         """List the shares that have a weight or waiting jobs, by name. Two exchanges for 1,000 shares."""
-        return self._connection.follow(shares.states(self._keys))
+        return self._connection.follow(shares.states(self.keys))
 
     def set(self, name: str, weight: int) -> None:
         """Set the weight of a share, from its next job on. A share without one has the weight 1.
@@ -56,7 +43,7 @@ class Shares(Client):
         Raises:
             UsageError: It is no name of a share, or no such number.
         """
-        call = shares.set_weight(self._keys, checked_share(name), checked_share_weight(weight))
+        call = shares.set_weight(self.keys, checked_share(name), checked_share_weight(weight))
         self._connection.execute(call, repeatable=True)
 
     def remove(self, name: str) -> bool:
@@ -65,4 +52,4 @@ class Shares(Client):
         Raises:
             UsageError: It is no name of a share.
         """
-        return self._connection.run(shares.unset_weight(self._keys, checked_share(name)), repeatable=True)
+        return self._connection.run(shares.unset_weight(self.keys, checked_share(name)), repeatable=True)
