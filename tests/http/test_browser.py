@@ -80,6 +80,7 @@ async def test_every_page_is_accessible_quiet_and_fits(
     async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead"):
         bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad", "tags": ["x"]})
         await queue.pools.set(POOL, 2)
+        await queue.shares.set(POOL, 2)
         await fill_other_wires(server_url)
         await queue.schedulers.upsert("nightly", Cron("0 3 * * *", tz="Europe/Berlin"))
         async with AsyncFlowProducer(url=server_url) as producer:

@@ -596,6 +596,37 @@ async def test_pools_are_shown_set_and_removed(
     assert noted(raw) == [("set-pool", HOSTILE_POOL), ("remove-pool", HOSTILE_POOL)]
 
 
+async def test_shares_of_a_queue_are_shown_and_weighted(
+    ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis
+) -> None:
+    path = f"/queues/{queue.name}"
+    assert "Fair shares" not in await page(ui, path)
+    for _ in range(9):
+        await queue.add("n", None, {"share": HOSTILE_POOL})
+    shown = await page(ui, path)
+    assert 'aria-label="Weight of &lt;img' in shown
+    assert "<img" not in shown
+    saved = await submit(ui, f"{path}/shares", "set-share", share=HOSTILE_POOL, weight="7")
+    assert saved.headers["location"] == f"/ui{path}?done=set-share-1"
+    (share,) = await queue.shares.list()
+    assert (share.name, share.weight, share.waiting) == (HOSTILE_POOL, 7, 1)
+    for fields in (
+        {"weight": "x"},
+        {"weight": "0"},
+        {"weight": "1001"},
+        {"weight": ""},
+        {"share": "a:b"},
+        {"share": ""},
+    ):
+        refused = await submit(ui, f"{path}/shares", "set-share", **{"share": "p", "weight": "2"} | fields)
+        assert refused.status_code == 400, fields
+    assert (await submit(ui, f"{path}/shares", "other", share="p")).status_code == 400
+    assert await queue.shares.list() == [share]
+    await submit(ui, f"{path}/shares", "unset-share", share=HOSTILE_POOL)
+    assert [each.weight for each in await queue.shares.list()] == [1]
+    assert noted(raw) == [("set-share", HOSTILE_POOL), ("unset-share", HOSTILE_POOL)]
+
+
 async def test_some_queues_do_not_change_the_pools_of_all(server_url: str, raw: redis.Redis, queue: AsyncQueue) -> None:
     await queue.pools.set("warehouse", 2)
     async with called(create_app(server_url, console=True, queues=[queue.name])) as ui:

@@ -229,6 +229,33 @@ async def test_pools_are_set_shown_and_removed(api: httpx.AsyncClient, queue: As
     ]
 
 
+async def test_shares_are_weighted_and_listed(api: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
+    base = f"/v1/queues/{queue.name}/shares"
+    path = f"{base}/tenant%20a"
+    assert await read(api, base) == {"shares": []}
+    await queue.add_bulk([NewJob("n", None, JobOptions(share="b")) for _ in range(9)])
+    assert (await api.put(path, json={"weight": 3})).json() == {"name": "tenant a", "weight": 3}
+    listed = [{"name": "b", "weight": 1, "waiting": 1}, {"name": "tenant a", "weight": 3, "waiting": 0}]
+    assert await read(api, base) == {"shares": listed}
+    for wrong, words in (
+        ({}, "`weight`"),
+        ({"weight": 0}, "1 to 1,000"),
+        ({"weight": 1001}, "1 to 1,000"),
+        ({"weight": "3"}, "1 to 1,000"),
+        ({"weight": True}, "1 to 1,000"),
+        ({"weight": 2, "size": 1}, "size"),
+    ):
+        assert words in refusal(await api.put(path, json=wrong), 400)
+    assert "Share" in refusal(await api.put(f"{base}/a:b", json={"weight": 1}), 400)
+    assert "Share" in refusal(await api.delete(f"{base}/a:b"), 400)
+    assert await read(api, base) == {"shares": listed}
+    assert (await api.delete(path)).json() == {"removed": True}
+    assert (await api.delete(path)).json() == {"removed": False}
+    assert await read(api, base) == {"shares": listed[:1]}
+    subjects = [subject for act, subject in noted(raw) if act.startswith(("PUT", "DELETE"))]
+    assert subjects == ["tenant a"] * 3
+
+
 async def test_what_a_search_finds_is_changed(api: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
     path = f"/v1/queues/{queue.name}/search"
     late = JobOptions(delay=9999)

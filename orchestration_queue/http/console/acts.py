@@ -12,6 +12,7 @@ from orchestration_queue.http.console.views import Views, part
 from orchestration_queue.http.messages import HttpError, Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
+from orchestration_queue.options import checked_share_weight
 from orchestration_queue.protocol.operations.worker_control import WorkerVerb
 
 __all__ = ["Acts"]
@@ -54,6 +55,7 @@ class Acts:
             Route("POST", f"{queue}/jobs/:id/tags", act, self._with(self._tag_job)),
             Route("POST", f"{queue}/tags/:tag", act, self._with(self._tagged)),
             Route("POST", f"{queue}/tags/:tag/remove", admin, self._with(self._remove_tagged)),
+            Route("POST", f"{queue}/shares", act, self._with(self._share)),
             Route("POST", f"{queue}/workers", act, self._with(self._tell_workers)),
             Route("POST", f"{queue}/workers/stop", admin, self._with(self._tell_workers)),
         )
@@ -191,6 +193,19 @@ class Acts:
         if act != "remove-tagged":
             raise _unknown(act)
         return await queue.tags.remove(tag)
+
+    @staticmethod
+    async def _share(queue: AsyncQueue, act: str, request: Request) -> int:
+        request.subject = share = request.form.get("share", [""])[0].strip()
+        match act:
+            case "set-share":
+                weight = request.form.get("weight", [""])[0].strip()
+                is_number = weight.isascii() and weight.isdecimal() and len(weight) < _MOST_DIGITS
+                await queue.shares.set(share, checked_share_weight(int(weight) if is_number else weight[:80]))
+                return 1
+            case "unset-share":
+                return int(await queue.shares.remove(share))
+        raise _unknown(act)
 
     async def _tell_workers(self, queue: AsyncQueue, act: str, request: Request) -> int:
         if (act == "stop") is not request.path.endswith("/stop") or act not in get_args(WorkerVerb):

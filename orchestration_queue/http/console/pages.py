@@ -113,9 +113,10 @@ class Pages:
     async def queue(self, request: Request) -> Raw:
         """Show a queue and a page of its jobs."""
         queue = self._service.queue(request.params["name"])
-        counts, is_paused, concurrency, rate, workers, done, failed = await asyncio.gather(
+        counts, is_paused, concurrency, rate, shares, workers, done, failed = await asyncio.gather(
             queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(),
-            self._alive(queue), self._minutes(queue, "completed", 1440, 15), self._minutes(queue, "failed", 1440, 15),
+            queue.shares.list(), self._alive(queue),
+            self._minutes(queue, "completed", 1440, 15), self._minutes(queue, "failed", 1440, 15),
         )  # fmt: skip
         state = request.query.get("state", "")
         if state not in STATES:
@@ -128,7 +129,7 @@ class Pages:
         return self._views.page(
             "queue.html", title=queue.name, name=queue.name, states=STATES, state=state, q=sought, page=page,
             counts={each: getattr(counts, each) for each in STATES}, paused=is_paused, concurrency=concurrency,
-            rate=rate, workers=workers, done=done, failed=failed, jobs=jobs, total=total,
+            rate=rate, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, total=total,
             pages=1 if sought else max(1, -(-total // _PER_PAGE)), finished=FINISHED,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query, took=took,
         )  # fmt: skip

@@ -80,6 +80,7 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
     ),
     f"POST {_Q}/search/remove": _SOUGHT,
     f"POST {_Q}/search/:verb": _SOUGHT,
+    f"PUT {_Q}/shares/:share": _body("weight", weight={"type": "integer", "minimum": 1, "maximum": 1000}),
     "PUT /v1/pools/:pool": _body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
     "POST /v1/doctor/fix": _body("where", "what", where={"type": "string"}, what={"type": "string"}),
     f"POST {_Q}/jobs/:id/tags": _body(add=_IDS, remove=_IDS),
