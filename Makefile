@@ -86,7 +86,7 @@ types: $(VENV)/.dev.stamp ## mypy --strict
 	$(BIN)/mypy
 
 docs: $(VENV)/.dev.stamp ## Build the documentation's site in build/site; a dead link fails
-	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: $(VENV)/.dev.stamp ## Build the wheel, look at what is in it, and try its promises in an empty environment
 	rm -rf dist build/wheel && mkdir -p build/wheel
