@@ -1,10 +1,7 @@
---- Create the job of a move, unless another job has its id. Repeated, it answers as it did at first, for a week.
+--- Hold the job of a move, unless another job has its id. Repeated, it answers as it did at first, for a week.
 --- @queue   id!
 --- @key   id                   string       counter of automatic ids; must end in `:id`
---- @key   stream               stream       ready jobs
---- @key   scheduled            zset         delayed and prioritized jobs
---- @key   failed               zset         failed jobs by time
---- @key   events               stream       lifecycle events
+--- @key   moving               zset         jobs on the move by when that began
 --- @arg   job_id               text         the job
 --- @arg   token                text         names the move
 --- @arg   source               text         the queue that it comes from
@@ -12,6 +9,7 @@
 --- @arg   state                text         its state there: `waiting`, `delayed`, `prioritized` or `failed`
 --- @arg   due_ms               int          epoch ms at which it is due, or failed
 --- @arg   delay                text         milliseconds until it is due; empty for the state that it had
+--- @arg   reads                int          the number of the reading that this is from; an older one changes nothing
 --- @arg   field_count          int #fields  how many follow
 --- @arg   line_count           int #lines   how many follow
 --- @arg   signal_count         int #signals how many follow
@@ -33,7 +31,7 @@
 --- @arg*  deps                 text         members of the jobs that it waited for
 --- @returns text `ok`, or `taken` when another job has its id
 --- @error   the id key does not end in `:id`; `OQ_BAD_ARGUMENT` for another state or a malformed delay
---- @cost    O(log N + S) for a job of size S
+--- @cost    O(S) for a job of size S
 
 local moving = require("moving")
 local validate = require("validate")
@@ -56,6 +54,6 @@ for index, field in ipairs(fields) do
   flat[2 * index - 1], flat[2 * index] = field.name, field.value
 end
 return moving.into(queue, job_id, token, source, now_ms, {
-  state = state, due = due_ms, delay = delay, fields = flat, log = column(lines, "line"),
+  state = state, due = due_ms, delay = delay, reads = reads, fields = flat, log = column(lines, "line"),
   signals = column(signals, "signal"), parents = column(parents, "member"), deps = deps,
 })

@@ -226,11 +226,11 @@ def _post(inspected: InspectedQueue, unsent: list[bytes]) -> str:
 
 
 def moving(inspected: InspectedQueue) -> Iterator[Finding]:
-    """Check that jobs on the move to other queues arrive."""
+    """Check that jobs on the move between queues arrive."""
     if overdue := _overdue_moves(inspected):
         yield problem(
             inspected.name,
-            f"{count(len(overdue), 'job')} on the move to other queues did not arrive, such as {overdue[0]}",
+            f"{count(len(overdue), 'job')} on the move between queues did not arrive, such as {overdue[0]}",
             "a job on the move runs in neither queue",
             f"start a worker of queue {inspected.queue.name}, which finishes moves; its log shows errors",
             partial(_finish_moves, inspected),
@@ -244,9 +244,7 @@ def _overdue_moves(inspected: InspectedQueue) -> list[str]:
 
 def _finish_moves(inspected: InspectedQueue) -> str:
     before = len(_overdue_moves(inspected))
-    inspected.connection.follow(moves.finish_moves(inspected.queue.keys, now_ms()))
-    left = Call("ZCARD", (inspected.queue.keys.moving,))
-    if number := int(inspected.connection.execute(left, repeatable=True)):
+    if number := inspected.connection.follow(moves.finish_moves(inspected.queue.keys, now_ms())):
         raise StateError(f"{count(number, 'job')} did not arrive; repair the queues that they go to and try again.")
     return f"moved {count(before, 'job')}"
 

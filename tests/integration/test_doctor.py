@@ -387,12 +387,13 @@ def test_a_job_that_did_not_arrive_where_it_was_moved_is_found_and_arrives(
     with Connection.open(server_url) as server:
         server.pipeline(next(move(queue.keys, target, "a", now_ms() - 61_000)))
     raw.set(target.stream, "nonsense")
-    lost = "1 job on the move to other queues did not arrive, such as a"
+    lost = "1 job on the move between queues did not arrive, such as a"
     with pytest.raises(StateError, match="1 job did not arrive"):
         repair(server_url, queue, lost)
     raw.delete(target.stream)
-    raw.zadd(queue.keys.moving, {"a": now_ms() - 61_000})  # its turn had become the last
-    assert repair(server_url, queue, lost) == "moved 1 job"
+    raw.zadd(target.moving, {"a": now_ms() - 61_000})  # there it is now, and its turn had become the last
+    with Queue(target.queue, url=server_url) as other:
+        assert repair(server_url, other, lost) == "moved 1 job"
     assert raw.xlen(target.stream) == 1  # a record alone would never run
     assert not raw.exists(queue.keys.job("a"))
 

@@ -87,7 +87,9 @@ async def test_a_moved_job_is_as_it_was(
         await taken.complete("done")
         assert await moved.wait(SOON) == "done"
     left = {key.rpartition("}:")[2] for key in raw.scan_iter(f"{queue.keys.base}:*")}
-    assert left <= {"id", "events", "stream", "meta", "wake", "shares:served", "shares:ahead"}
+    (decision,) = [name for name in left if name.startswith("moved:")]
+    assert raw.ttl(queue.keys.named(decision)) > 0
+    assert left - {decision} <= {"id", "events", "stream", "meta", "wake", "shares:served", "shares:ahead"}
 
 
 async def test_a_failed_job_stays_failed_and_is_retried_there(queue: AsyncQueue, other: AsyncQueue) -> None:
@@ -128,7 +130,7 @@ async def test_jobs_that_wait_for_it_wait_for_it_there(queue: AsyncQueue, other:
         assert (await queue_of_parent.get(f"p-{queue_of_parent.name}")).state is JobState.WAITING
 
 
-@pytest.mark.parametrize("steps", range(1, 5))
+@pytest.mark.parametrize("steps", range(1, 6))
 @pytest.mark.parametrize("repeats", [1, 2])
 async def test_a_move_whose_process_died_is_finished_by_the_reconciler(
     face: Face, queue: AsyncQueue, other: AsyncQueue, raw: redis.Redis, steps: int, repeats: int
@@ -143,18 +145,23 @@ async def test_a_move_whose_process_died_is_finished_by_the_reconciler(
     assert await queue.take() == []  # on the move it runs in neither queue
     if steps < 4:
         assert (await (await queue.get("a")).explain()).sentence == f"It is on the move to queue {other.name!r}."
+    is_placed = steps == 5 or (steps, repeats) == (4, 2)  # a call that is repeated after the end places it
+    if steps >= 2 and not is_placed:
+        assert (await (await other.get("a")).explain()).sentence == f"It is on the move from queue {queue.name!r}."
     started = await other.take()
+    assert len(started) == is_placed
     for taken in started:
         await taken.complete("done")
         await other.remove("a")  # gone before the repeated steps: it must not come a second time
     async with await AsyncConnection.open(face.url) as server:
         for _ in range(2):
-            later = FlowReconciler(queue.keys, server, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
-            await later.round()
+            for keys in (queue.keys, other.keys):
+                later = FlowReconciler(keys, server, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
+                await later.round()
     started += await other.take()
     assert [each.id for each in started] == ["a"]
     assert await queue.find("a") is None
-    assert not raw.exists(queue.keys.moving)
+    assert not raw.exists(queue.keys.moving, other.keys.moving)
 
 
 async def test_a_job_whose_id_is_taken_is_put_back(queue: AsyncQueue, other: AsyncQueue, raw: redis.Redis) -> None:
@@ -211,3 +218,16 @@ async def test_malformed_moves_are_refused(queue: AsyncQueue, name: Any, delay: 
     with pytest.raises(OrchestrationQueueError):
         await job.move(name, delay=delay)
     assert await job.read_state() is JobState.WAITING
+
+
+async def test_a_job_on_the_move_does_not_come_to_wait_for_another(
+    face: Face, queue: AsyncQueue, other: AsyncQueue
+) -> None:
+    await queue.add("n", options=JobOptions(job_id="a"))
+    await queue.add("n", options=JobOptions(job_id="b"))
+    async with await AsyncConnection.open(face.url) as server:
+        await run_steps(server, queue, other, "a", 2)
+    for held in (queue, other):
+        await other.add("n", options=JobOptions(job_id="b"))
+        with pytest.raises(StateError, match="does not wait"):
+            await (await held.get("a")).depends(on=["b"])

@@ -119,7 +119,7 @@ def test_a_taken_id_puts_the_job_back(own: Own, target: Wire) -> None:
     assert target.job(child)["name"] == "other"
 
 
-@pytest.mark.parametrize("exchanges", [1, 2, 3])
+@pytest.mark.parametrize("exchanges", [1, 2, 3, 4])
 def test_a_move_that_was_left_is_gone_on_with_and_decided_once(own: Own, target: Wire, exchanges: int) -> None:
     _, child = own.wire.flow_ids({})
     carry(own, child, exchanges=exchanges)
@@ -143,7 +143,8 @@ def test_a_job_goes_to_one_queue_at_a_time(own: Own) -> None:
     carry(own, job_id, exchanges=1)
     out = oq1.move_out(own.keys, job_id=job_id, now_ms=NOW, target="s", token="t", delay="", group="workers")
     assert own.send(out) == ["moving", "r"]
-    assert own.send(oq1.end_move(own.keys, job_id=job_id, token="other", arrived=True)) == 0
+    end = oq1.end_move(own.keys, job_id=job_id, token="other", arrived=True, digest="", now_ms=NOW)
+    assert own.send(end) == "removed"
     own.wire.ask("DEL", own.wire.key(f"job:{job_id}"))
     assert own.send(out) == ["not_found", ""]
     assert own.wire.zset("moving") == {}
@@ -153,5 +154,5 @@ def test_malformed_arguments_are_refused(own: Own) -> None:
     names = [own.wire.key(name) for name in ("stream", "scheduled", "failed", "priority", "lifo", "moving")]
     own.refused("moveOut", names, ["1", NOW, "r", "t", "soon", "workers"], "malformed delay")
     own.refused("moveOut", names, ["1", NOW, "", "t", "", "workers"], "no target")
-    names = [own.wire.key(name) for name in ("id", "stream", "scheduled", "failed", "events")]
-    own.refused("moveIn", names, ["1", "t", "r", NOW, "active", 0, "", 0, 0, 0, 0, 0], "state 'active'")
+    names = [own.wire.key(name) for name in ("id", "moving")]
+    own.refused("moveIn", names, ["1", "t", "r", NOW, "active", 0, "", 1, 0, 0, 0, 0, 0], "state 'active'")

@@ -138,13 +138,6 @@ class World:
         self.later_ms = 0
 
 
-@pytest.fixture
-def preemptions(request: pytest.FixtureRequest) -> int:
-    """Up to how many preemptions orders have."""
-    found: int = request.config.getoption("--preemptions")
-    return found
-
-
 @pytest.mark.parametrize(
     "others",
     [[World.reconcile], [World.reconcile, World.work], [World.submit]],

@@ -77,10 +77,10 @@ end
 
 --- Apply the change; returns what the function replies.
 function edges.change(queue, job_id, on, off, now)
-  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
+  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn", "moveState")
   if not fields[1] then
     return { "not_found", "", {}, {} }
-  elseif fields[1] ~= "waiting-children" or fields[2] then
+  elseif fields[1] ~= "waiting-children" or fields[2] or fields[3] then
     return { "not_waiting", "", {}, {} }
   end
   local refused = refusal(queue, job_id, on)

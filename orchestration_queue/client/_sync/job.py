@@ -223,8 +223,9 @@ class Job(JobReading):
         """Move a job that is not running to another queue, on whatever node of a cluster; returns it as it is there.
 
         It keeps its id, history, log, tags, tracking, and the jobs that wait for it. Its deduplication id stays behind.
-        Callers that wait for it in its old queue see it removed. Should this process die, a worker of the old
-        queue goes on with the move after 10 s. Meanwhile it runs in neither. A repeated call changes nothing.
+        Callers that wait for it in its old queue see it removed. Should this process die, a worker of either
+        queue goes on with the move after 10 s. Meanwhile it runs in neither, and what happens to it goes along: a
+        cancel, new data, a job that begins to wait for it. A repeated call changes nothing.
 
         Args:
             queue: The other queue's name.

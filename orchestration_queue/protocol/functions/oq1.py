@@ -59,6 +59,7 @@ __all__ = [
     "exchange",
     "fire",
     "hold_nodes",
+    "land_job",
     "mend_group",
     "move_in",
     "move_out",
@@ -1055,21 +1056,28 @@ def end_move(
     job_id: str,
     token: str,
     arrived: bool,
+    digest: str,
+    now_ms: int,
 ) -> Call:
-    """Drop a job that has arrived in another queue, or put back one that was refused there.
+    """Drop a job that another queue holds, or put back one that was refused there.
 
     Args:
-        keys: The queue, for its `stream`, `scheduled`, `failed`, `priority`, `lifo`, `events`, `tracked`, `moving`.
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `priority`, `lifo`, `events`, `metrics_failed`,
+            `tracked`, `moving`.
         job_id: The job.
         token: Names the move.
         arrived: Drop it; else put it back.
+        digest: Of what the other queue holds.
+        now_ms: Epoch ms.
 
     Returns:
-        The call. Its reply (int): 1, or 0 when that move is over.
+        The call. Its reply (text): `dropped`; `changed` when it is not what the digest says, and has to be carried
+        again; `removed` when it was removed meanwhile, or that was a week ago; `put_back`; or `over` when that move had
+        ended.
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N) per tag.
+    Cost: O(log N) per tag, and O(S) for a job of size S.
     """
     return Call(
         "oq1_endMove",
@@ -1080,6 +1088,7 @@ def end_move(
             keys.priority,
             keys.lifo,
             keys.events,
+            keys.metrics_failed,
             keys.tracked,
             keys.moving,
         ),
@@ -1087,6 +1096,8 @@ def end_move(
             job_id,
             token,
             int(arrived),
+            digest,
+            now_ms,
         ),
         is_function=True,
     )
@@ -1327,6 +1338,54 @@ def hold_nodes(
     )
 
 
+def land_job(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    token: str,
+    kept: bool,
+    now_ms: int,
+) -> Call:
+    """Give a job that is held at the end of a move its place, or remove it. Repeated, it changes nothing more.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `failed`, `priority`, `lifo`, `events`, `metrics_failed`,
+            `tracked`, `moving`.
+        job_id: The job.
+        token: Names the move.
+        kept: Its source has dropped it; else it was removed there, and is here.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (int): 1, or 0 when it is not held for that move.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N) per tag.
+    """
+    return Call(
+        "oq1_landJob",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.failed,
+            keys.priority,
+            keys.lifo,
+            keys.events,
+            keys.metrics_failed,
+            keys.tracked,
+            keys.moving,
+        ),
+        (
+            job_id,
+            token,
+            int(kept),
+            now_ms,
+        ),
+        is_function=True,
+    )
+
+
 def mend_group(
     keys: QueueKeys,
     *,
@@ -1390,12 +1449,13 @@ def move_in(
     state: str,
     due_ms: int,
     delay: str,
+    reads: int,
     deps: Sequence[str] = (),
 ) -> Call:
-    """Create the job of a move, unless another job has its id. Repeated, it answers as it did at first, for a week.
+    """Hold the job of a move, unless another job has its id. Repeated, it answers as it did at first, for a week.
 
     Args:
-        keys: The queue, for its `id`, `stream`, `scheduled`, `failed`, `events`.
+        keys: The queue, for its `id`, `moving`.
         fields: Each a field of its record.
         lines: Each a line of its log.
         signals: Each a signal that it received.
@@ -1407,6 +1467,7 @@ def move_in(
         state: Its state there: `waiting`, `delayed`, `prioritized` or `failed`.
         due_ms: Epoch ms at which it is due, or failed.
         delay: Milliseconds until it is due; empty for the state that it had.
+        reads: The number of the reading that this is from; an older one changes nothing.
         deps: Members of the jobs that it waited for.
 
     Returns:
@@ -1415,16 +1476,13 @@ def move_in(
     The server refuses it when the id key does not end in `:id`; `OQ_BAD_ARGUMENT` for another state or a malformed
     delay.
 
-    Cost: O(log N + S) for a job of size S.
+    Cost: O(S) for a job of size S.
     """
     return Call(
         "oq1_moveIn",
         (
             keys.id,
-            keys.stream,
-            keys.scheduled,
-            keys.failed,
-            keys.events,
+            keys.moving,
         ),
         (
             job_id,
@@ -1434,6 +1492,7 @@ def move_in(
             state,
             due_ms,
             delay,
+            reads,
             len(fields),
             len(lines),
             len(signals),
@@ -1473,7 +1532,8 @@ def move_out(
     Returns:
         The call. Its reply (array): 1: `ok`, or why not: `not_found`, `moving`, `state`, `in_flow`, `ordered`,
         `no_delay` or `not_found_there`; 2: the token, or what that is about; with `ok` 3: its state; 4: its time; 5:
-        the delay; 6: name, value per field; 7: log lines; 8: signals; 9: who waits for it; 10: what it waited for.
+        the delay; 6: name, value per field; 7: log lines; 8: signals; 9: who waits for it; 10: what it waited for; 11:
+        the digest of 6 to 10; 12: the number of this reading.
 
     The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a malformed target or
     delay.
@@ -2802,7 +2862,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `22`, growing with every change of the library.
+        The call. Its reply (text): `23`, growing with every change of the library.
 
     Cost: O(1).
     """

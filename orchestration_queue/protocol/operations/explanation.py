@@ -217,8 +217,15 @@ def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
     if target := record.fields.get("movingTo"):
         return (
             f"It is on the move to queue {target!r}.",
-            f"a worker of queue {keys.queue!r} goes on with the move after 10 s, should its caller have died",
+            "a worker of either queue goes on with the move after 10 s, should its caller have died",
             {"target": target},
+        )
+    if "movedBy" in record.fields:
+        source = record.fields.get("movedFrom", "")
+        return (
+            f"It is on the move from queue {source!r}.",
+            "a worker of either queue goes on with the move after 10 s, should its caller have died",
+            {"source": source},
         )
     refs = yield from job_records.children(keys, record.id)
     records = yield from job_records.jobs([(ref.keys, ref.job_id) for ref in refs], ("state", "name"))

@@ -19,16 +19,23 @@ log = logging.getLogger("orchestration_queue.moves")
 _OVERDUE_MS = 10_000
 """How long the caller of a move may take before a worker goes on with it."""
 _MOVES_A_ROUND = 20
+_REMEMBERED_MS = 6 * 86_400_000
+"""How long the source surely knows that it dropped a job; later one is placed that might have been removed."""
+_MOST_READINGS = 20
+"""How often a job that changes while it is carried is carried again."""
 
 
 def move(
     keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, delay_ms: int | None = None
 ) -> Conversation[None]:
-    """Move a job to another queue: it is held here, created there, and dropped here. Four exchanges.
+    """Move a job to another queue: it is held here, held there, dropped here, and placed there. Four exchanges.
+
+    Another one where jobs wait for it. What happens to it meanwhile is carried over as well.
 
     Raises:
         JobNotFoundError: It is in neither queue.
-        StateError: It cannot be moved, and was left as it is.
+        StateError: It cannot be moved, and was left as it is; or it changes faster than it can be carried, and a worker
+            goes on with the move.
     """
     if keys.base == target.base:
         raise UsageError(f"Job {job_id!r} is in queue {keys.queue!r} already; name another queue.")
@@ -41,17 +48,28 @@ def move(
         delay="" if delay_ms is None else str(delay_ms),
         group=GROUP,
     )
-    reply, came_from = all_good((yield [out, Call("HGET", (target.job(job_id),), ("movedFrom",))]))
-    word = text(reply[0])
-    if word == "not_found" and optional_text(came_from) == keys.queue:
-        return  # an earlier call moved it, whose reply was lost
-    if word != "ok":
-        raise _refusal(keys, target, job_id, word, text(reply[1]))
-    yield from _carry(keys, target, job_id, now_ms, reply)
+    there = Call("HMGET", (target.job(job_id),), ("movedFrom", "movedBy", "movedAt"))
+    for _ in range(_MOST_READINGS):
+        reply, (came_from, held_by, held_ms) = all_good((yield [out, there]))
+        word, about = text(reply[0]), text(reply[1])
+        if word == "not_found" and optional_text(came_from) == keys.queue:
+            # An earlier call moved it, whose reply was lost, or which broke off before the end.
+            if token := optional_text(held_by):
+                yield from _resume(keys, target, job_id, now_ms, token, integer(held_ms))
+            return
+        if word != "ok":
+            raise _refusal(keys, target, job_id, word, about)
+        if (end := (yield from _carry(keys, target, job_id, now_ms, reply))) != "changed":
+            yield from _land(keys, target, job_id, now_ms, about, is_removed=end == "removed")
+            return
+    raise StateError(
+        f"Job {job_id!r} of queue {keys.queue!r} changed {_MOST_READINGS} times while it was carried to queue "
+        f"{target.queue!r}; a worker of {keys.queue!r} goes on with the move."
+    )
 
 
-def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: Reply) -> Conversation[None]:
-    token, parents = text(reply[1]), texts(reply[8])
+def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: Reply) -> Conversation[str]:
+    token, parents, digest = text(reply[1]), texts(reply[8]), text(reply[10])
     fields: list[Reply] = reply[5]
     arrive = oq1.move_in(
         target,
@@ -62,55 +80,99 @@ def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: 
         state=text(reply[2]),
         due_ms=integer(reply[3]),
         delay=text(reply[4]),
+        reads=integer(reply[11]),
         fields=[oq1.MovedField(name, value) for name, value in zip(fields[::2], fields[1::2], strict=True)],
         lines=[oq1.MovedLine(line) for line in reply[6]],
         signals=[oq1.MovedSignal(signal) for signal in reply[7]],
         parents=[oq1.MovedParent(member) for member in parents],
         deps=reply[9],
     )
-    # Dependents first: one that is notified under a name that it does not know would count the job a second time.
-    old, new = keys.member(job_id), target.member(job_id)
-    yield from _rename(keys, parents, old, new)
     (decision,) = all_good((yield [arrive]))
     has_arrived = text(decision) == "ok"
-    if not has_arrived:
-        yield from _rename(keys, parents, new, old)
-    all_good((yield [oq1.end_move(keys, job_id=job_id, token=token, arrived=has_arrived)]))
+    if has_arrived:
+        # Before it is placed: a dependent that is notified under a name that it does not know would count it twice.
+        yield from _rename(parents, keys.member(job_id), target.member(job_id), keys.prefix)
+    end = oq1.end_move(keys, job_id=job_id, token=token, arrived=has_arrived, digest=digest, now_ms=now_ms)
+    (ended,) = all_good((yield [end]))
     if not has_arrived:
         raise StateError(
             f"Job {job_id!r} of queue {keys.queue!r} was left where it is: queue {target.queue!r} has another job of "
             "this id; remove that one, or add the job there under a new id."
         )
+    return text(ended)
 
 
-def _rename(keys: QueueKeys, parents: list[str], old: str, new: str) -> Conversation[None]:
+def _resume(
+    keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, token: str, held_ms: int
+) -> Conversation[None]:
+    """Have the target place what it holds and the source has not any more, as the source remembers for a week."""
+    ask = oq1.end_move(keys, job_id=job_id, token=token, arrived=True, digest="", now_ms=now_ms)
+    (end,) = all_good((yield [ask]))
+    is_removed = text(end) == "removed" and now_ms - held_ms < _REMEMBERED_MS
+    yield from _land(keys, target, job_id, now_ms, token, is_removed=is_removed)
+
+
+def _land(
+    keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, token: str, *, is_removed: bool
+) -> Conversation[None]:
+    """Have the target place the job that it holds, unless it has; or remove it, when it was removed on the way."""
+    all_good((yield [oq1.land_job(target, job_id=job_id, token=token, kept=not is_removed, now_ms=now_ms)]))
+    if is_removed:
+        raise JobNotFoundError(keys.queue, job_id)
+
+
+def _rename(parents: list[str], old: str, new: str, prefix: str) -> Conversation[None]:
     """Have the jobs that wait for a moved one wait for it by its new name."""
     located = sorted(
         (base[base.index("{") + 1 : -1], job_id) for base, _, job_id in (p.rpartition(":") for p in parents)
     )
     calls = [
-        oq1.rename_dependency(QueueKeys(queue, keys.prefix), old=old, new=new, job_ids=[job_id for _, job_id in jobs])
+        oq1.rename_dependency(QueueKeys(queue, prefix), old=old, new=new, job_ids=[job_id for _, job_id in jobs])
         for queue, jobs in groupby(located, key=lambda each: each[0])
     ]
     if calls:
         all_good((yield calls))
 
 
-def finish_moves(keys: QueueKeys, now_ms: int) -> Conversation[None]:
-    """Go on with moves out of a queue that are 10 s old, at most 20. Costs one command when none are due."""
+def finish_moves(keys: QueueKeys, now_ms: int) -> Conversation[int]:
+    """Go on with moves out of a queue and into it that are 10 s old, at most 20. One command when none are due.
+
+    Returns:
+        How many could not be finished.
+    """
+    failures = 0
     overdue = Call("ZRANGEBYSCORE", (keys.moving,), ("-inf", now_ms - _OVERDUE_MS, "LIMIT", 0, _MOVES_A_ROUND))
     (found,) = all_good((yield [overdue]))
     for job_id in texts(found):
-        (target,) = all_good((yield [Call("HGET", (keys.job(job_id),), ("movingTo",))]))
-        if target is None:  # it was removed meanwhile
+        noted = Call("HMGET", (keys.job(job_id),), ("movingTo", "movedFrom", "movedBy", "movedAt"))
+        (fields,) = all_good((yield [noted]))
+        target, source, token, held_ms = map(optional_text, fields)
+        if target is None and token is None:  # it was removed meanwhile
             all_good((yield [Call("ZREM", (keys.moving,), (job_id,))]))
             continue
         try:
-            yield from move(keys, QueueKeys(text(target), keys.prefix), job_id, now_ms)
-            log.warning("Job %s of queue %s was on the move to %s, and has arrived", job_id, keys.queue, text(target))
+            if target is not None:
+                yield from move(keys, QueueKeys(target, keys.prefix), job_id, now_ms)
+                log.warning("Job %s of queue %s was on the move to %s, and has arrived", job_id, keys.queue, target)
+            else:
+                origin = QueueKeys(source or "", keys.prefix)
+                yield from _finish_arrival(origin, keys, job_id, now_ms, token or "", int(held_ms or 0))
         except (JobNotFoundError, StateError, ServerError) as error:
             log.warning("Job %s of queue %s could not be moved: %s", job_id, keys.queue, error)
             all_good((yield [Call("ZADD", (keys.moving,), ("XX", now_ms, job_id))]))  # after the others
+            failures += 1
+    return failures
+
+
+def _finish_arrival(
+    source: QueueKeys, keys: QueueKeys, job_id: str, now_ms: int, token: str, held_ms: int
+) -> Conversation[None]:
+    (held_for,) = all_good((yield [Call("HGET", (source.job(job_id),), ("moveToken",))]))
+    if optional_text(held_for) == token:  # the source still has it, with all that happened to it since
+        yield from move(source, keys, job_id, now_ms)
+    else:
+        yield from _resume(source, keys, job_id, now_ms, token, held_ms)
+    log.warning("Job %s was on the move from queue %s to %s, and has arrived", job_id, source.queue, keys.queue)
 
 
 def _refusal(keys: QueueKeys, target: QueueKeys, job_id: str, word: str, about: str) -> Exception:
