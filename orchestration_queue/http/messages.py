@@ -57,6 +57,7 @@ class Request:
     subject: str = ""
     allow: Callable[[Iterable[str]], None] = field(default=lambda _: None)
     _query: dict[str, str] | None = None
+    _form: dict[str, list[str]] | None = None
 
     @property
     def query(self) -> dict[str, str]:
@@ -69,7 +70,9 @@ class Request:
     @property
     def form(self) -> dict[str, list[str]]:
         """The fields of an HTML form."""
-        return parse_qs(self.raw_body.decode("utf-8", "replace"), keep_blank_values=True)
+        if self._form is None:
+            self._form = parse_qs(self.raw_body.decode("utf-8", "replace"), keep_blank_values=True)
+        return self._form
 
     @property
     def fields(self) -> Mapping[str, Any]:

@@ -19,6 +19,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 __all__ = ["Browser", "Page", "find_chromium", "started"]
 
+_NAMED = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, "")}
+"""Keys by name: their code, and the text that they write."""
 _AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 
 
@@ -119,6 +121,10 @@ class Page:
             assert time.monotonic() < deadline, f"waited in vain for {expression}"
             await asyncio.sleep(0.02)
 
+    async def arrive(self, expression: str) -> None:
+        """Wait for the page that an expression describes, until it is all there."""
+        await self.until(f"({expression}) && document.readyState === 'complete'")
+
     async def open(self, url: str) -> None:
         """Go to a page and wait until it is there."""
         await self.call("Page.navigate", url=url)
@@ -132,9 +138,30 @@ class Page:
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def press(self, key: str) -> None:
-        """Press a key."""
-        await self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
-        await self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+        """Press a key: a letter, or one of those that have a name."""
+        code, text = _NAMED.get(key, (0, key))
+        pressed = {"key": key, "windowsVirtualKeyCode": code} if code else {"key": key}
+        await self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **pressed)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **pressed)
+
+    async def keys(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        for key in keys:
+            await self.press(key)
+
+    async def tab_to(self, selector: str) -> None:
+        """Press Tab until an element has the focus, which it must show."""
+        for _ in range(120):
+            await self.press("Tab")
+            if await self.run(f"!!document.activeElement?.matches({json.dumps(selector)})"):
+                outline = await self.run("getComputedStyle(document.activeElement).outlineStyle")
+                assert outline != "none", f"{selector} does not show its focus"
+                return
+        raise AssertionError(f"Tab does not reach {selector}")
+
+    async def type(self, text: str) -> None:
+        """Write text where the focus is."""
+        await self.call("Input.insertText", text=text)
 
     async def violations(self) -> list[str]:
         """What axe-core finds wrong."""

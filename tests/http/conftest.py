@@ -13,7 +13,7 @@ import redis
 import uvicorn
 
 from orchestration_queue.http import HttpApp, create_app
-from orchestration_queue.http.console import overview
+from orchestration_queue.http.console import pages, registry
 from tests.waiting import wait_until
 
 Serve = Callable[[HttpApp], AbstractAsyncContextManager[httpx.AsyncClient]]
@@ -49,9 +49,10 @@ async def served(app: HttpApp) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture(autouse=True)
-def patient_overview(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The overview waits for the queues' names, however busy the machine is."""
-    monkeypatch.setattr(overview, "_PATIENCE_S", 60)
+def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages wait for what takes a walk over all keys, however busy the machine is."""
+    for module in (pages, registry):
+        monkeypatch.setattr(module, "PATIENCE_S", 60)
 
 
 @pytest.fixture

@@ -91,7 +91,8 @@ async def test_every_page_is_accessible_quiet_and_fits(
         await queue.add("later", None, {"delay": 9999})
         base = f"/ui/queues/{queue.name}"
         paths = [
-            "/ui", base, f"{base}?state=failed", f"{base}/jobs/bad", f"{base}/flows/f1", f"{base}/events",
+            "/ui", base, f"{base}?state=failed", f"{base}?state=failed&q={quote(HOSTILE)}", f"{base}/jobs/bad",
+            f"{base}/flows/f1", f"{base}/events",
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
             "/ui/dialects", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
@@ -134,6 +135,7 @@ async def test_selected_jobs_are_cancelled_after_a_question(page: Page, site: st
     await page.run("document.querySelector('[data-all]').click()")
     await page.run("document.querySelectorAll('tbody input')[0].click()")
     assert await page.run("document.querySelector('[data-count]').textContent") == "2 selected"
+    assert await page.run("document.querySelector('#bulk').checkVisibility()")
     await page.run("document.querySelector('button[value=cancel]').click()")
     await page.until("document.querySelector('h1')?.textContent.startsWith('Cancel 2 jobs of')")
     assert (await queue.counts()).delayed == 3
@@ -155,6 +157,123 @@ async def test_keys_and_colors(page: Page, site: str, queue: AsyncQueue) -> None
     await page.press("g")
     await page.press("f")
     await page.until("location.pathname === '/ui/flows' && document.documentElement.dataset.theme === 'dark'")
+
+
+def title_is(text: str) -> str:
+    return f"document.querySelector('h1')?.textContent.startsWith({text!r})"
+
+
+def says(text: str) -> str:
+    return f"document.querySelector('.notice')?.textContent.includes({text!r})"
+
+
+async def test_jobs_are_found_and_changed_by_keyboard(page: Page, site: str, queue: AsyncQueue) -> None:
+    for name in ("send", "send", "other"):
+        await queue.add(name, {"to": name}, {"delay": 9999})
+    await page.open(f"{site}/ui")
+    await page.keys("j", "Enter")
+    await page.arrive(title_is(queue.name))
+    assert not await page.run("document.querySelector('#bulk').checkVisibility()")
+    await page.keys("j", "x")
+    assert await page.run("document.querySelector('[data-count]').textContent") == "1 selected"
+    await page.tab_to("#bulk button[value=promote]")
+    await page.press("Enter")
+    await page.arrive(says("promote"))
+    assert (await queue.counts()).delayed == 2
+    await page.open(f"{site}/ui/queues/{queue.name}?state=delayed")
+    await page.press("/")
+    await page.type("send")
+    await page.press("Enter")
+    await page.arrive("document.querySelectorAll('tbody tr').length === 1 && location.search.includes('q=send')")
+    await page.tab_to(".all button[value=cancel]")
+    await page.press("Enter")
+    await page.arrive(title_is("Cancel 1 job of"))
+    await page.press("Escape")
+    await page.arrive("location.search.includes('q=send')")
+    await page.tab_to(".all button[value=cancel]")
+    await page.press("Enter")
+    await page.arrive(title_is("Cancel 1 job of"))
+    await page.press("Enter")
+    await page.arrive(says("cancel"))
+    counts = await queue.counts()
+    assert (counts.delayed, counts.failed) == (1, 1)
+
+
+async def test_a_queue_s_other_pages_work_by_keyboard(
+    page: Page, site: str, queue: AsyncQueue, server_url: str
+) -> None:
+    async with working(queue, handle, server_url):
+        await (await queue.add("done")).wait(30)
+        await queue.add("late", None, {"delay": 9999, "tags": ["month"]})
+        await page.open(f"{site}/ui/queues/{queue.name}")
+        await page.tab_to(".tabs a[href$=settings]")
+        await page.press("Enter")
+        await page.arrive("location.pathname.endsWith('/settings')")
+        await page.tab_to("input[name=attempts]")
+        await page.type("3")
+        await page.press("Enter")
+        await page.arrive(says("save"))
+        assert (await queue.settings()).attempts == 3
+        await page.tab_to(".tabs a[href$=statistics]")
+        await page.press("Enter")
+        await page.arrive("location.pathname.endsWith('/statistics')")
+        await page.keys("j", "Enter")
+        await page.arrive("location.search.startsWith('?day=')")
+        await page.tab_to(".tabs a[href$=tags]")
+        await page.press("Enter")
+        await page.arrive("location.pathname.endsWith('/tags')")
+        await page.keys("j", "Enter")
+        await page.arrive("location.pathname.endsWith('/tags/month')")
+        await page.tab_to("button[value=cancel-tagged]")
+        await page.press("Enter")
+        await page.arrive(title_is("Cancel the unfinished jobs of this tag: 1 job"))
+        await page.press("Enter")
+        await page.arrive(says("cancel"))
+        assert (await queue.counts()).failed == 1
+        await page.keys("g", "w")
+        await page.arrive("location.pathname === '/ui/workers' && document.querySelector('input[name=slots]')")
+        await page.tab_to("input[name=slots]")
+        await page.type("7")
+        await page.press("Enter")
+        await page.arrive(says("concurrency"))
+        assert [each.concurrency for each in await queue.workers()] == [7]
+
+
+async def test_pages_of_all_queues_work_by_keyboard(
+    page: Page, site: str, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    await fill_other_wires(server_url)
+    await page.open(f"{site}/ui")
+    await page.keys("g", "p")
+    await page.arrive(title_is("Pools"))
+    await page.tab_to("form.edit input[name=pool]")
+    await page.type("smtp")
+    await page.press("Tab")
+    await page.type("5")
+    await page.press("Enter")
+    await page.arrive("document.querySelector('td.name')?.textContent === 'smtp'")
+    for answer, left in (("Escape", 1), ("Enter", 0)):
+        await page.tab_to("button[value=remove-pool]")
+        await page.press("Enter")
+        await page.arrive(title_is("Remove pool smtp"))
+        await page.press(answer)
+        await page.arrive(f"{title_is('Pools')} && document.querySelectorAll('td.name').length === {left}")
+    await page.keys("g", "c")
+    await page.arrive(title_is("Doctor"))
+    await page.tab_to("button[value=check]")
+    await page.press("Enter")
+    await page.arrive("document.querySelector('#main [role=status]')?.textContent.startsWith('Checked')")
+    for path in ("chasquimq", "qless"):
+        await page.keys("g", "q")
+        await page.arrive(title_is("ChasquiMQ and qless"))
+        await page.tab_to(f"a[href^='/ui/{path}/']")
+        await page.press("Enter")
+        await page.arrive(f"location.pathname.startsWith('/ui/{path}/')")
+        await page.tab_to("button[value=pause]")
+        await page.press("Enter")
+        await page.arrive("document.querySelector('button[value=resume]')")
+    for key in (*raw.scan_iter("{chasqui:*"), *raw.scan_iter("ql:*")):
+        raw.delete(key)
 
 
 async def test_a_queue_is_paused_and_resumed(page: Page, site: str, queue: AsyncQueue, raw: redis.Redis) -> None:

@@ -21,14 +21,16 @@ from orchestration_queue import (
     Cron,
     Dag,
     Every,
+    JobOptions,
     JobTemplate,
+    NewJob,
     Node,
     UnrecoverableError,
 )
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.access import Access, Token
-from orchestration_queue.http.console import overview
+from orchestration_queue.http.console import registry
 from orchestration_queue.http.routes import Scope
 from tests.http.conftest import called
 from tests.http.test_own_routes import noted
@@ -129,6 +131,88 @@ async def test_acts_on_jobs(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis
     assert await queue.find(jobs[3].id) is None
     assert (await submit(ui, f"{base}/jobs", "explode", id=jobs[0].id)).status_code == 400
     assert (await submit(ui, f"{base}/jobs", "retry", id="nope")).status_code == 404
+
+
+async def test_everything_that_a_search_finds_is_changed_after_a_question(
+    ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    base, path = f"/queues/{queue.name}", f"/queues/{queue.name}/jobs"
+    late = JobOptions(delay=9999)
+    await queue.add_bulk([NewJob("a", {"user": n % 2}, late) for n in range(210)])
+    await queue.add("b", {"user": 1}, JobOptions(delay=9999, tags=["month"]))
+    assert "211 delayed jobs" in await page(ui, f"{base}?state=delayed")
+    listed = await page(ui, f"{base}?state=delayed&q=a&data=%7B%22user%22:1%7D")
+    assert "105 found" in listed
+    assert "200 or more found" in await page(ui, f"{base}?state=delayed&q=a")
+    assert ">b<" in await page(ui, f"{base}?state=delayed&q=month")
+    assert "No delayed jobs whose id, name or tag is &#39;&lt;c&#39;." in await page(ui, f"{base}?state=delayed&q=%3Cc")
+
+    async def ask(act: str, **search: str) -> dict[str, Any]:
+        """The form of the question, which names the jobs that the search found."""
+        asked = (await submit(ui, path, act, found="yes", back=f"/ui{base}?state=delayed", **search)).text
+        fields = re.findall(r'type="hidden" name="(back|id)" value="([^"]*)"', asked)
+        ids = [value for name, value in fields if name == "id"]
+        return {"asked": asked, "id": ids, "back": f"/ui{base}?state=delayed"}
+
+    question = await ask("promote", state="delayed", q="a", data='{"user": 1}')
+    assert f"Promote 105 jobs of {queue.name}?" in question["asked"]
+    assert "with {&#34;user&#34;: 1} in their data" in question["asked"]
+    assert (await queue.counts()).delayed == 211
+    await queue.add("a", {"user": 1}, late)  # it was not named, so it stays
+    done = await submit(ui, path, "promote", id=question["id"], back=question["back"], confirmed="yes")
+    assert done.headers["location"] == f"/ui{base}?state=delayed&done=promote-105"
+    assert (await queue.counts()).delayed == 107
+    question = await ask("cancel", state="delayed", q="a")
+    assert f"Cancel 106 jobs of {queue.name}?" in question["asked"]
+    await submit(ui, path, "cancel", id=question["id"], confirmed="yes")
+    assert (await queue.counts()).failed == 106
+    question = await ask("retry", state="failed", kind="cancelled")
+    assert "Retry 106 jobs" in question["asked"]
+    await submit(ui, path, "retry", id=question["id"], confirmed="yes")
+    assert (await queue.counts()).failed == 0
+    again = await submit(ui, path, "retry", id=question["id"], confirmed="yes")
+    assert again.headers["location"].endswith("done=retry-0")
+    assert "no job was left to retry" in await page(ui, f"{base}?done=retry-0")
+    question = await ask("move", state="delayed", q="month")
+    assert "To queue" in question["asked"]
+    assert (await submit(ui, path, "move", id=question["id"], to="a:b", confirmed="yes")).status_code == 400
+    assert (await submit(ui, path, "move", id=question["id"], to="", confirmed="yes")).status_code == 400
+    await submit(ui, path, "move", id=question["id"], to=f"{queue.name}-late", confirmed="yes")
+    async with AsyncQueue(f"{queue.name}-late", url=server_url) as late_queue:
+        assert [job.name for job in await late_queue.jobs("delayed")] == ["b"]
+    for state, count in (("waiting", 105), ("delayed", 106)):
+        question = await ask("remove", state=state)
+        assert f"Remove {count} jobs" in question["asked"]
+        await submit(ui, path, "remove", id=question["id"], confirmed="yes")
+    assert await queue.search() == []
+    assert "No job is like this any more" in (await ask("remove", state="waiting", q="a"))["asked"]
+    for search in ({"data": "[1]"}, {"state": "completed", "kind": "x"}):
+        refused = await submit(ui, path, "remove", found="yes", **{"state": "waiting", **search})
+        assert refused.status_code == 400, search
+    assert (await submit(ui, path, "explode", found="yes", state="waiting")).status_code == 400
+    acts = [what for what, _ in noted(raw)]
+    assert acts == [
+        "promote",
+        "cancel",
+        "retry",
+        "retry",
+        "move",
+        "remove",
+        "remove",
+    ]  # questions and refusals are no acts
+
+
+async def test_jobs_are_moved_only_to_queues_that_the_token_names(
+    server_url: str, raw: redis.Redis, queue: AsyncQueue
+) -> None:
+    job = await queue.add("a", None, JobOptions(delay=9999))
+    some = Access([Token.of("some", "some", ["act"], [queue.name, "late-*"])])
+    async with called(create_app(server_url, console=True, access=some)) as ui:
+        await submit(ui, "/login", "", token="some")
+        for to, status in (("elsewhere", 403), ("late-1", 303)):
+            moved = await submit(ui, f"/queues/{queue.name}/jobs", "move", id=job.id, to=to, confirmed="yes")
+            assert moved.status_code == status, to
+            assert (await queue.counts()).delayed == (status == 403)
 
 
 async def test_acts_on_a_queue(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
@@ -453,7 +537,8 @@ async def test_only_known_host_names_are_answered(server_url: str, raw: redis.Re
 @pytest.fixture
 async def guarded(server_url: str, raw: redis.Redis) -> HttpApp:
     scopes = ("read", "add", "act", "admin")
-    return create_app(server_url, console=True, access=Access([Token.of(name, name, [name]) for name in scopes]))
+    tokens = [Token.of(name, name, [name]) for name in scopes]
+    return create_app(server_url, console=True, access=Access([*tokens, Token.of("some", "some", ["admin"], ["q-*"])]))
 
 
 async def test_sign_in_and_roles(guarded: HttpApp, queue: AsyncQueue) -> None:
@@ -483,7 +568,7 @@ async def test_every_page_and_act_needs_its_scope(guarded: HttpApp) -> None:
                 continue
             path = route.path.replace(":name", "q").replace(":id", "1").replace(":tag", "t").removeprefix("/ui")
             wanted = {"read": {"read", "act", "admin"}, "act": {"act", "admin"}, "admin": {"admin"}}[route.scope]
-            for token in ("read", "add", "act", "admin"):
+            for token in ("read", "add", "act", "admin", "some"):  # the last may do everything, to other queues
                 await submit(ui, "/login", "", token=token)
                 if route.method == "POST":
                     status = (await submit(ui, path, "none")).status_code
@@ -529,9 +614,9 @@ async def test_the_overview_does_not_wait_for_a_walk_over_all_keys(
     ui: httpx.AsyncClient, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.add("a")
-    monkeypatch.setattr(overview, "_PATIENCE_S", 0)
+    monkeypatch.setattr(registry, "PATIENCE_S", 0)
     assert "are being looked for" in await page(ui, "")
-    monkeypatch.setattr(overview, "_PATIENCE_S", 60)
+    monkeypatch.setattr(registry, "PATIENCE_S", 60)
     assert f">{queue.name}<" in await page(ui, "")
 
 

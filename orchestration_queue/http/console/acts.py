@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
-from orchestration_queue.client import AsyncQueue
+from orchestration_queue.client import AsyncJob, AsyncQueue
 from orchestration_queue.errors import NotFoundError, StateError, UsageError
+from orchestration_queue.http.changes import MOST_CHANGED, change_job, change_jobs
+from orchestration_queue.http.console.overview import STATES
+from orchestration_queue.http.console.search import Search
 from orchestration_queue.http.console.views import Views, part
 from orchestration_queue.http.messages import HttpError, Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.options import checked_share_weight
+from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.worker_control import WorkerVerb
 
 __all__ = ["Acts"]
@@ -28,8 +32,16 @@ _ASKED = {
     "stop",
     "cancel-tagged",
     "remove-tagged",
+    "move",
 }
-_MOST = 1000
+_OF_JOBS: dict[str, Callable[[AsyncJob], bool]] = {
+    "retry": lambda job: job.record.fields.get("state") == "failed",
+    "promote": lambda job: job.record.fields.get("state") == "delayed",
+    "cancel": lambda job: not job.record.is_finished,
+    "move": lambda job: job.record.fields.get("state") != "completed",
+    "remove": lambda _: True,
+}
+"""What can be done to jobs, and to which."""
 _MOST_DIGITS = 7
 
 
@@ -39,11 +51,10 @@ class Acts:
     Args:
         service: What carries them out.
         views: How questions are shown.
-        forget_workers: Called with a queue whose workers were told something.
     """
 
-    def __init__(self, service: Service, views: Views, forget_workers: Callable[[str], None]) -> None:
-        self._service, self._views, self._forget_workers = service, views, forget_workers
+    def __init__(self, service: Service, views: Views) -> None:
+        self._service, self._views = service, views
         act, admin, queue = Scope.ACT, Scope.ADMIN, "/ui/queues/:name"
         self.routes = (
             Route("POST", f"{queue}/control", act, self._with(self._control)),
@@ -64,8 +75,11 @@ class Acts:
         async def handler(request: Request) -> Raw:
             queue = self._service.queue(request.params["name"])
             act = request.form.get("act", [""])[0]
-            if act in _ASKED and "confirmed" not in request.form:
-                return await self._ask(queue, act, request)
+            if "confirmed" not in request.form:
+                if "found" in request.form:
+                    return await self._ask_of_found(queue, act, request)
+                if act in _ASKED:
+                    return self._ask(queue, act, request, await self._count(queue, act, request))
             done = await do(queue, act, request)
             back = request.form.get("back", [""])[0]
             if not back.startswith("/ui") or back.startswith("//"):
@@ -75,12 +89,24 @@ class Acts:
 
         return handler
 
-    async def _ask(self, queue: AsyncQueue, act: str, request: Request) -> Raw:
-        fields = [(name, value) for name, values in request.form.items() if name != "csrf" for value in values]
+    def _ask(self, queue: AsyncQueue, act: str, request: Request, count: int, search: Search | None = None) -> Raw:
+        given = request.form if search is None else {name: request.form.get(name, []) for name in ("act", "back", "id")}
+        fields = [(name, value) for name, values in given.items() if name != "csrf" for value in values]
         return self._views.page(
-            "confirm.html", title="Confirm", act=act, count=await self._count(queue, act, request), name=queue.name,
+            "confirm.html", title="Confirm", act=act, count=count, name=queue.name,
             subject=request.params.get("id", ""), fields=fields, back=request.form.get("back", ["/ui"])[0],
+            search=search, most=MOST_CHANGED,
         )  # fmt: skip
+
+    async def _ask_of_found(self, queue: AsyncQueue, act: str, request: Request) -> Raw:
+        """Ask about the jobs that a search finds; the answer names these, whatever it would find by then."""
+        if (fits := _OF_JOBS.get(act)) is None:
+            raise _unknown(act)
+        state = request.form.get("state", [""])[0]
+        search = Search.read(state if state in STATES else STATES[0], lambda name: request.form.get(name, [""])[0])
+        found = [job.id for job in await search.jobs(queue, MOST_CHANGED) if fits(job)]
+        request.form["id"] = found
+        return self._ask(queue, act, request, len(found), search)
 
     @staticmethod
     async def _count(queue: AsyncQueue, act: str, request: Request) -> int:
@@ -92,7 +118,7 @@ class Acts:
             case "purge":
                 return len(await queue.dead_letters.list(limit=None))
             case "cancel-tagged" | "remove-tagged":
-                jobs = await queue.tags.jobs(request.params["tag"], limit=_MOST)
+                jobs = await queue.tags.jobs(request.params["tag"], limit=MOST_CHANGED)
                 return sum(act == "remove-tagged" or not job.record.is_finished for job in jobs)
         return len(request.form.get("id", [])) or 1
 
@@ -118,19 +144,24 @@ class Acts:
                 return len(await queue.clean(timedelta(0), None, act.removeprefix("clean-")))
         raise _unknown(act)
 
-    @staticmethod
-    async def _jobs(queue: AsyncQueue, act: str, request: Request) -> int:
-        ids = request.form.get("id", [])[:_MOST]
-        done = 0
-        for job_id in ids:
-            try:
-                await _change_job(queue, act, job_id, request)
-            except (NotFoundError, StateError):
-                if len(ids) == 1:
-                    raise
-                continue  # of many, one may have changed since the page was shown
-            done += 1
-        return done
+    async def _jobs(self, queue: AsyncQueue, act: str, request: Request) -> int:
+        ids = request.form.get("id", [])[:MOST_CHANGED]
+        if act == "signal":
+            for job_id in ids:
+                job = await queue.get(job_id)
+                await job.signal(request.form.get("signal", ["continue"])[0] or "continue")
+            return len(ids)
+        if act not in _OF_JOBS:
+            raise _unknown(act)
+        to = request.form.get("to", [""])[0].strip()
+        if act == "move":
+            self._service.keys(to)
+            request.allow([queue.name, to])
+        if len(ids) == 1:
+            return int(await change_job(await queue.get(ids[0]), act, to))
+        records = await self._service.connection.follow(job_records.jobs([(queue.keys, job_id) for job_id in ids]))
+        there = [AsyncJob(self._service.connection, queue.keys, each.id, each) for each in records if each]
+        return await change_jobs(there, act, to)
 
     @staticmethod
     async def _flow(queue: AsyncQueue, act: str, request: Request) -> int:
@@ -217,7 +248,6 @@ class Acts:
         replies = await waiting.control_workers(
             cast(WorkerVerb, act), request.form.get("id", []), concurrency=int(slots) if act == "concurrency" else None
         )
-        self._forget_workers(queue.name)
         if replies and not any(reply.has_obeyed for reply in replies):
             why = replies[0].problem or "it did not answer in time, and obeys when it hears of it"
             raise StateError(f"Worker {replies[0].worker!r} has not done it: {why.rstrip('.')}.")
@@ -230,7 +260,7 @@ class Acts:
                 return await queue.dead_letters.replay_all()
             case "purge":
                 return await queue.dead_letters.purge()
-        ids = request.form.get("id", [])[:_MOST]
+        ids = request.form.get("id", [])[:MOST_CHANGED]
         done = 0
         for letter_id in ids:
             match act:
@@ -247,24 +277,6 @@ class Acts:
                     raise _unknown(act)
             done += 1
         return done
-
-
-async def _change_job(queue: AsyncQueue, act: str, job_id: str, request: Request) -> None:
-    if act == "remove":
-        await queue.remove(job_id)
-        return
-    if act == "cancel":
-        await queue.cancel(job_id)
-        return
-    job = await queue.get(job_id)
-    changes: dict[str, Callable[[], Awaitable[Any]]] = {
-        "retry": job.retry,
-        "promote": job.promote,
-        "signal": lambda: job.signal(request.form.get("signal", ["continue"])[0] or "continue"),
-    }
-    if act not in changes:
-        raise _unknown(act)
-    await changes[act]()
 
 
 def _unknown(act: str) -> HttpError:

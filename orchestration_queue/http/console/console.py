@@ -45,7 +45,7 @@ class Console:
         self.views = Views(dagster)
         self._secret = secrets.token_bytes(32)
         self._pages = pages.Pages(service, self.views)
-        self._acts = acts.Acts(service, self.views, self._pages.forget_workers)
+        self._acts = acts.Acts(service, self.views)
         sign_in = (
             Route("GET", "/ui/login", Scope.OPEN, self._login),
             Route("POST", "/ui/login", Scope.OPEN, self._sign_in),

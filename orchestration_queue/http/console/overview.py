@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from orchestration_queue.client import JobCounts, Metrics
 from orchestration_queue.http.console.findings import FindingPages
+from orchestration_queue.http.console.registry import Registry
 from orchestration_queue.http.console.views import Views
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.service import Service
@@ -24,9 +24,8 @@ __all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "minutes_of"]
 STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
 MOST_QUEUES = 100
 _MINUTES = 60
+_RECENT = 5
 _ENDED = (JobState.COMPLETED, JobState.FAILED)
-_PATIENCE_S = 0.1
-"""How long the page waits for the queues' names: finding them walks all keys of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,13 @@ class _Row:
     oldest: datetime | None
     done: Sequence[int]
     failed: Sequence[int]
+    workers: int
+
+    @property
+    def per_minute(self) -> float:
+        """How many jobs ended in each of the last full minutes, on average."""
+        recent = (*self.done[-_RECENT - 1 : -1], *self.failed[-_RECENT - 1 : -1])
+        return sum(recent) / _RECENT
 
 
 class OverviewPage:
@@ -47,36 +53,31 @@ class OverviewPage:
     Args:
         service: What it is read through.
         views: How it is shown.
-        names: Finds the queues' names.
+        registry: Knows the queues.
         doctor: Knows what is wrong.
     """
 
-    def __init__(
-        self, service: Service, views: Views, names: Callable[[], Awaitable[list[str]]], doctor: FindingPages
-    ) -> None:
-        self._service, self._views, self._names, self._doctor = service, views, names, doctor
+    def __init__(self, service: Service, views: Views, registry: Registry, doctor: FindingPages) -> None:
+        self._service, self._views, self._registry, self._doctor = service, views, registry, doctor
 
     async def show(self, request: Request) -> Raw:
         """Show all queues with their depths and rates."""
         sought = request.query.get("q", "").lower()
-        found = asyncio.ensure_future(self._names())
-        done, _ = await asyncio.wait([found], timeout=_PATIENCE_S)
-        if not done:
-            found.cancel()  # the walk itself goes on
-        names = [name for name in found.result() if sought in name.lower()] if done else []
-        rows = await self._rows(names[:MOST_QUEUES])
+        found = await self._registry.queues_soon()
+        names = [name for name in found or () if sought in name.lower()]
+        rows = await self._rows({name: len(found[name]) for name in names[:MOST_QUEUES]} if found else {})
         totals = {state: sum(getattr(row.counts, state) for row in rows) for state in STATES}
         return self._views.page(
             "overview.html", title="Overview", rows=rows, totals=totals, count=len(names), shown=len(rows), q=sought,
-            is_known=bool(done), problems=self._doctor.problems, checked_at=self._doctor.at,
+            is_known=found is not None, problems=self._doctor.problems, checked_at=self._doctor.at,
         )  # fmt: skip
 
-    async def _rows(self, names: Sequence[str]) -> list[_Row]:
+    async def _rows(self, queues: Mapping[str, int]) -> list[_Row]:
         end = datetime.now(UTC)
         end_ms = int(end.timestamp() * 1000)
         start_ms = end_ms - (_MINUTES - 1) * 60_000
         steps: list[Conversation[Any]] = []
-        for name in names:
+        for name in queues:
             keys = QueueKeys(name, self._service.prefix)
             steps += [queue_state.counts(keys), _is_paused(keys), queue_state.oldest_ready_ms(keys)]
             start_ms = end_ms - (_MINUTES - 1) * 60_000
@@ -85,9 +86,9 @@ class OverviewPage:
             ]
         found = iter(await self._service.connection.follow(together(steps)))
         rows = []
-        for name, counts, paused, oldest, done, failed in zip(names, *[found] * 5, strict=False):
-            minutes = [minutes_of(each, end, _MINUTES, 1) for each in (done, failed)]
-            rows.append(_Row(name, counts, paused, when(oldest), *minutes))
+        for (name, workers), counts, paused, oldest, done, failed in zip(queues.items(), *[found] * 5, strict=False):
+            ended, lost = (minutes_of(each, end, _MINUTES, 1) for each in (done, failed))
+            rows.append(_Row(name, counts, paused, when(oldest), ended, lost, workers))
         return rows
 
 

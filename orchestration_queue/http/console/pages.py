@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration_queue.client import AsyncBroadcast, AsyncQueue, WorkerInfo
+from orchestration_queue.client import AsyncBroadcast, AsyncJob, AsyncQueue
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
@@ -16,7 +16,9 @@ from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, Overv
 from orchestration_queue.http.console.pool_pages import PoolPages
 from orchestration_queue.http.console.queue_pages import QueuePages
 from orchestration_queue.http.console.recent import Recent, or_none
+from orchestration_queue.http.console.registry import PATIENCE_S, Registry
 from orchestration_queue.http.console.schedules import SchedulePages
+from orchestration_queue.http.console.search import Search
 from orchestration_queue.http.console.stages import stages, took
 from orchestration_queue.http.console.views import Views, query
 from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
@@ -27,14 +29,11 @@ from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.protocol.operations import audit, event_log
 from orchestration_queue.protocol.operations.letter_groups import group_letters
-from orchestration_queue.states import JobState
 
 __all__ = ["Pages"]
 
 _PER_PAGE = 50
-_NAMES_S = 5.0
 _REASONS_S = 3.0
-_STALE_S = 30.0
 _LOG_LINES = 200
 _MOST_FOUND = 200
 _QUIET_S = 0.4
@@ -50,12 +49,11 @@ class Pages:
 
     def __init__(self, service: Service, views: Views) -> None:
         self._service, self._views = service, views
-        self._names = Recent(_NAMES_S, at_once=_STALE_S)
+        self._registry = Registry(service)
         self._reasons = Recent(_REASONS_S)
-        self._workers = Recent(_REASONS_S, at_once=_STALE_S)
         self._doctor = FindingPages(service, views)
         shown: list[tuple[str, Callable[[Request], Awaitable[Raw | Stream]]]] = [
-            ("/ui", OverviewPage(service, views, self._all_names, self._doctor).show),
+            ("/ui", OverviewPage(service, views, self._registry, self._doctor).show),
             ("/ui/queues/:name", self.queue),
             ("/ui/queues/:name/live", self.live),
             ("/ui/queues/:name/jobs/:id", self.job),
@@ -80,27 +78,11 @@ class Pages:
 
     async def aclose(self) -> None:
         """Stop reading what no request waits for."""
-        for recent in (self._names, self._workers, self._reasons):
-            await recent.aclose()
-        await self._doctor.aclose()
-
-    def forget_workers(self, queue: str) -> None:
-        """Read a queue's workers again for the next page, since they were told something."""
-        self._workers.forget(queue)
-
-    async def _all_names(self) -> list[str]:
-        """Return the queues' names, as they were a few seconds ago: finding them walks all keys."""
-        connection, prefix = self._service.connection, self._service.prefix
-        names = await self._names.get("", lambda: AsyncQueue.names(connection=connection, prefix=prefix))
-        allowed = self._service.allowed
-        return [name for name in names if allowed is None or name in allowed]
-
-    async def _alive(self, queue: AsyncQueue) -> list[WorkerInfo]:
-        """Return a queue's workers, as they were a few seconds ago: finding them walks all keys."""
-        return await self._workers.get(queue.name, queue.workers)
+        for each in (self._registry, self._reasons, self._doctor):
+            await each.aclose()
 
     async def _of_queues(self, request: Request) -> list[AsyncQueue]:
-        names = await self._all_names()
+        names = await self._registry.queues()
         wanted = request.query.get("queue")
         return [self._service.queue(name) for name in names if wanted in (None, "", name)][:MOST_QUEUES]
 
@@ -115,37 +97,33 @@ class Pages:
         queue = self._service.queue(request.params["name"])
         counts, is_paused, concurrency, rate, shares, workers, done, failed = await asyncio.gather(
             queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(),
-            queue.shares.list(), self._alive(queue),
-            self._minutes(queue, "completed", 1440, 15), self._minutes(queue, "failed", 1440, 15),
+            queue.shares.list(), self._registry.workers_soon(queue), self._minutes(queue, "completed", 1440, 15),
+            self._minutes(queue, "failed", 1440, 15),
         )  # fmt: skip
         state = request.query.get("state", "")
         if state not in STATES:
             state = next((each for each in STATES if getattr(counts, each)), "waiting")
-        sought = request.query.get("q", "").strip()
+        search = Search.read(state, request.query.get)
         page = int(digits) if (digits := request.query.get("page", "1")).isdecimal() and len(digits) < 7 else 1
         page = max(1, page)
-        jobs = await self._jobs(queue, state, sought, page)
-        total = len(jobs) if sought else getattr(counts, state)
+        jobs = await (search.jobs(queue, _MOST_FOUND) if search.is_narrowed else self._jobs(queue, state, page))
+        total = len(jobs) if search.is_narrowed else getattr(counts, state)
         return self._views.page(
-            "queue.html", title=queue.name, name=queue.name, states=STATES, state=state, q=sought, page=page,
+            "queue.html", title=queue.name, name=queue.name, states=STATES, state=state, search=search, page=page,
             counts={each: getattr(counts, each) for each in STATES}, paused=is_paused, concurrency=concurrency,
             rate=rate, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, total=total,
-            pages=1 if sought else max(1, -(-total // _PER_PAGE)), finished=FINISHED,
+            pages=1 if search.is_narrowed else max(1, -(-total // _PER_PAGE)), finished=FINISHED, most=_MOST_FOUND,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query, took=took,
         )  # fmt: skip
 
-    async def _jobs(self, queue: AsyncQueue, state: str, sought: str, page: int) -> list[Any]:
-        if not sought:
-            last_first = state in FINISHED
-            if not last_first:
-                return await queue.jobs(state, limit=_PER_PAGE, offset=(page - 1) * _PER_PAGE)
-            total = getattr(await queue.counts(), state)
-            end = max(0, total - (page - 1) * _PER_PAGE)
-            start = max(0, end - _PER_PAGE)
-            return (await queue.jobs(state, limit=end - start, offset=start))[::-1]
-        exact = await queue.find(sought)
-        named = await queue.search(name=sought, state=JobState(state), limit=_MOST_FOUND)
-        return [*([exact] if exact else []), *(job for job in named if exact is None or job.id != exact.id)]
+    @staticmethod
+    async def _jobs(queue: AsyncQueue, state: str, page: int) -> list[AsyncJob]:
+        if state not in FINISHED:
+            return await queue.jobs(state, limit=_PER_PAGE, offset=(page - 1) * _PER_PAGE)
+        total = getattr(await queue.counts(), state)
+        end = max(0, total - (page - 1) * _PER_PAGE)
+        start = max(0, end - _PER_PAGE)
+        return (await queue.jobs(state, limit=end - start, offset=start))[::-1]
 
     async def job(self, request: Request) -> Raw:
         """Show one job."""
@@ -157,8 +135,8 @@ class Pages:
             queue.last_logs(job.id, _LOG_LINES), job.parents(), job.children(), queue.suspend_info(job.id)
         )
         record = job.record
-        reason = await self._reasons.get(
-            (queue.name, job.id, record.fields.get("state")), lambda: or_none(job.explain())
+        reason = await self._reasons.within(
+            PATIENCE_S, (queue.name, job.id, record.fields.get("state")), lambda: or_none(job.explain())
         )
         flow_id, _, node = job.id.rpartition(".")
         flow = await queue.flows.find(flow_id) if node and flow_id else None
@@ -187,7 +165,7 @@ class Pages:
         request.allow({queue.name, *(job.keys.queue for job in flow.graph.jobs.values())})
         status, nodes, path = await asyncio.gather(flow.status(), flow.tree(), flow.critical_path())
         key = (queue.name, "flow", flow.id, str(status.counts))
-        reason = await self._reasons.get(key, lambda: or_none(flow.explain()))
+        reason = await self._reasons.within(PATIENCE_S, key, lambda: or_none(flow.explain()))
         return self._views.page(
             "flow.html", title=status.name, name=queue.name, flow=flow, status=status, nodes=nodes[:_MOST_FOUND],
             total=len(nodes), graph=draw_graph(nodes), chart=draw_run(nodes), critical={node.name for node in path},
@@ -217,7 +195,7 @@ class Pages:
     async def workers(self, request: Request) -> Raw:
         """List the workers of all queues, with what they run."""
         queues = await self._of_queues(request)
-        listed = await asyncio.gather(*(self._alive(queue) for queue in queues))
+        listed = await asyncio.gather(*map(self._registry.workers, queues))
         rows = [(queue.name, worker) for queue, workers in zip(queues, listed, strict=True) for worker in workers]
         return self._views.page("workers.html", title="Workers", rows=rows, did=request.query.get("done", ""))
 

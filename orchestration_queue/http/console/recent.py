@@ -48,9 +48,13 @@ class Recent:
             found = known[2]
         return found
 
-    def forget(self, key: object) -> None:
-        """Read the value of a key again for the next who asks."""
-        self._values.pop(key, None)
+    async def within(self, seconds: float, key: object, read: Callable[[], Awaitable[T]]) -> T | None:
+        """Return the value of a key; None when it takes longer to read, which goes on nevertheless."""
+        found = asyncio.ensure_future(self.get(key, read))
+        done, _ = await asyncio.wait([found], timeout=seconds)
+        if not done:
+            found.cancel()
+        return found.result() if done else None
 
     async def aclose(self) -> None:
         """Stop reading."""

@@ -59,6 +59,7 @@ class Views:
         self._environment.filters |= {
             "age": age,
             "clock": clock,
+            "compact": compact,
             "duration": duration,
             "number": number,
             "part": part,
@@ -157,6 +158,11 @@ def part(text: str) -> str:
     return quote(text, safe="")
 
 
+def compact(value: object) -> str:
+    """Format a value as JSON in one line."""
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def pretty(value: object) -> str:
     """Format a value as readable JSON, cut when it is very long."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
@@ -177,15 +183,15 @@ def schedule_text(entry: Any) -> str:
     return f"{duration(shape.get('repeatAfterComplete', 0) / 1000)} after each end"
 
 
-def spark(values: list[int], height: int = 22, step: int = 3) -> dict[str, Any]:
-    """Return the geometry of a small bar chart."""
-    most = max(values, default=0) or 1
-    bars = [
-        (place * step, height - max(1, round(value / most * height)), max(1, round(value / most * height)))
-        for place, value in enumerate(values)
-        if value
-    ]
-    return {"bars": bars, "width": max(1, len(values) * step), "height": height, "bar": step - 1, "total": sum(values)}
+def spark(values: list[int], height: int = 22, step: int = 3, failed: list[int] | None = None) -> dict[str, Any]:
+    """Return the geometry of a small bar chart; failures stand on top of the other bars."""
+    above = failed or [0] * len(values)
+    most = max(map(sum, zip(values, above, strict=True)), default=0) or 1
+    low = [max(1, round(value / most * (height - 1))) if value else 0 for value in values]
+    high = [max(1, round(value / most * (height - 1))) if value else 0 for value in above]
+    bars = [(at * step, height - size, size) for at, size in enumerate(low) if size]
+    tops = [(at * step, height - low[at] - size, size) for at, size in enumerate(high) if size]
+    return {"bars": bars, "failed": tops, "width": max(1, len(values) * step), "height": height, "bar": step - 1}
 
 
 def query(**values: object) -> str:

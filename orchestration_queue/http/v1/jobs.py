@@ -7,12 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from orchestration_queue.client import AsyncJob
-from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.errors import UsageError
+from orchestration_queue.http.changes import MOST_CHANGED, change_jobs
 from orchestration_queue.http.messages import HttpError, Json, Request
 from orchestration_queue.http.v1.reading import data_filter, job_shape, members, plain, text, whole
 
 __all__ = [
+    "bounded",
     "change_found",
     "explain_job",
     "job_history",
@@ -24,17 +25,15 @@ __all__ = [
 
 _LONGEST_S = 20
 """A rare job in a queue of millions takes longer; a request should not."""
-_MOST_READ = 1000
-_AT_ONCE = 50
 _LONGEST_SUBJECT = 500
 
 
 async def search_jobs(request: Request) -> Json:
     """Find jobs by name, state, fields of their data and kind of failure."""
-    limit = whole(request, "limit", 100, most=_MOST_READ)
-    name, state, data = text(request, "name"), text(request, "state"), data_filter(request)
+    limit = whole(request, "limit", 100, most=MOST_CHANGED)
+    name, state, data = text(request, "name"), text(request, "state"), data_filter(request.query.get("data"))
     queue = request.service.queue(request.params["name"])
-    async with _bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
+    async with bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
         jobs = await queue.search(name, state, data, limit, text(request, "kind"))
     return Json({"jobs": [job_shape(job) for job in jobs]})
 
@@ -55,7 +54,7 @@ async def remove_found(request: Request) -> Json:
 async def _change(request: Request, verb: str) -> Json:
     body = members(request, "name", "state", "data", "kind", "limit")
     wanted = {name: value for name, value in body.items() if name != "limit" and value is not None}
-    limit = body.get("limit", _MOST_READ)
+    limit = body.get("limit", MOST_CHANGED)
     if not wanted:
         raise UsageError("Nothing says which jobs; pass a `name`, `state`, `data` or `kind`.")
     for name, value in wanted.items():
@@ -64,39 +63,18 @@ async def _change(request: Request, verb: str) -> Json:
             raise UsageError(
                 f"`{name}` must be {what}, got {str(value)[:80]!r}; GET .../search finds what it would be."
             )
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST_READ:
-        raise UsageError(f"`limit` must be a whole number from 1 to {_MOST_READ}, got {str(limit)[:80]!r}.")
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_CHANGED:
+        raise UsageError(f"`limit` must be a whole number from 1 to {MOST_CHANGED}, got {str(limit)[:80]!r}.")
     request.subject = json.dumps(wanted, ensure_ascii=False)[:_LONGEST_SUBJECT]
     queue = request.service.queue(request.params["name"])
-    async with _bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
+    async with bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
         found = await queue.search(**wanted, limit=limit)
-    at_once = asyncio.Semaphore(_AT_ONCE)
-
-    async def change(job: AsyncJob) -> bool:
-        async with at_once:
-            try:
-                match verb:
-                    case "remove":
-                        return await queue.remove(job.id)
-                    case "cancel":
-                        if not job.record.is_finished:
-                            await queue.cancel(job.id)
-                        return not job.record.is_finished
-                    case "retry":
-                        await job.retry()
-                    case _:
-                        await job.promote()
-            except StateError:
-                return False  # it is in another state, or gone
-            return True
-
-    done = sum(await asyncio.gather(*(change(job) for job in found)))
-    return Json({"found": len(found), "changed": done})
+    return Json({"found": len(found), "changed": await change_jobs(found, verb)})
 
 
 async def list_failures(request: Request) -> Json:
     """Group a queue's failed jobs by kind of failure, the most frequent first."""
-    async with _bounded("reads all failed jobs; remove old ones"):
+    async with bounded("reads all failed jobs; remove old ones"):
         return Json({"failures": plain(await request.service.queue(request.params["name"]).failures())})
 
 
@@ -108,7 +86,12 @@ async def retry_failures(request: Request) -> Json:
 
 
 @asynccontextmanager
-async def _bounded(advice: str) -> AsyncIterator[None]:
+async def bounded(advice: str) -> AsyncIterator[None]:
+    """End a read that takes longer than a request may.
+
+    Args:
+        advice: Why it takes long and what to do, as the rest of a sentence.
+    """
     try:
         async with asyncio.timeout(_LONGEST_S):
             yield

@@ -47,9 +47,8 @@ def text(request: Request, name: str) -> str | None:
     return request.query.get(name) or None
 
 
-def data_filter(request: Request) -> dict[str, Any] | None:
-    """Return the fields that the query wants in jobs' data: ``data={"user": 7}``."""
-    given = request.query.get("data")
+def data_filter(given: str | None) -> dict[str, Any] | None:
+    """Return the fields that a query such as ``{"user": 7}`` wants in jobs' data; None when it is absent or empty."""
     if not given:
         return None
     try:

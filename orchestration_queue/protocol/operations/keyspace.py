@@ -17,6 +17,7 @@ __all__ = [
     "literal",
     "queue_names",
     "queue_pattern",
+    "queues",
     "remove_queue",
     "scan",
     "scan_page",
@@ -93,11 +94,20 @@ _QUEUE_KEYS = ("id", "stream", "meta", "schedulers")
 
 def queue_names(prefix: str) -> Conversation[list[str]]:
     """Names of all queues that one server holds under a key prefix. Walks all its keys."""
-    keys = yield from scan(f"{literal(prefix)}:{{*}}:[ims]*")
-    shape = re.compile(re.escape(prefix) + r":\{(.*)\}:(?:" + "|".join(_QUEUE_KEYS) + ")")
-    # Flows of the HTTP proxy look alike, but their names are none a queue can have.
-    names = {match[1] for key in keys if (match := shape.fullmatch(key))}
-    return sorted(name for name in names if name_problem(name) is None)
+    return sorted((yield from queues(prefix)))
+
+
+def queues(prefix: str) -> Conversation[dict[str, list[str]]]:
+    """All queues that one server holds under a key prefix, with the ids of their workers. Walks all its keys."""
+    keys = yield from scan(f"{literal(prefix)}:{{*}}:[imsw]*")
+    shape = re.compile(re.escape(prefix) + r":\{(.*)\}:(?:" + "|".join(_QUEUE_KEYS) + "|w:(.+))")
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        # Flows of the HTTP proxy look alike, but their names are none a queue can have.
+        if (match := shape.fullmatch(key)) and name_problem(match[1]) is None:
+            workers = found.setdefault(match[1], [])
+            workers += [match[2]] if match[2] else []
+    return found
 
 
 def flow_dependencies(keys: QueueKeys, flow_id: str) -> Conversation[dict[tuple[str, str], list[tuple[str, str]]]]:

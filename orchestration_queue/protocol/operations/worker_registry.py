@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -96,9 +96,17 @@ class WorkerInfo:
     lease: timedelta | None = None
 
 
-def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
-    """Return the registered workers, oldest first. Walks all keys of the server; then one read for each 1,000."""
-    registered = yield from scan(queue_pattern(keys, "w:*"), keys.stream)
+def workers(keys: QueueKeys, ids: Sequence[str] | None = None) -> Conversation[list[WorkerInfo]]:
+    """Return the registered workers, oldest first. Walks all keys of the server; then one read for each 1,000.
+
+    Args:
+        keys: The queue.
+        ids: The workers that may be registered, where they are known: no key is walked.
+    """
+    if ids is None:
+        registered = yield from scan(queue_pattern(keys, "w:*"), keys.stream)
+    else:
+        registered = [keys.worker(each) for each in ids]
     found = []
     for piece in chunks(registered):
         (replies,) = all_good((yield [Call("MGET", tuple(piece))]))
@@ -107,9 +115,9 @@ def workers(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
     return sorted(found, key=lambda info: (info.started_at, info.id))
 
 
-def workers_with_jobs(keys: QueueKeys) -> Conversation[list[WorkerInfo]]:
+def workers_with_jobs(keys: QueueKeys, ids: Sequence[str] | None = None) -> Conversation[list[WorkerInfo]]:
     """Return the same, with the current records of their jobs. Two exchanges more, and one for each 1,000 jobs."""
-    found = yield from workers(keys)
+    found = yield from workers(keys, ids)
     running = [job.id for info in found for job in info.jobs]
     if not running:
         return found

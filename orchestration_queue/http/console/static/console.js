@@ -4,6 +4,7 @@
   const root = document.documentElement;
   const stored = () => { try { return localStorage.getItem("oq-theme"); } catch { return null; } };
   if (stored()) root.dataset.theme = stored();
+  root.classList.add("js");
 
   const isBusy = (region) =>
     region.querySelector("input:checked") || (region.contains(document.activeElement) && document.activeElement !== document.body);
@@ -56,6 +57,7 @@
     if (all) for (const box of document.querySelectorAll("tbody input[type=checkbox]")) box.checked = all.checked;
     const count = document.querySelectorAll("tbody input[type=checkbox]:checked").length;
     for (const label of document.querySelectorAll("[data-count]")) label.textContent = count ? `${count} selected` : "";
+    for (const form of document.querySelectorAll("[data-bulk]")) form.classList.toggle("some", count > 0);
   });
 
   document.addEventListener("click", (event) => {
@@ -76,6 +78,10 @@
       const all = rows();
       const at = all.findIndex((row) => row.contains(document.activeElement));
       all[Math.max(0, Math.min(all.length - 1, at + (event.key === "j" ? 1 : -1)))]?.querySelector("a").focus();
+    } else if (event.key === "x") {
+      rows().find((row) => row.contains(document.activeElement))?.querySelector("input[type=checkbox]")?.click();
+    } else if (event.key === "Escape") {
+      document.querySelector("[data-no]")?.click();
     } else if (first === "g") {
       document.querySelector(`nav a[data-key="${event.key}"]`)?.click();
     }
