@@ -184,7 +184,7 @@ def schedule_text(entry: Any) -> str:
 
 
 def spark(values: list[int], height: int = 22, step: int = 3, failed: list[int] | None = None) -> dict[str, Any]:
-    """Return the geometry of a small bar chart; failures stand on top of the other bars."""
+    """Return the geometry of a small bar chart; failures come on top of the other bars."""
     above = failed or [0] * len(values)
     most = max(map(sum, zip(values, above, strict=True)), default=0) or 1
     low = [max(1, round(value / most * (height - 1))) if value else 0 for value in values]
