@@ -95,6 +95,8 @@ def work(
     locations += CodeLocation.of_workspace(workspace) if workspace else []
     if not locations:
         raise UsageError("No code to load; name a module with -m, a file with -f, or a workspace with -w.")
+    if code_version:
+        os.environ["OQ_CODE_VERSION"] = code_version  # what runs that begin here ask of the workers of their steps
     worker = DagsterWorker(
         queue,
         locations,

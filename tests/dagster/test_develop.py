@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.definitions.reconstruct import ReconstructableJob
 
 from orchestration_queue.dagster.develop import find_home
 from tests.dagster.step_workers import READY, home_is
+from tests.dagster.test_webserver import ask
+from tests.http.browser import find_chromium, started
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
 
+pytestmark = [
+    pytest.mark.dagster,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
 DEFINITIONS = """
 import os
+import time
 import dagster as dg
 from orchestration_queue.dagster import queue_executor
 
 @dg.op
 def number(context):
-    context.log.info(f"done by {os.getppid()}")
+    print("printed by the step")
+    time.sleep(0.3)  # long enough to have its name on its bar
+    context.log.info(f"done {{{body}}}")
 
-@dg.job(executor_def=queue_executor)
+@dg.job
 def number_job():
     number()
+
+defs = dg.Definitions(jobs=[number_job], executor=queue_executor)
 """
+LAUNCH = """
+mutation Launch($params: ExecutionParams!) {
+  launchRun(executionParams: $params) { ... on LaunchRunSuccess { run { id } } }
+}
+"""
+STATUS = "query Status($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+RELOAD = """
+mutation { reloadRepositoryLocation(repositoryLocationName: "definitions.py") {
+  ... on WorkspaceLocationEntry { loadStatus }
+} }
+"""
+LOCATIONS = "{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { __typename } } } } }"
 
 
 def test_a_project_without_a_home_gets_one(tmp_path: Path) -> None:
@@ -45,34 +75,130 @@ def test_without_code_it_says_what_to_pass() -> None:
     assert ended.stderr == "No code to load; name a module with -m, a file with -f, or a workspace with -w.\n"
 
 
-@pytest.mark.dagster
-@pytest.mark.timeout(300)
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_steps_run_without_any_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DAGSTER_HOME", "OQ_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    Path("definitions.py").write_text(DEFINITIONS)
-    log = tmp_path / "log"
+@dataclass(frozen=True)
+class _Dev:
+    """A running ``oq dagster dev``.
+
+    Attributes:
+        process: The command.
+        directory: Its working directory.
+        url: The webserver.
+    """
+
+    process: subprocess.Popen[bytes]
+    directory: Path
+    url: str
+
+    def write(self, body: str) -> None:
+        """Write the code."""
+        (self.directory / "definitions.py").write_text(DEFINITIONS.format(body=body))
+
+    def ask(self, query: str, **variables: Any) -> Any:
+        """Return the only answer of the UI's server."""
+        (answer,) = ask(f"{self.url}/graphql", query, **variables).values()
+        return answer
+
+    def launch(self) -> str:
+        """Launch a run as the launchpad does, and wait until it ended well; return its id."""
+        selector = {
+            "repositoryLocationName": "definitions.py",
+            "repositoryName": "__repository__",
+            "pipelineName": "number_job",
+        }
+        launched = self.ask(LAUNCH, params={"selector": selector, "mode": "default"})
+        run_id = str(launched["run"]["id"])
+        wait_until_sync(lambda: self.ask(STATUS, id=run_id)["status"] == "SUCCESS", f"run {run_id} to succeed", 150)
+        return run_id
+
+    def told(self, run_id: str) -> list[str]:
+        """Return what a run's log says."""
+        home = home_is(str(self.directory / ".oq" / "dagster"))
+        with home, dg.DagsterInstance.get() as instance:
+            return [entry.user_message for entry in instance.all_logs(run_id)]
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Dev]:
+    """The command in a directory with nothing but the code."""
+    directory = tmp_path_factory.mktemp("dev")
+    log = directory / "log"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+    environment = {name: value for name, value in os.environ.items() if name not in ("DAGSTER_HOME", "OQ_URL")}
+    environment["OQ_CONSOLE_URL"] = "http://console:8080"
+    (directory / "definitions.py").write_text(DEFINITIONS.format(body="os.getppid()"))
     with log.open("wb") as output:
-        dev = subprocess.Popen(
-            [OQ, "dagster", "dev", "-f", "definitions.py", "-p", "0"],
+        process = subprocess.Popen(
+            [OQ, "dagster", "dev", "-f", "definitions.py", "-p", port],
             stderr=output,
             stdout=output,
             start_new_session=True,
+            cwd=directory,
+            env=environment,
         )
+    made = _Dev(process, directory, f"http://127.0.0.1:{port}")
+
+    def is_loaded() -> bool:
+        with suppress(OSError):
+            entries = made.ask(LOCATIONS)["locationEntries"]
+            return [entry["locationOrLoadError"]["__typename"] for entry in entries] == ["RepositoryLocation"]
+        return False
+
     try:
-        wait_until_sync(lambda: READY in log.read_text(), "the worker to be ready", 150)
-        job = ReconstructableJob.for_file("definitions.py", "number_job")
-        with home_is(str(tmp_path / ".oq" / "dagster")), dg.DagsterInstance.get() as instance:
-            result = dg.execute_job(job, instance)
-            told = [entry.user_message for entry in instance.all_logs(result.run_id)]
-        (server,) = (int(found[1]) for message in told if (found := re.fullmatch(r"done by (\d+)", message)))
-        assert result.success
-        assert Path(f"/proc/{server}").exists(), "the step ran beside this process"
-        dev.send_signal(signal.SIGTERM)
-        assert dev.wait(60) == 0
-        wait_until_sync(lambda: not Path(f"/proc/{server}").exists(), "the worker to end", 60)
+        wait_until_sync(lambda: READY in log.read_text(), f"the worker to be ready, see {log}", 150)
+        wait_until_sync(is_loaded, f"the code location to be loaded, see {log}", 150)
+        yield made
     finally:
-        dev.terminate()
-        dev.wait(60)
+        process.terminate()
+        process.wait(60)
+
+
+def test_code_reloaded_in_the_ui_is_what_the_next_run_does(dev: _Dev) -> None:
+    """Nothing is configured, and the second run's step does not run what the worker had loaded first."""
+    (server,) = [int(found[1]) for text in dev.told(dev.launch()) if (found := re.fullmatch(r"done (\d+)", text))]
+    assert Path(f"/proc/{server}/environ").exists(), "the step ran in the worker"
+    dev.write("'by the new code'")
+    assert dev.ask(RELOAD)["loadStatus"] == "LOADED"
+    assert "done by the new code" in dev.told(dev.launch())
+    wait_until_sync(lambda: not Path(f"/proc/{server}").exists(), "the process with the old code to end", 60)
+
+
+@pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed; `.ci/run` installs it")
+async def test_the_page_of_a_run_shows_its_steps_their_output_and_links(dev: _Dev, tmp_path: Path) -> None:
+    """The picture of docs/how-to/dagster-executor.md is the one that this leaves."""
+    dev.ask("mutation { setNuxSeen }")  # else a dialog lies over the page
+    run_id = await asyncio.to_thread(dev.launch)
+    link = f"http://console:8080/ui/queues/dagster/jobs/dagster.{run_id}.number.1"
+    elements = "[...document.querySelectorAll('{}')]"
+    with started(tmp_path / "profile") as browser:
+        async with browser.page() as page:
+            await page.look(width=1400, height=1100)
+            await page.open(f"{dev.url}/runs/{run_id}")
+            await page.until("document.body.innerText.includes('Succeeded (1)')")
+            await page.until(f"{elements.format('a')}.some((one) => one.href === '{link}')")
+            bars = f"{elements.format('div')}.filter((one) => one.innerText === 'number')"
+            color = "getComputedStyle(one).backgroundColor.match(/[0-9.]+/g).map(Number)"
+            await page.until(f"{bars}.some((one) => (([red, green]) => green > red + 50)({color}))")
+            picture = await page.screenshot()
+            output = await page.run(f"{elements.format('a')}.find((one) => one.href.includes('logFileKey')).href")
+            await page.open(output.replace("logType=stderr", "logType=stdout"))
+            await page.until("document.body.innerText.includes('printed by the step')")
+    await asyncio.to_thread((tmp_path / "run.png").write_bytes, picture)
+
+
+def test_it_ends_with_all_that_it_started(dev: _Dev) -> None:
+    mine = _processes_in(dev.directory)
+    assert len(mine) > 3
+    dev.process.send_signal(signal.SIGTERM)
+    assert dev.process.wait(60) == 0
+    wait_until_sync(lambda: not any(Path(f"/proc/{pid}").exists() for pid in mine), "what it has started to end", 60)
+
+
+def _processes_in(directory: Path) -> list[str]:
+    """Return the processes whose working directory is this one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (path / "cwd").resolve() == directory:
+                found.append(path.name)
+    return found

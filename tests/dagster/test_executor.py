@@ -69,12 +69,12 @@ def test_a_diamond_of_assets_passes_its_values_on(fleet: Fleet) -> None:
 def test_events_link_to_their_jobs_in_the_console(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OQ_CONSOLE_URL", "http://console:8080/")
     result = fleet.run(steps.where_job)
-    entries = fleet.instance.all_logs(result.run_id, of_type=dg.DagsterEventType.STEP_WORKER_STARTING)
-    found = [entry.dagster_event.engine_event_data.metadata for entry in entries if entry.dagster_event]
-    assert len(found) == 2
-    for metadata in found:
-        page = f"http://console:8080/ui/queues/{fleet.queue}/jobs/{metadata['job'].value}"
-        assert metadata["orchestration_queue/console"] == dg.MetadataValue.url(page)
+    entries = fleet.instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    events = [entry.dagster_event for entry in entries if entry.dagster_event]
+    found = {event.step_key: event.engine_event_data.metadata.get("orchestration_queue/console") for event in events}
+    job = f"http://console:8080/ui/queues/{fleet.queue}/jobs/dagster.{result.run_id}"
+    assert found["where_0"] == dg.MetadataValue.url(f"{job}.where_0.1")
+    assert found["where_1"] == dg.MetadataValue.url(f"{job}.where_1.1")
 
 
 def test_the_steps_run_elsewhere_each_in_a_process_of_its_own(fleet: Fleet) -> None:
@@ -228,7 +228,7 @@ def why(result: dg.ExecuteJobResult, step: str) -> str:
 def test_a_step_that_no_worker_takes_fails_in_time_and_leaves_the_queue(fleet: Fleet) -> None:
     unserved = f"{fleet.queue}-unserved"
     result = fleet.run(steps.endless_job, queue=unserved, unclaimed_timeout=0.5)
-    assert "no worker is there" in why(result, "endless")
+    assert "has no worker; start one" in why(result, "endless")
     assert f"oq dagster worker --queue {unserved}" in why(result, "endless")
     with Queue(unserved, url=fleet.url) as queue:
         assert queue.counts().waiting == 0
@@ -241,9 +241,18 @@ def test_a_run_says_that_no_worker_is_there(fleet: Fleet) -> None:
     assert sum(f"queue '{unserved}' has no worker; start one with" in message for message in told) == 1
 
 
+def test_a_run_says_that_no_worker_has_its_version_of_the_code(fleet: Fleet) -> None:
+    result = fleet.run(steps.where_job, code_version="v4", unclaimed_timeout=10)
+    lack = f"it wants code version 'v4', and workers of queue '{fleet.queue}' have 'v2'; start one with"
+    told = [entry.message for entry in fleet.instance.all_logs(result.run_id)]
+    assert sum("waits, because" in message and lack in message for message in told) == 1, "once for both steps"
+    assert lack in why(result, "where_0")
+    assert fleet.lines("where") == []
+
+
 def test_another_prefix_is_another_queue(fleet: Fleet) -> None:
     result = fleet.run(steps.endless_job, prefix="other", unclaimed_timeout=0.5)
-    assert "no worker is there" in why(result, "endless")
+    assert "has no worker; start one" in why(result, "endless")
 
 
 def test_workers_put_back_what_wants_another_version_of_the_code(fleet: Fleet) -> None:

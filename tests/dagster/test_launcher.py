@@ -215,6 +215,7 @@ def test_every_field_counts(launched: Launches) -> None:
         "run_timeout": 90.0,
         "env": {"COLOR": "green"},
         "code_version": "v7",
+        "match_image": True,  # of which this location has none
     }
     assert {*config, "url"} == set(QueueRunLauncher.config_type()) == set(LauncherOptions.model_fields)
     run_id = launched.create("hello_job")

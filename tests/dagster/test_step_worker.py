@@ -249,6 +249,20 @@ def test_changed_code_is_loaded_before_the_next_step(fleet: Fleet, tmp_path: Pat
     assert fleet.lines("lonely") == ["old", "new and longer"]
 
 
+def test_changed_code_that_cannot_be_loaded_fails_its_step_and_says_why(fleet: Fleet, tmp_path: Path) -> None:
+    with worker_of(fleet, write_location(tmp_path)) as run, Queue(fleet.queue, url=fleet.url) as queue:
+        run()
+        write_location(tmp_path, "import no_such_module_at_all")
+        origin = ReconstructableJob.for_file(str(tmp_path / "lonely.py"), "lonely_job").get_python_origin()
+        work = WorkItem(ExecuteStepArgs(origin, "any", ["lonely"]))
+        reason = failure(queue.add(work.kind, work.data()))
+        write_location(tmp_path, body="'repaired'")
+        run()
+    assert "'lonely.py' cannot be loaded" in reason
+    assert "no_such_module_at_all" in reason
+    assert fleet.lines("lonely") == ["0", "repaired"]
+
+
 def test_forked_steps_draw_numbers_of_their_own(fleet: Fleet, tmp_path: Path) -> None:
     numbers = "(os.getppid(), random.random(), numpy.random.random())"
     with worker_of(fleet, write_location(tmp_path, "import random; import numpy", numbers)) as run:

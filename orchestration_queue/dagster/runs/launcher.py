@@ -24,7 +24,14 @@ from orchestration_queue.dagster._compat import (
     WorkerStatus,
 )
 from orchestration_queue.dagster.job_health import OVERTIME
-from orchestration_queue.dagster.routing import QUEUE_TAGS, RUN_QUEUE_TAG, headers_of, priority_of, wire_priority
+from orchestration_queue.dagster.routing import (
+    QUEUE_TAGS,
+    RUN_QUEUE_TAG,
+    console_link,
+    headers_of,
+    priority_of,
+    wire_priority,
+)
 from orchestration_queue.dagster.runs.run_jobs import (
     JOB,
     QUEUE,
@@ -60,6 +67,7 @@ class LauncherOptions(Options):
     run_timeout: Positive | None = None
     env: dict[str, str] = Field(default_factory=dict)
     code_version: str = ""
+    match_image: bool = False
 
 
 class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
@@ -109,6 +117,11 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             "run_timeout": (float, "Seconds that a run may take; default as many as it likes."),
             "env": ({str: dg.StringSource}, "Environment variables of runs. They pass the queue: no secrets."),
             "code_version": (dg.StringSource, "Only workers of this version of the code execute runs; default any."),
+            "match_image": (
+                bool,
+                "Only workers whose code version is the image of the run's code location, which that has as "
+                "DAGSTER_CURRENT_IMAGE, execute the run. Runs of locations without an image go by `code_version`.",
+            ),
         }
         return {
             name: dg.Field(kind, is_required=False, description=description)
@@ -187,11 +200,12 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     def _add(self, run: dg.DagsterRun, work: WorkItem) -> None:
         origin = run.remote_job_origin
+        image = _origin(run).repository_origin.container_image if self._options.match_image else None
         work = replace(
             work,
             location=origin.location_name if origin else "",
             env=self._options.env,
-            code_version=self._options.code_version,
+            code_version=image or self._options.code_version,
         )
         options = JobOptions(
             job_id=work.job_id,
@@ -207,7 +221,9 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         self._instance.report_engine_event(
             f"Run waits as {place}." if job.is_new else f"Run was launched before, as {place}.",
             run,
-            EngineEventData(metadata={JOB: place.job_id, QUEUE: place.queue}),
+            EngineEventData(
+                metadata={JOB: place.job_id, QUEUE: place.queue, **console_link(place.queue, place.job_id)}
+            ),
             cls=type(self),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -205,7 +206,7 @@ def _config() -> dict[str, dg.Field]:
         ),
         "step_timeout": field(float, "Seconds that a step may take; default as many as it likes."),
         "unclaimed_timeout": field(
-            float, "Seconds that a step may wait on a queue that has no worker; unlimited by default."
+            float, "Seconds that a step may wait on a queue without a worker that may take it; default no limit."
         ),
         "lease": field(float, "Seconds without a sign of life after which a step's worker counts as lost.", 30.0),
         "worker_lost_retries": field(
@@ -218,7 +219,9 @@ def _config() -> dict[str, dg.Field]:
             {str: dg.StringSource}, "Environment variables of the steps. They pass the queue: no secrets.", {}
         ),
         "code_version": field(
-            dg.StringSource, "Only workers of this version of the code do the steps; default any.", ""
+            dg.StringSource,
+            "Only workers of this version of the code do the steps; default OQ_CODE_VERSION of the run's process (a "
+            "worker with a version sets it), else any.",
         ),
     }
 
@@ -239,6 +242,7 @@ def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
     config: Mapping[str, Any] = init_context.executor_config
     options = {name: config[name] for name in ExecutorOptions.model_fields if config.get(name) is not None}
     options |= {name: timedelta(seconds=options[name]) for name in _DURATIONS if name in options}
+    options.setdefault("code_version", os.environ.get("OQ_CODE_VERSION", ""))
     retries = RetryMode.from_config(config["retries"])
     return QueueExecutor(
         ExecutorOptions(**options),

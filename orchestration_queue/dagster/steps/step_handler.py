@@ -16,6 +16,7 @@ from pydantic import Field
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster._compat import (
     CheckStepHealthResult,
+    EngineEventData,
     ExecuteStepArgs,
     KnownExecutionState,
     StepHandler,
@@ -154,18 +155,20 @@ class QueueStepHandler(StepHandler):
         queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         headers = headers_of(step_handler_context.instance, step_handler_context.dagster_run)
         job = _patiently(lambda: self._add(queue, work, route, headers))
-        self.watch.add(queue.keys, work.job_id)
+        self.watch.add(queue.keys, work.job_id, work.code_version)
         self._current[work.step_key] = work.job_id
         yield dg.DagsterEvent.step_worker_starting(
             step_handler_context.get_step_context(work.step_key),
             message=f"Step {work.step_key!r} waits as job {job.id!r} on queue {route.queue!r}.",
-            metadata={
-                "job": job.id,
-                "queue": route.queue,
-                "attempt": work.attempt,
-                **console_link(route.queue, job.id),
-            },
+            metadata={"job": job.id, "queue": route.queue, "attempt": work.attempt},
         )
+        if link := console_link(route.queue, job.id):  # Dagster's UI shows the metadata of engine events alone
+            yield step_handler_context.instance.report_engine_event(
+                f"Step {work.step_key!r} is a job in the queue's console.",
+                step_handler_context.dagster_run,
+                EngineEventData(metadata=link),
+                step_key=work.step_key,
+            )
 
     def _add(self, queue: Queue, work: WorkItem, route: Route, headers: Headers) -> Job:
         options = JobOptions(
@@ -225,12 +228,12 @@ class QueueStepHandler(StepHandler):
         self._current[work.step_key] = work.job_id
         try:
             self.watch.listen_to(queue.keys)
-            verdict = self.watch.verdict(queue.keys, work.job_id)
+            verdict = self.watch.verdict(queue.keys, work.job_id, work.code_version)
         except TransportError as error:
             log.warning("The queue cannot be asked about step %s, and is asked again soon: %s", work.step_key, error)
             return CheckStepHealthResult.healthy()
         if verdict is None:
-            self._warn_if_unserved(step_handler_context, queue, work)
+            self._warn_if_unserved(step_handler_context, work)
             return CheckStepHealthResult.healthy()
         if verdict.reason.endswith(OVERTIME) and route.timeout:
             limit = f"{verdict.reason} after {route.timeout.total_seconds():g} s"
@@ -241,22 +244,18 @@ class QueueStepHandler(StepHandler):
         self.watch.drop(work.job_id)
         return CheckStepHealthResult.unhealthy(verdict.reason)
 
-    def _warn_if_unserved(self, context: StepHandlerContext, queue: Queue, work: WorkItem) -> None:
-        """Report once in a run that a queue has no worker."""
-        if self.watch.is_unserved(queue.keys, work.job_id):
-            name = queue.keys.queue
+    def _warn_if_unserved(self, context: StepHandlerContext, work: WorkItem) -> None:
+        """Report once in a run that a queue has no worker that may take the step."""
+        if lack := self.watch.explain_wait(work.job_id):
             context.instance.report_engine_event(
-                f"Step {work.step_key!r} waits, because queue {name!r} has no worker; "
-                f"start one with `oq dagster worker --queue {name}`.",
-                context.dagster_run,
-                step_key=work.step_key,
+                f"Step {work.step_key!r} waits, because {lack}.", context.dagster_run, step_key=work.step_key
             )
 
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
         """End the step, and wait until it has ended. The first call tells all steps, so that they end together."""
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
-        self.watch.add(queue.keys, work.job_id)
+        self.watch.add(queue.keys, work.job_id, work.code_version)
         for keys, job_id in self.watch.open_jobs():
             if job_id not in self._revoked:
                 self._withdraw(Queue(keys.queue, connection=self._connection, prefix=self._options.prefix), job_id)

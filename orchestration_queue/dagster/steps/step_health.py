@@ -56,6 +56,7 @@ class _Watched:
 
     Attributes:
         keys: Its queue.
+        code_version: The version of the code that its worker must have; '' for any.
         since: When it was added, or found.
         sign: Its last sign of life.
         sign_at: When that was first seen.
@@ -63,6 +64,7 @@ class _Watched:
     """
 
     keys: QueueKeys
+    code_version: str = ""
     since: float = field(default_factory=time.monotonic)
     sign: str = ""
     sign_at: float = field(default_factory=time.monotonic)
@@ -94,9 +96,9 @@ class StepHealth:
         self._jobs: dict[str, _Watched] = {}
         self._records: dict[str, JobRecord | None] = {}
         self._read_at = float("-inf")
-        self._counted: dict[QueueKeys, tuple[float, int]] = {}
+        self._versions: dict[QueueKeys, tuple[float, list[str]]] = {}
         self._reader: EventReader | None = None
-        self._warned: set[QueueKeys] = set()
+        self._warned: set[tuple[QueueKeys, str]] = set()
         self._is_cut_off = False
         self.must_look = False
 
@@ -105,9 +107,9 @@ class StepHealth:
         """Whether some step is suspected of something, and must be checked again soon."""
         return self.must_look or any(job.suspicion for job in self._jobs.values())
 
-    def add(self, keys: QueueKeys, job_id: str) -> None:
+    def add(self, keys: QueueKeys, job_id: str, code_version: str = "") -> None:
         """Watch this job, too."""
-        self._jobs[job_id] = _Watched(keys)
+        self._jobs[job_id] = _Watched(keys, code_version)
 
     def listen_to(self, keys: QueueKeys) -> None:
         """Hear the news of this queue from now on."""
@@ -142,7 +144,7 @@ class StepHealth:
         self.must_look = self.must_look or any(event.type != "completed" for event in mine)
         return bool(mine)
 
-    def verdict(self, keys: QueueKeys, job_id: str) -> Verdict | None:
+    def verdict(self, keys: QueueKeys, job_id: str, code_version: str = "") -> Verdict | None:
         """Return what is wrong with a step; None while nothing is.
 
         What is wrong at first sight is not yet believed: the events of its end may be in Dagster's log already, and
@@ -152,7 +154,7 @@ class StepHealth:
             TransportError: The queue cannot be asked.
         """
         self.must_look = False
-        job = self._jobs.setdefault(job_id, _Watched(keys))
+        job = self._jobs.setdefault(job_id, _Watched(keys, code_version))
         if time.monotonic() - self._read_at > _FRESH_S:
             self._look()
         found = self._judge(job, job_id, self._records.get(job_id))
@@ -166,16 +168,16 @@ class StepHealth:
             return None
         return verdict if self._read_at > job.suspicion[1] and now >= job.suspicion[1] + patience_s else None
 
-    def is_unserved(self, keys: QueueKeys, job_id: str) -> bool:
-        """Return whether a step has waited for some seconds on a queue without a worker; once for each queue."""
+    def explain_wait(self, job_id: str) -> str:
+        """Return why no worker can take a step that has waited for some seconds; '' if one can, or if it was said."""
         job, record = self._jobs.get(job_id), self._records.get(job_id)
         waits = record is not None and "state" in record.fields and record.state in _WAITING
-        if job is None or not waits or keys in self._warned or time.monotonic() - job.since < _UNSERVED_S:
-            return False
-        if self._workers(keys):
-            return False
-        self._warned.add(keys)
-        return True
+        if job is None or not waits or time.monotonic() - job.since < _UNSERVED_S:
+            return ""
+        if (job.keys, job.code_version) in self._warned or not (lack := self._lack(job)):
+            return ""
+        self._warned.add((job.keys, job.code_version))
+        return lack
 
     def close(self) -> None:
         """Hang up."""
@@ -206,21 +208,29 @@ class StepHealth:
 
     def _judge_waiting(self, job: _Watched, where: str) -> tuple[Verdict, float] | None:
         waited_s = time.monotonic() - job.since
-        if self._unclaimed_s is None or waited_s < self._unclaimed_s or self._workers(job.keys):
+        if self._unclaimed_s is None or waited_s < self._unclaimed_s or not (lack := self._lack(job)):
             return None
-        reason = (
-            f"{where} has waited for {waited_s:.0f} s, and no worker is there; "
-            f"start one with `oq dagster worker --queue {job.keys.queue}`"
-        )
-        return Verdict(reason, Cause.FAILED), 0
+        return Verdict(f"{where} has waited for {waited_s:.0f} s, because {lack}", Cause.FAILED), 0
 
-    def _workers(self, keys: QueueKeys) -> int:
-        """How many workers the queue has. Asked rarely: it walks all keys."""
-        at, count = self._counted.get(keys, (float("-inf"), 0))
+    def _lack(self, job: _Watched) -> str:
+        """Return why the queue's workers cannot take a job, and what to do; '' if one of them can."""
+        versions = self._worker_versions(job.keys)
+        name, wanted = job.keys.queue, job.code_version
+        if wanted in versions or (versions and not wanted):
+            return ""
+        command = f"`oq dagster worker --queue {name}{f' --code-version {wanted}' if wanted else ''}`"
+        if not versions:
+            return f"queue {name!r} has no worker; start one with {command}"
+        there = ", ".join(sorted({repr(version) if version else "none" for version in versions}))
+        return f"it wants code version {wanted!r}, and workers of queue {name!r} have {there}; start one with {command}"
+
+    def _worker_versions(self, keys: QueueKeys) -> list[str]:
+        """Return the code version of each of a queue's workers. Asked rarely: it walks all keys."""
+        at, versions = self._versions.get(keys, (float("-inf"), []))
         if time.monotonic() - at > _COUNT_WORKERS_EVERY_S:
-            count = len(self._connection.follow(worker_registry.workers(keys)))
-            self._counted[keys] = (time.monotonic(), count)
-        return count
+            versions = [one.code_version or "" for one in self._connection.follow(worker_registry.workers(keys))]
+            self._versions[keys] = (time.monotonic(), versions)
+        return versions
 
     def open_jobs(self) -> Iterable[tuple[QueueKeys, str]]:
         """Return the watched jobs."""
