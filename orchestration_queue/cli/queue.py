@@ -25,7 +25,7 @@ from orchestration_queue.cli.common import (
     time_text,
 )
 from orchestration_queue.cli.text import print_line
-from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
+from orchestration_queue.cli.verbs import Done, counted, known_queue, moved_jobs, verb
 from orchestration_queue.client import Distribution, Queue, TaskStatistics
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import RateLimit, Retention, seconds
@@ -107,6 +107,25 @@ def _retry(
     """Retry failed jobs with all their attempts."""
     retried = client.retry_jobs(count or None, kind)
     return Done(f"To run again: {counted(retried, 'job')}.", {"retried": retried})
+
+
+@verb(app, "move")
+def _move(
+    client: Queue,
+    to: Annotated[str, typer.Option("--to", help="The queue to move them to.")],
+    name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
+    kind: FailureKindOption = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 1000,
+    delay: Annotated[
+        float | None, typer.Option(help="Seconds until they are due there; default: as they were.")
+    ] = None,
+    yes: Yes = False,
+) -> Done:
+    """Move jobs that are not running to another queue, with their ids, history and tags."""
+    found = client.search(name, state, None, limit, kind)
+    ask(yes, f"Move {counted(len(found), 'job')} of queue {client.name} to {to}?")
+    return moved_jobs(client.move_jobs([job.id for job in found], to, delay=delay), to)
 
 
 @verb(app, "drain")

@@ -19,7 +19,7 @@ from orchestration_queue.cli.common import (
     show_table,
     state_text,
 )
-from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
+from orchestration_queue.cli.verbs import Done, counted, known_queue, moved_jobs, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
@@ -99,6 +99,21 @@ def _retry(client: Queue, tag: TagName) -> Done:
     """Retry the failed jobs of a tag with all their attempts."""
     retried = client.tags.retry(tag)
     return Done(f"To run again: {counted(retried, 'job')}.", {"tag": tag, "retried": retried})
+
+
+@verb(app, "move")
+def _move(
+    client: Queue,
+    tag: TagName,
+    to: Annotated[str, typer.Option("--to", help="The queue to move them to.")],
+    delay: Annotated[
+        float | None, typer.Option(help="Seconds until they are due there; default: as they were.")
+    ] = None,
+    yes: Yes = False,
+) -> Done:
+    """Move the jobs of a tag that are not running to another queue, with their ids, history and tags."""
+    ask(yes, f"Move all jobs of tag {tag} in queue {client.name} to {to}?")
+    return moved_jobs(client.tags.move(tag, to, delay=delay), to)
 
 
 @verb(app, "cancel")

@@ -12,13 +12,13 @@ from typing import Any, Concatenate, ParamSpec
 import typer
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, tell
-from orchestration_queue.client import Queue
+from orchestration_queue.client import MovedJobs, Queue
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
-__all__ = ["Done", "counted", "known_queue", "require_queue", "verb"]
+__all__ = ["Done", "counted", "known_queue", "moved_jobs", "require_queue", "verb"]
 
 P = ParamSpec("P")
 
@@ -100,6 +100,13 @@ def verb(
 
 def _option(name: str, annotation: Any, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=default)
+
+
+def moved_jobs(done: MovedJobs, to: str) -> Done:
+    """Report what became of jobs that were to be moved, with the reason why one was left."""
+    left = f" Left {counted(len(done.left), 'job')}: {next(iter(done.left.values()))}" if done.left else ""
+    sentence = f"Moved {counted(len(done.moved), 'job')} to queue {to}.{left}"
+    return Done(sentence, {"to": to, "moved": list(done.moved), "left": dict(done.left)})
 
 
 def counted(number: int, noun: str) -> str:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.failures import FailureGroup
     from orchestration_queue.protocol.operations.job_output import StreamEntry
     from orchestration_queue.protocol.operations.letter_groups import LetterGroup
+    from orchestration_queue.protocol.operations.moves import MovedJobs
     from orchestration_queue.protocol.operations.pools import Pool, PoolHolder
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.shares import Share
@@ -109,6 +110,7 @@ __all__ = [
     "LetterGroup",
     "Metrics",
     "MetricsMinute",
+    "MovedJobs",
     "NewJob",
     "Pool",
     "PoolHolder",
@@ -173,6 +175,7 @@ _VALUES = {
     "protocol.operations.worker_control": "WorkerReply",
     "protocol.operations.worker_registry": "WorkerInfo WorkerJob",
     "protocol.operations.job_output": "StreamEntry",
+    "protocol.operations.moves": "MovedJobs",
     "protocol.operations.tags": "TagCount",
     "protocol.operations.usage": "UsageSummary UsageTotals",
     "protocol.signals": "Signal",

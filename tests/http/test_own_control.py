@@ -229,6 +229,56 @@ async def test_pools_are_set_shown_and_removed(api: httpx.AsyncClient, queue: As
     ]
 
 
+async def test_jobs_are_moved_one_by_one_by_search_and_by_tag(
+    api: httpx.AsyncClient, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    base, to = f"/v1/queues/{queue.name}", f"{queue.name}-slow"
+    for number, name in enumerate("aab"):
+        await queue.add(name, None, JobOptions(job_id=f"j{number}", tags=("red",), delay=9999))
+    moved = await send(api, f"{base}/jobs/j0/move", to=to, delay=0)
+    assert (moved["queue"], moved["id"], moved["state"]) == (to, "j0", "waiting")
+    assert await send(api, f"{base}/search/move", name="a", to=to) == {"found": 1, "moved": 1, "left": {}}
+    async with AsyncQueue(to, url=server_url) as other:
+        await other.add("other", None, JobOptions(job_id="j2"))
+        left = await send(api, f"{base}/tags/red/move", to=to)
+        assert (left["moved"], list(left["left"])) == (0, ["j2"])
+        assert "another job of this id" in left["left"]["j2"]
+        assert ((await other.counts()).waiting, (await other.counts()).delayed) == (2, 1)
+        await other.obliterate(force=True)
+    for path, body, words in (
+        ("jobs/j2", {}, "`to`"),
+        ("jobs/j2", {"to": 5}, "`to`"),
+        ("jobs/j2", {"to": "a:b"}, "a:b"),
+        ("jobs/j2", {"to": queue.name}, "another queue"),
+        ("jobs/j2", {"to": to, "delay": -1}, "delay"),
+        ("jobs/j2", {"to": to, "name": "b"}, "name"),
+        ("search", {"to": to}, "which jobs"),
+        ("search", {"name": "b"}, "`to`"),
+        ("search", {"name": "b", "to": to, "delay": "soon"}, "delay"),
+        ("search", {"name": "b", "to": to, "limit": 0}, "limit"),
+        ("tags/red", {"to": [to]}, "`to`"),
+    ):
+        assert words in refusal(await api.post(f"{base}/{path}/move", json=body), 400), (path, body)
+    assert "has no job" in refusal(await api.post(f"{base}/jobs/nix/move", json={"to": to}), 404)
+    assert (await queue.get("j2")).state == "delayed"
+    assert [act for act, _ in noted(raw)] == [
+        "POST /v1/queues/:name/jobs/:id/move",
+        "POST /v1/queues/:name/search/move",
+        "POST /v1/queues/:name/tags/:tag/move",
+    ]
+
+
+async def test_a_job_is_moved_only_to_a_queue_that_the_caller_may_use(
+    server_url: str, raw: redis.Redis, queue: AsyncQueue
+) -> None:
+    job = await queue.add("a", None, JobOptions(tags=("red",)))
+    async with called(create_app(server_url, queues=[queue.name])) as api:
+        for path in (f"jobs/{job.id}", "search", "tags/red"):
+            body = {"to": f"{queue.name}-slow"} | ({"name": "a"} if path == "search" else {})
+            assert (await api.post(f"/v1/queues/{queue.name}/{path}/move", json=body)).status_code in (403, 404)
+    assert await job.read_state() == "waiting"
+
+
 async def test_shares_are_weighted_and_listed(api: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
     base = f"/v1/queues/{queue.name}/shares"
     path = f"{base}/tenant%20a"

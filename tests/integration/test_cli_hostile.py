@@ -52,6 +52,8 @@ SHOWN: list[tuple[str, ...]] = [
     ("tag", "retry", Q, N),
     ("tag", "cancel", Q, N),
     ("tag", "rm", Q, N),
+    ("tag", "move", Q, N, "--to", "r"),
+    ("queue", "move", Q, "--to", "r", "--name", N),
     ("flow", "ls", Q),
     ("flow", "show", Q, N),
     ("flow", "why", Q, N),

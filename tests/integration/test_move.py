@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncQueue
+from orchestration_queue.client import AsyncQueue, MovedJobs, NewJob
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, StateError, UsageError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions, Ordering
@@ -218,6 +218,63 @@ async def test_malformed_moves_are_refused(queue: AsyncQueue, name: Any, delay: 
     with pytest.raises(OrchestrationQueueError):
         await job.move(name, delay=delay)
     assert await job.read_state() is JobState.WAITING
+
+
+async def test_many_jobs_are_moved_at_once_and_those_that_cannot_be_keep_no_other(
+    queue: AsyncQueue, other: AsyncQueue
+) -> None:
+    jobs = await queue.add_bulk([NewJob("n", number, JobOptions(job_id=f"j{number}")) for number in range(250)])
+    (taken,) = await queue.take()
+    await other.add("different", options=JobOptions(job_id="j7"))
+    done = await queue.move_jobs([*(job.id for job in jobs), "j1", "nix"], other.name)
+    left = {taken.id: "release it first", "j7": "has another job of this id", "nix": "has no job"}
+    assert set(done.left) == set(left)
+    assert all(part in done.left[job_id] for job_id, part in left.items()), done.left
+    assert done.moved == tuple(job.id for job in jobs if job.id not in left)
+    assert ((await other.counts()).waiting, (await queue.counts()).waiting) == (249, 1)
+    assert [job.id for job in await other.take(3)] == ["j7", "j1", "j2"]
+    assert await queue.move_jobs([], other.name) == MovedJobs()
+
+
+async def test_the_jobs_of_a_tag_are_moved(queue: AsyncQueue, other: AsyncQueue) -> None:
+    for number in range(3):
+        await queue.add("n", options=JobOptions(job_id=f"t{number}", tags=("tenant:acme",)))
+    await queue.add("n", options=JobOptions(job_id="u"))
+    (taken,) = await queue.take()
+    await taken.complete()
+    done = await queue.tags.move("tenant:acme", other.name, delay=3600)
+    assert (done.moved, list(done.left)) == (("t1", "t2"), ["t0"])
+    assert "is completed" in done.left["t0"]
+    assert (await other.counts()).delayed == 2
+    assert [job.id for job in await other.tags.jobs("tenant:acme")] == ["t1", "t2"]
+    assert [job.id for job in await queue.tags.jobs("tenant:acme")] == ["t0"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "to", "delay"),
+    [
+        ("a", "x", None),
+        ([5], "x", None),
+        ([""], "x", None),
+        (None, "x", None),
+        (["a"], "", None),
+        (["a"], "a:b", None),
+        (["a"], None, None),
+        (["a"], "x", -1),
+        (["a"], "x", "soon"),
+        (["a"], "own", None),
+        ([], "own", None),
+    ],
+)
+async def test_malformed_bulk_moves_are_refused(queue: AsyncQueue, ids: Any, to: Any, delay: Any) -> None:
+    await queue.add("n", options=JobOptions(job_id="a", tags=("t",)))
+    to = queue.name if to == "own" else to
+    with pytest.raises(OrchestrationQueueError):
+        await queue.move_jobs(ids, to, delay=delay)
+    if ids == ["a"]:
+        with pytest.raises(OrchestrationQueueError):
+            await queue.tags.move("t", to, delay=delay)
+    assert (await queue.get("a")).state is JobState.WAITING
 
 
 async def test_a_job_on_the_move_does_not_come_to_wait_for_another(

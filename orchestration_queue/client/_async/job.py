@@ -10,13 +10,13 @@ from typing import Any
 
 from orchestration_queue.client._async.job_reading import AsyncJobReading
 from orchestration_queue.client._async.listener import AsyncListener, AsyncWatch
+from orchestration_queue.client._async.moving import destination
 from orchestration_queue.client._async.waking import run_and_wake, wake
 from orchestration_queue.client.checks import checked_flag, checked_items, checked_text
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
 from orchestration_queue.protocol.events import Event
-from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, edits, job_output, job_records, moves, tags, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.notifications import notify_all
@@ -238,8 +238,7 @@ class AsyncJob(AsyncJobReading):
             StateError: It is active, suspended, parked, completed, or waits for others; belongs to a flow or an
                 ordering group; or another job has its id there. It was left as it is.
         """
-        target = QueueKeys(checked_text(queue, "queue"), self._keys.prefix)
-        delay_ms = None if delay is None else milliseconds(JobOptions(delay=delay).delay)
+        target, delay_ms = destination(self._keys, queue, delay)
         await self._connection.follow(moves.move(self._keys, target, self.id, now_ms(), delay_ms))
         await wake(self._connection, target)
         moved = AsyncJob(self._connection, target, self.id, self.record)

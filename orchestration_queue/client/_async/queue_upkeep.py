@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Unpack
 
 from orchestration_queue.client._async.client import AsyncQueueClient
+from orchestration_queue.client._async.moving import move_jobs
 from orchestration_queue.client._async.waking import run_and_wake, wake
 from orchestration_queue.client.checks import (
     checked_finished,
     checked_flag,
+    checked_items,
     checked_kind,
     checked_limit,
     checked_text,
@@ -22,6 +25,7 @@ from orchestration_queue.protocol.operations import control, edits, failures, ke
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.conversation import chunks
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
+from orchestration_queue.protocol.operations.moves import MovedJobs
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
@@ -197,6 +201,28 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             done += await self._connection.follow(failures.retries(self.keys, some, now_ms()))
             await wake(self._connection, self.keys)
         return done
+
+    async def move_jobs(self, job_ids: Iterable[str], queue: str, *, delay: Duration | None = None) -> MovedJobs:
+        """Move jobs that are not running to another queue, 100 in each four or five exchanges.
+
+        As :meth:`Job.move` for each: with ids, history, tags and the jobs that wait for them. What cannot be moved is
+        left as it is, and keeps no other. Interrupted, every job is in one of the queues; call it again.
+
+        Args:
+            job_ids: Their ids, as :meth:`search` finds them; :attr:`tags` moves the jobs of a tag.
+            queue: The other queue's name.
+            delay: When they are due there, counted from their arrival: a duration, or seconds; default: as they were.
+
+        Returns:
+            The ids of those that are there now, and why each other one is not.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            InvalidOptionError: The delay is negative, or no duration.
+            UsageError: These are no ids, or it is this queue.
+        """
+        ids = [checked_text(each, "job_ids") for each in dict.fromkeys(checked_items(job_ids, str, "job_ids"))]
+        return await move_jobs(self._connection, self.keys, ids, queue, delay)
 
     async def clean(
         self,

@@ -6,12 +6,14 @@ from typing import TypeAlias
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.moving import move_jobs
 from orchestration_queue.client._async.waking import wake
 from orchestration_queue.client.checks import checked_page
-from orchestration_queue.options import checked_tag
+from orchestration_queue.options import Duration, checked_tag
 from orchestration_queue.protocol.call import integer, text
 from orchestration_queue.protocol.operations import control, failures, job_records, tags
 from orchestration_queue.protocol.operations.conversation import all_good, chunks
+from orchestration_queue.protocol.operations.moves import MovedJobs
 from orchestration_queue.protocol.operations.tags import TagCount
 from orchestration_queue.server.clock import now_ms
 
@@ -77,6 +79,25 @@ class AsyncTags(AsyncQueueClient):
         if retried:
             await wake(self._connection, self.keys)
         return retried
+
+    async def move(self, tag: str, queue: str, *, delay: Duration | None = None) -> MovedJobs:
+        """Move the jobs of a tag to another queue, as :meth:`Queue.move_jobs` does.
+
+        Args:
+            tag: The tag.
+            queue: The other queue's name.
+            delay: When they are due there, counted from their arrival: a duration, or seconds; default: as they were.
+
+        Returns:
+            The ids of those that are there now, and why each other one is not, such as those that run.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            InvalidOptionError: The delay is negative, or no duration.
+            UsageError: It is no tag, or it is this queue.
+        """
+        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        return await move_jobs(self._connection, self.keys, ids, queue, delay)
 
     async def cancel(self, tag: str) -> int:
         """Cancel the unfinished jobs of a tag; returns how many there were. Running ones are stopped by their workers.

@@ -7,12 +7,14 @@ from typing import TypeAlias
 
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.job import Job
+from orchestration_queue.client._sync.moving import move_jobs
 from orchestration_queue.client._sync.waking import wake
 from orchestration_queue.client.checks import checked_page
-from orchestration_queue.options import checked_tag
+from orchestration_queue.options import Duration, checked_tag
 from orchestration_queue.protocol.call import integer, text
 from orchestration_queue.protocol.operations import control, failures, job_records, tags
 from orchestration_queue.protocol.operations.conversation import all_good, chunks
+from orchestration_queue.protocol.operations.moves import MovedJobs
 from orchestration_queue.protocol.operations.tags import TagCount
 from orchestration_queue.server.clock import now_ms
 
@@ -78,6 +80,25 @@ class Tags(QueueClient):
         if retried:
             wake(self._connection, self.keys)
         return retried
+
+    def move(self, tag: str, queue: str, *, delay: Duration | None = None) -> MovedJobs:
+        """Move the jobs of a tag to another queue, as :meth:`Queue.move_jobs` does.
+
+        Args:
+            tag: The tag.
+            queue: The other queue's name.
+            delay: When they are due there, counted from their arrival: a duration, or seconds; default: as they were.
+
+        Returns:
+            The ids of those that are there now, and why each other one is not, such as those that run.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+            InvalidOptionError: The delay is negative, or no duration.
+            UsageError: It is no tag, or it is this queue.
+        """
+        ids = self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        return move_jobs(self._connection, self.keys, ids, queue, delay)
 
     def cancel(self, tag: str) -> int:
         """Cancel the unfinished jobs of a tag; returns how many there were. Running ones are stopped by their workers.

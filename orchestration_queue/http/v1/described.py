@@ -47,13 +47,15 @@ def _of_taken(**members: Any) -> dict[str, Any]:
     return _body("token", token={"type": "string"}, **members)
 
 
-_SOUGHT = _body(
-    name=_or_null("string"),
-    state=_or_null("string"),
-    data=_or_null("object"),
-    kind=_or_null("string"),
-    limit={"type": "integer", "minimum": 1, "maximum": 1000},
-)
+_CRITERIA: dict[str, Any] = {
+    "name": _or_null("string"),
+    "state": _or_null("string"),
+    "data": _or_null("object"),
+    "kind": _or_null("string"),
+    "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+}
+_SOUGHT = _body(**_CRITERIA)
+_DESTINATION: dict[str, Any] = {"to": {"type": "string"}, "delay": _or_null("number", minimum=0, description="seconds")}
 
 OWN_BODIES: dict[str, dict[str, Any]] = {
     f"POST {_Q}/failures/retry": {
@@ -79,7 +81,10 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
         ids=_OR_ALL, reason=_or_null("string"), limit=_or_null("integer", minimum=0)
     ),
     f"POST {_Q}/search/remove": _SOUGHT,
+    f"POST {_Q}/search/move": _body("to", **_DESTINATION, **_CRITERIA),
     f"POST {_Q}/search/:verb": _SOUGHT,
+    f"POST {_Q}/jobs/:id/move": _body("to", **_DESTINATION),
+    f"POST {_Q}/tags/:tag/move": _body("to", **_DESTINATION),
     f"PUT {_Q}/shares/:share": _body("weight", weight={"type": "integer", "minimum": 1, "maximum": 1000}),
     "PUT /v1/pools/:pool": _body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
     "POST /v1/doctor/fix": _body("where", "what", where={"type": "string"}, what={"type": "string"}),

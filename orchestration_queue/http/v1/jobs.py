@@ -7,10 +7,11 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from orchestration_queue.client import AsyncJob
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http.changes import MOST_CHANGED, change_jobs
 from orchestration_queue.http.messages import HttpError, Json, Request
-from orchestration_queue.http.v1.reading import data_filter, job_shape, members, plain, text, whole
+from orchestration_queue.http.v1.reading import data_filter, destination, job_shape, members, plain, text, whole
 
 __all__ = [
     "bounded",
@@ -18,6 +19,8 @@ __all__ = [
     "explain_job",
     "job_history",
     "list_failures",
+    "move_found",
+    "move_job",
     "remove_found",
     "retry_failures",
     "search_jobs",
@@ -25,6 +28,7 @@ __all__ = [
 
 _LONGEST_S = 20
 """A rare job in a queue of millions takes longer; a request should not."""
+_CRITERIA = ("name", "state", "data", "kind", "limit")
 _LONGEST_SUBJECT = 500
 
 
@@ -51,9 +55,26 @@ async def remove_found(request: Request) -> Json:
     return await _change(request, "remove")
 
 
-async def _change(request: Request, verb: str) -> Json:
-    body = members(request, "name", "state", "data", "kind", "limit")
-    wanted = {name: value for name, value in body.items() if name != "limit" and value is not None}
+async def move_found(request: Request) -> Json:
+    """Move the jobs that a search finds to another queue, 1,000 at most; says why each that is left could not."""
+    to, delay = destination(request, *_CRITERIA)
+    found = await _sought(request, "to", "delay")
+    queue = request.service.queue(request.params["name"])
+    done = await queue.move_jobs([job.id for job in found], to, delay=delay)
+    return Json({"found": len(found), "moved": len(done.moved), "left": plain(done.left)})
+
+
+async def move_job(request: Request) -> Json:
+    """Move a job that is not running to another queue; returns it as it is there."""
+    to, delay = destination(request)
+    job = await request.service.queue(request.params["name"]).get(request.params["id"])
+    return Json(job_shape(await job.move(to, delay=delay)))
+
+
+async def _sought(request: Request, *more: str) -> list[AsyncJob]:
+    """Return the jobs that the body describes."""
+    body = members(request, *_CRITERIA, *more)
+    wanted = {name: body[name] for name in _CRITERIA if name != "limit" and body.get(name) is not None}
     limit = body.get("limit", MOST_CHANGED)
     if not wanted:
         raise UsageError("Nothing says which jobs; pass a `name`, `state`, `data` or `kind`.")
@@ -68,7 +89,11 @@ async def _change(request: Request, verb: str) -> Json:
     request.subject = json.dumps(wanted, ensure_ascii=False)[:_LONGEST_SUBJECT]
     queue = request.service.queue(request.params["name"])
     async with bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
-        found = await queue.search(**wanted, limit=limit)
+        return await queue.search(**wanted, limit=limit)
+
+
+async def _change(request: Request, verb: str) -> Json:
+    found = await _sought(request)
     return Json({"found": len(found), "changed": await change_jobs(found, verb)})
 
 

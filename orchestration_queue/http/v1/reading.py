@@ -14,7 +14,7 @@ from orchestration_queue.http.messages import MISSING, Request
 from orchestration_queue.options import Options
 from orchestration_queue.options.durations import checked_duration
 
-__all__ = ["data_filter", "job_shape", "members", "page_of", "plain", "seconds_of", "text", "whole"]
+__all__ = ["data_filter", "destination", "job_shape", "members", "page_of", "plain", "seconds_of", "text", "whole"]
 
 _MOST_DIGITS = 9
 
@@ -69,6 +69,18 @@ def members(request: Request, *known: str) -> Mapping[str, Any]:
         if name not in known:
             raise UsageError(f"The body's {name[:80]!r} is unknown; pass {_listed(known)}.")
     return body
+
+
+def destination(request: Request, *more: str) -> tuple[str, Any]:
+    """Return the queue that the body names, if the caller may use it, and the delay until jobs are due."""
+    body = members(request, "to", "delay", *more)
+    to = body.get("to")
+    if not isinstance(to, str) or not to:
+        raise UsageError(
+            'The body must have `to`, the name of another queue; pass {"to": "imports-slow"}, for example.'
+        )
+    request.allow([request.params["name"], to])
+    return to, body.get("delay")
 
 
 def _listed(names: tuple[str, ...]) -> str:

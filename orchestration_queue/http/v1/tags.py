@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from orchestration_queue.http.messages import Json, Request
-from orchestration_queue.http.v1.reading import job_shape, members, page_of, plain
+from orchestration_queue.http.v1.reading import destination, job_shape, members, page_of, plain
 from orchestration_queue.options.tags import checked_tags
 
-__all__ = ["cancel_tagged", "list_tagged", "list_tags", "remove_tagged", "retry_tagged", "tag_job"]
+__all__ = ["cancel_tagged", "list_tagged", "list_tags", "move_tagged", "remove_tagged", "retry_tagged", "tag_job"]
 
 
 async def list_tags(request: Request) -> Json:
@@ -32,6 +32,13 @@ async def retry_tagged(request: Request) -> Json:
 async def cancel_tagged(request: Request) -> Json:
     """Cancel the unfinished jobs of a tag; running ones are stopped."""
     return Json({"cancelled": await request.service.queue(request.params["name"]).tags.cancel(request.params["tag"])})
+
+
+async def move_tagged(request: Request) -> Json:
+    """Move the jobs of a tag to another queue; says why each that is left could not."""
+    to, delay = destination(request)
+    done = await request.service.queue(request.params["name"]).tags.move(request.params["tag"], to, delay=delay)
+    return Json({"moved": len(done.moved), "left": plain(done.left)})
 
 
 async def remove_tagged(request: Request) -> Json:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from orchestration_queue.errors import JobNotFoundError, ServerError, StateError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, integer, optional_text, text, texts
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
+from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks, together
 
-__all__ = ["finish_moves", "move"]
+__all__ = ["MovedJobs", "finish_moves", "move", "move_all"]
 
 log = logging.getLogger("orchestration_queue.moves")
 
@@ -23,6 +25,21 @@ _REMEMBERED_MS = 6 * 86_400_000
 """How long the source surely knows that it dropped a job; later one is placed that might have been removed."""
 _MOST_READINGS = 20
 """How often a job that changes while it is carried is carried again."""
+_TOGETHER = 100
+"""Most jobs that are moved in the same exchanges."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedJobs:
+    """What became of jobs that were to be moved.
+
+    Attributes:
+        moved: The ids of those that are in the other queue.
+        left: Why each other one is not, by id.
+    """
+
+    moved: tuple[str, ...] = ()
+    left: Mapping[str, str] = field(default_factory=dict)
 
 
 def move(
@@ -66,6 +83,31 @@ def move(
         f"Job {job_id!r} of queue {keys.queue!r} changed {_MOST_READINGS} times while it was carried to queue "
         f"{target.queue!r}; a worker of {keys.queue!r} goes on with the move."
     )
+
+
+def move_all(
+    keys: QueueKeys, target: QueueKeys, job_ids: Sequence[str], now_ms: int, delay_ms: int | None = None
+) -> Conversation[MovedJobs]:
+    """Move jobs to another queue, 100 in each four exchanges; what cannot be moved is left, and keeps no other."""
+    problems: list[str | None] = []
+    for some in chunks(job_ids, _TOGETHER):
+        problems += yield from together([_attempt(keys, target, job_id, now_ms, delay_ms) for job_id in some])
+    outcomes = list(zip(job_ids, problems, strict=True))
+    return MovedJobs(
+        tuple(job_id for job_id, problem in outcomes if problem is None),
+        {job_id: problem for job_id, problem in outcomes if problem is not None},
+    )
+
+
+def _attempt(
+    keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, delay_ms: int | None
+) -> Conversation[str | None]:
+    """Move one job, or return why not."""
+    try:
+        yield from move(keys, target, job_id, now_ms, delay_ms)
+    except (JobNotFoundError, StateError, ServerError) as error:
+        return str(error)
+    return None
 
 
 def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: Reply) -> Conversation[str]:
