@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from orchestration_queue.errors import ServerError
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions
 from orchestration_queue.protocol.operations.additions import Added, NewJob, Outcome
@@ -17,23 +18,33 @@ __all__ = ["AddBatcher", "add_each"]
 
 
 async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob]) -> list[Outcome]:
-    """Add many jobs, 200 to an exchange; one that is refused hides none of the others."""
-    outcomes: list[Outcome] = []
-    for portion in additions.portions(jobs):
-        outcomes += await _add_portion(connection, keys, portion)
-    return outcomes
+    """Add many jobs, 100 to a call; a job that is refused hides none of the others.
 
-
-async def _add_portion(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob]) -> list[Outcome]:
+    Where the server refuses a whole call, because it is full, for instance, the jobs behind it are not sent.
+    """
+    portions = list(additions.portions(jobs))
     at_ms = now_ms()
-    wake = [wake_workers(keys)] if any(job.is_unannounced for job in jobs) else []
-    if len(jobs) > 1 and all(job.is_plain for job in jobs):
-        many = additions.add_many(keys, jobs, at_ms)
-        reply, *_ = await connection.pipeline([many.call, *wake])
-        return [reply] * len(jobs) if isinstance(reply, ServerError) else many.read(reply)
+    if len(jobs) == 1 or not all(job.is_plain for job in jobs):
+        return [one for some in portions for one in await _add_singly(connection, keys, some, at_ms)]
+    calls = ([additions.add_many(keys, some, at_ms).call, *_wake(keys, some)] for some in portions)
+    answers = await connection.pipelines(calls)  # each is made while the server works on the one before
+    outcomes: list[Outcome] = []
+    for some, (reply, *_) in zip(portions, answers, strict=False):
+        is_refused = isinstance(reply, ServerError)
+        outcomes += [reply] * len(some) if is_refused else additions.read_each(keys, some, reply)
+    return outcomes + outcomes[-1:] * (len(jobs) - len(outcomes))
+
+
+async def _add_singly(
+    connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob], at_ms: int
+) -> list[Outcome]:
     calls = [additions.add(keys, job, at_ms).call for job in jobs]
-    replies = await connection.pipeline([*calls, *wake])
+    replies = await connection.pipeline([*calls, *_wake(keys, jobs)])
     return additions.read_each(keys, jobs, replies[: len(jobs)])
+
+
+def _wake(keys: QueueKeys, jobs: Sequence[NewJob]) -> list[Call]:
+    return [wake_workers(keys)] if any(job.is_unannounced for job in jobs) else []
 
 
 class AddBatcher:

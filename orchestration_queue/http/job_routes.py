@@ -41,9 +41,8 @@ def _read_job(request: Request, body: Any, where: str = "") -> NewJob:
     name = body.get("name") if isinstance(body, dict) else None
     if not isinstance(name, str) or not name:
         raise HttpError(400, f"{where}missing required field: name" if where else "Missing required field: name")
-    options = check_options(body.get("opts"), where=where)
-    key = request.headers.get("idempotency-key")
-    if key and not where and "jobId" not in options:
+    options = check_options(body.get("opts"), where=where) if "opts" in body else {}
+    if not where and (key := request.headers.get("idempotency-key")) and "jobId" not in options:
         options = options | {"jobId": f"idem-{hashlib.sha256(key.encode()).hexdigest()[:32]}"}
     return addition(name, encode_data(body.get("data"), request.service.codec), options)
 

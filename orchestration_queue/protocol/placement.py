@@ -6,7 +6,7 @@ Everything that adds single jobs (clients, flows, the scheduler's tick) goes thr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring
@@ -20,7 +20,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["JobEncoder", "ParentRef", "add_job", "add_jobs", "new_job"]
+__all__ = ["Forms", "JobEncoder", "ParentRef", "add_job", "add_jobs", "new_job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,24 +156,33 @@ def new_job(
 _common = itemgetter(*(oq1.NewJob._fields.index(name) for name in oq1.JobForm._fields if name != "opts"))
 
 
-def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool = False) -> Call:
-    """Place many jobs in one call, in which what jobs have in common is said once.
+class Forms:
+    """What the jobs of one call have in common, each form of it said once."""
 
-    Returns:
-        The call. Its reply is for each job what :func:`add_job`'s is.
-    """
-    forms: dict[tuple[object, ...], tuple[int, oq1.NewJob]] = {}
-    told = []
-    for job in jobs:
+    def __init__(self) -> None:
+        self._forms: dict[tuple[object, ...], tuple[int, oq1.NewJob]] = {}
+
+    def job(self, job: oq1.NewJob) -> oq1.BulkJob:
+        """Return what is said of a job besides its form."""
         # Empty options, which other clients may have written, would mean those of the form.
-        form, first = forms.setdefault((job.opts == "", *_common(job)), (len(forms), job))
-        told.append(oq1.BulkJob(form, job.data, "" if job.opts == first.opts else job.opts, job.custom_id))
-    return oq1.add_bulk(
-        keys,
-        skip_events=skip_events,
-        forms=[oq1.JobForm._make(getattr(job, name) for name in oq1.JobForm._fields) for _, job in forms.values()],
-        jobs=told,
-    )
+        form, first = self._forms.setdefault((job.opts == "", *_common(job)), (len(self._forms), job))
+        return oq1.BulkJob(form, job.data, "" if job.opts == first.opts else job.opts, job.custom_id)
+
+    def add(self, keys: QueueKeys, jobs: Sequence[oq1.BulkJob], *, skip_events: bool = False) -> Call:
+        """Place the jobs in one call.
+
+        Returns:
+            The call. Its reply is for each job what :func:`add_job`'s is.
+        """
+        firsts = (job for _, job in self._forms.values())
+        forms = [oq1.JobForm._make(getattr(job, name) for name in oq1.JobForm._fields) for job in firsts]
+        return oq1.add_bulk(keys, skip_events=skip_events, forms=forms, jobs=jobs)
+
+
+def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool = False) -> Call:
+    """Place many jobs in one call; its reply is for each job what :func:`add_job`'s is."""
+    forms = Forms()
+    return forms.add(keys, [forms.job(job) for job in jobs], skip_events=skip_events)
 
 
 @dataclass(frozen=True, slots=True)

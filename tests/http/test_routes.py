@@ -129,6 +129,22 @@ async def test_bulk_adds_in_order_or_not_at_all(api: httpx.AsyncClient, raw: red
     assert raw.xlen(f"glide:{{{queue_name}}}:stream") == 3
 
 
+async def test_a_full_server_refuses_the_rest_of_a_bulk(
+    api: httpx.AsyncClient, raw: redis.Redis, queue_name: str
+) -> None:
+    jobs = [{"name": "a", "data": "x" * 100} for _ in range(450)]
+    assert (await api.post(f"/queues/{queue_name}/jobs/bulk", json={"jobs": jobs})).status_code == 201
+    raw.config_set("maxmemory", 1)
+    try:
+        refused = await api.post(f"/queues/{queue_name}/jobs/bulk", json={"jobs": jobs})
+    finally:
+        raw.config_set("maxmemory", 0)
+    assert (refused.status_code, refused.json()) == (500, {"error": "Internal server error"})
+    assert (await api.get(f"/queues/{queue_name}/counts")).json()["waiting"] == 450
+    again = (await api.post(f"/queues/{queue_name}/jobs/bulk", json={"jobs": jobs})).json()["jobs"]
+    assert [job["id"] for job in again] == [str(number) for number in range(451, 901)]
+
+
 async def test_add_and_wait_returns_the_result_or_says_why_not(
     api: httpx.AsyncClient, server_url: str, queue_name: str
 ) -> None:

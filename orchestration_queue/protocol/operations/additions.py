@@ -13,7 +13,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import Codec, dump_json, encode
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.placement import ParentRef, add_job, add_jobs, new_job
+from orchestration_queue.protocol.placement import Forms, ParentRef, add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
@@ -200,9 +200,17 @@ def add_many(
     keys: QueueKeys, jobs: Sequence[NewJob], now_ms: int, *, skip_events: bool = False
 ) -> Operation[list[Outcome]]:
     """Add many plain jobs in one call."""
-    new = (new_job(job.name, job.data, job.options, now_ms, options_text=job.options_text) for job in jobs)
-    call = add_jobs(keys, new, skip_events=skip_events)
-    return Operation(call, lambda reply: read_each(keys, jobs, reply))
+    forms = Forms()
+    alike: dict[tuple[str, int, str | None], oq1.BulkJob] = {}
+    told = []
+    for job in jobs:
+        # Most jobs of a call share name and options, which take longer to compare than to find by identity.
+        same = alike.get(key := (job.name, id(job.options), job.options_text))
+        if same is None:
+            new = new_job(job.name, job.data, job.options, now_ms, options_text=job.options_text)
+            same = alike[key] = forms.job(new)
+        told.append(oq1.BulkJob(same.form, job.data, same.opts, same.custom_id))
+    return Operation(forms.add(keys, told, skip_events=skip_events), lambda reply: read_each(keys, jobs, reply))
 
 
 def add_own(keys: QueueKeys, jobs: Sequence[oq1.NewJob], *, skip_events: bool = False) -> Operation[int]:
