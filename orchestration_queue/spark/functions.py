@@ -19,6 +19,7 @@ __all__ = [
     "dataframe_parameters",
     "frame_shape",
     "mentions_dataframe",
+    "mentions_row",
     "name_of",
     "reference",
     "register",
@@ -26,7 +27,6 @@ __all__ = [
     "returned_shape",
 ]
 
-_NAMES = frozenset({"DataFrame", "sql.DataFrame"})
 _SPARK = "pyspark.sql."
 _LISTS = frozenset({"list", "List", "Sequence"})
 _DICTS = frozenset({"dict", "Dict", "Mapping"})
@@ -86,8 +86,17 @@ def returned_shape(function: Callable[..., Any]) -> FrameShape | None:
 
 def mentions_dataframe(hint: object) -> bool:
     """Return whether a Spark DataFrame is anywhere in an annotation."""
+    return _mentions(hint, "DataFrame")
+
+
+def mentions_row(hint: object) -> bool:
+    """Return whether a Spark Row is anywhere in an annotation."""
+    return _mentions(hint, "Row")
+
+
+def _mentions(hint: object, name: str) -> bool:
     tree = _parse(hint)
-    return tree is not None and any(_is_dataframe(node) for node in ast.walk(tree))
+    return tree is not None and any(_is_sparks(node, name) for node in ast.walk(tree))
 
 
 def frame_shape(hint: object) -> FrameShape | None:
@@ -143,12 +152,17 @@ def _optional(node: ast.expr) -> FrameShape | None:
 
 
 def _is_dataframe(node: ast.AST) -> bool:
+    return _is_sparks(node, "DataFrame")
+
+
+def _is_sparks(node: ast.AST, name: str) -> bool:
+    """Whether a part of an annotation is a class of PySpark's, as it may be imported or written as text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value.strip() in _NAMES
+        return node.value.strip() in (name, f"sql.{name}")
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return False
-    name = ast.unparse(node)
-    return name in _NAMES or (name.startswith(_SPARK) and name.endswith(".DataFrame"))
+    text = ast.unparse(node)
+    return text in (name, f"sql.{name}") or (text.startswith(_SPARK) and text.endswith(f".{name}"))
 
 
 _functions: dict[str, Callable[..., Any]] = {}

@@ -6,17 +6,20 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from orchestration_queue.options import Options
 from orchestration_queue.options.durations import DurationField
 
-__all__ = ["ISOLATION", "JOB_PROPERTY", "SparkOptions", "properties_text", "write_properties"]
+__all__ = ["ISOLATION", "JOB_PROPERTY", "FileFormat", "SparkOptions", "properties_text", "write_properties"]
 
 JOB_PROPERTY = "spark.orchestration_queue.job"
 """The property by which an application is known to belong to a job. Its name will not do: code may change that."""
+
+FileFormat: TypeAlias = Literal["parquet", "orc", "delta"]
+"""As what DataFrames are written; ``delta`` needs Delta Lake's jars."""
 
 ISOLATION = "spark.sql.artifact.isolation.enabled"
 """Whether each session of a Connect server has class loaders of its own."""
@@ -66,7 +69,7 @@ class SparkOptions(Options):
     results: str | None = None
     """Where DataFrames that tasks return are written: a directory or a URI that every worker reaches; by default what
     the variable ``OQ_SPARK_RESULTS`` says."""
-    result_format: Literal["parquet", "orc", "delta"] = "parquet"
+    result_format: FileFormat = "parquet"
     """As what they are written; ``delta`` needs Delta Lake's jars on the server."""
     result_partition_by: tuple[str, ...] = ()
     """Columns whose values become directories of the files."""

@@ -15,6 +15,7 @@ from orchestration_queue.spark.connect.server import ConnectServer
 from orchestration_queue.spark.functions import (
     dataframe_parameters,
     mentions_dataframe,
+    mentions_row,
     reference,
     register,
     returned_shape,
@@ -202,8 +203,8 @@ def _decorate(function: Callable[..., Any], config: _TaskConfig) -> Callable[...
     annotations |= {name: shape.annotate(DataFrameRef) | None for name, shape in dataframe_parameters(function).items()}
     if shape := returned_shape(function):
         annotations["return"] = shape.annotate(DataFrameRef)
-    elif mentions_dataframe(annotations.get("return")):
-        annotations["return"] = Any  # DataFrames among other values: references in their places
+    elif mentions_dataframe(returned := annotations.get("return")) or mentions_row(returned):
+        annotations["return"] = Any  # among other values, references in the places of DataFrames, objects of Rows
     run.__annotations__ = annotations | {_JOB: _job_type()}
     return run
 

@@ -1,9 +1,10 @@
 """A pipeline of fourteen steps through the queue, beside the same functions in one plain session.
 
 Run as ``python -m tests.bench.spark_pipeline [--rows 2000000]``; prints JSON: for each the seconds, and the processor
-seconds of Spark (Java, and its Python), of what orchestrates (worker, supervisor, Valkey), and of who asks for it. Each
-runs the pipeline several times in one Java; the first run, in which Java compiles, is told apart from the median of the
-others. Nothing else should run on the machine.
+seconds of Spark (Java, and its Python), of what orchestrates (worker, supervisor, Valkey), and of who asks for it.
+Java's are given by kind of thread, too: ``java_other_s`` is planning, calls, and threads that have ended. Each runs the
+pipeline several times in one Java; the first run, in which Java compiles, is told apart from the median of the others.
+Nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ _SETTINGS = {
 }
 _LONGEST = timedelta(hours=1)
 _TICKS = os.sysconf("SC_CLK_TCK")
+_THREADS = {
+    "tasks": ("Executor task",),
+    "compiler": ("C1 Compiler", "C2 Compiler"),
+    "garbage": ("GC Thread", "G1 "),
+}
+"""Kinds of Java's threads, by the beginnings of their names, of which the kernel keeps 15 letters."""
 
 Round: TypeAlias = dict[str, float]
 
@@ -69,14 +76,40 @@ def read_processor_seconds(mark: str) -> Round:
     return used
 
 
+def read_java_seconds(mark: str) -> Round:
+    """Return what the threads of Java have used, by kind."""
+    used = {f"java_{kind}_s": 0.0 for kind in (*_THREADS, "other")}
+    for entry in Path("/proc").iterdir():
+        try:
+            is_java = entry.name.isdecimal() and b"java" in (entry / "cmdline").read_bytes().partition(b"\0")[0]
+            if not is_java or f"{_MARK}={mark}".encode() not in (entry / "environ").read_bytes():
+                continue
+            rest = _own_seconds(entry)
+            for thread in (entry / "task").iterdir():
+                name = (thread / "comm").read_text()
+                for kind, beginnings in _THREADS.items():
+                    if name.startswith(beginnings):
+                        used[f"java_{kind}_s"] += (seconds := _own_seconds(thread))
+                        rest -= seconds
+        except OSError:  # it has just ended
+            continue
+        used["java_other_s"] += rest
+    return used
+
+
+def _own_seconds(entry: Path) -> float:
+    return sum(map(int, (entry / "stat").read_text().rpartition(")")[2].split()[11:13])) / _TICKS
+
+
 def measure(mark: str, runs: int, work: Callable[[], object]) -> list[Round]:
     """Return the seconds of each run, and the processor seconds by kind of process."""
     found = []
     for run in range(runs):
-        before, began = read_processor_seconds(mark), time.perf_counter()
+        before, java, began = read_processor_seconds(mark), read_java_seconds(mark), time.perf_counter()
         work()
-        wall, after = time.perf_counter() - began, read_processor_seconds(mark)
-        found.append({"wall_s": wall} | {f"{kind}_cpu_s": after[kind] - before[kind] for kind in after})
+        wall, after, java_after = time.perf_counter() - began, read_processor_seconds(mark), read_java_seconds(mark)
+        threads = {kind: java_after[kind] - java[kind] for kind in java}
+        found.append({"wall_s": wall} | {f"{kind}_cpu_s": after[kind] - before[kind] for kind in after} | threads)
         print(f"run {run + 1} of {runs}: {wall:.1f} s", file=sys.stderr)
     return found
 
@@ -94,7 +127,10 @@ def run_plain(rows: int, runs: int) -> list[Round]:
 
     found = measure(os.environ[_MARK], runs, run)
     session.stop()
-    return [{"wall_s": each["wall_s"], "spark_cpu_s": each["spark_cpu_s"] + each["asking_cpu_s"]} for each in found]
+    for each in found:
+        each["spark_cpu_s"] += each.pop("asking_cpu_s")
+        del each["orchestration_cpu_s"]
+    return found
 
 
 def run_through_queue(rows: int, runs: int) -> list[Round]:

@@ -6,6 +6,7 @@ import os
 
 import dagster as dg
 import pytest
+import redis
 
 from orchestration_queue import Cron, Dag, Node
 from orchestration_queue.dagster import FlowResource, JobSchedulerResource, QueueResource
@@ -64,7 +65,15 @@ def test_a_secret_url_is_shown_to_nobody(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "hunter2" not in repr(QueueResource(url=CLOSED_URL))
 
 
-def test_flows_are_submitted_and_found_in_a_step(server_url: str, queue_name: str) -> None:
+@pytest.mark.parametrize("carrier", ["transaction", "packed"])
+def test_flows_are_submitted_and_found_in_a_step(
+    server_url: str, queue_name: str, raw: redis.Redis, carrier: str
+) -> None:
+    def transactions() -> int:
+        return int(raw.info("commandstats").get("cmdstat_exec", {"calls": 0})["calls"])
+
+    before = transactions()
+
     @dg.op
     def submit(context: dg.OpExecutionContext, flows: FlowResource) -> str:
         dag = Dag("load", [Node("raw"), Node("clean", deps=["raw"])], queue_name)
@@ -78,8 +87,9 @@ def test_flows_are_submitted_and_found_in_a_step(server_url: str, queue_name: st
     def job() -> None:
         submit()
 
-    result = job.execute_in_process(resources={"flows": FlowResource(url=server_url)})
+    result = job.execute_in_process(resources={"flows": FlowResource(url=server_url, carrier=carrier)})
     assert result.output_for_node("submit") == f"load-{result.run_id}"
+    assert (transactions() > before) is (carrier == "transaction")
 
 
 def test_schedulers_are_set_in_a_step_and_seen_in_a_schedule(server_url: str, queue_name: str) -> None:

@@ -11,11 +11,14 @@ from unittest.mock import ANY
 import pytest
 import redis
 
-from orchestration_queue.client import Queue
+from orchestration_queue.client import FlowProducer, Queue
+from orchestration_queue.flows import Dag, Node, TriggerRule
 from orchestration_queue.options import JobOptions, Usage, WorkerOptions
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import ActiveJob, Worker
+from tests.by_hand import HandWorker
 from tests.integration.test_cli import Oq
+from tests.processes import OQ, running_process
 from tests.waiting import wait_until
 
 
@@ -256,3 +259,26 @@ def test_a_flow_is_explained_and_submitted_from_a_file(oq: Oq, queue: Queue, tmp
     assert {flow["id"] for flow in oq.json("flow", "ls", queue.name)} == {"f", "g"}
     assert "oq flow tree" in oq("flow", "submit", target, "--flow-id", "f").stdout
     assert oq("flow", "submit", target, "--flow-id", "f", "--wait", "0.05").exit_code == 1
+
+
+@pytest.mark.parametrize("words", [["--once"], ["--interval", "0.1"]], ids=["once", "until interrupted"])
+async def test_a_flow_that_only_other_clients_serve_is_kept(
+    oq: Oq, server_url: str, queue: Queue, words: list[str]
+) -> None:
+    nodes = [
+        Node("load"),
+        Node("report", deps=["load"]),
+        Node("alarm", deps=["load"], trigger_rule=TriggerRule.ONE_FAILED),
+    ]
+    with FlowProducer(url=server_url) as flows, HandWorker(server_url, queue.name) as node_worker:
+        flow = flows.submit(Dag("etl", nodes, queue.name))
+        node_worker.fail(node_worker.take(), "no such file")  # as a worker without trigger rules does
+        outcomes = [node.outcome for node in flow.tree()]
+        assert outcomes == ["failed", "waiting-children", "waiting-children"]
+        if words == ["--once"]:
+            assert oq("flow", "keep", queue.name, *words).exit_code == 0
+        else:
+            with running_process([OQ, "flow", "keep", queue.name, *words], server_url):
+                await wait_until(lambda: flow.tree()[1].outcome == "upstream_failed", "a round")
+        assert [node.outcome for node in flow.tree()] == ["failed", "upstream_failed", "waiting"]
+        assert node_worker.take().record.name == "alarm"

@@ -16,7 +16,7 @@ from orchestration_queue.spark.options import JOB_PROPERTY
 from orchestration_queue.tasks import Tasks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 # Each of several processes of tests has a server of its own, with all that it starts: some tests kill theirs. Those
 # of another run, beside this one, have others.
@@ -213,6 +213,37 @@ def count_table(spark: SparkSession, table: DataFrame) -> int:
 def read_path(spark: SparkSession, path: str) -> DataFrame:
     """Files that no task has made."""
     return spark.read.parquet(path)
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def best_kind(spark: SparkSession, numbers: DataFrame) -> Row | None:
+    """A row, with one inside."""
+    rows = numbers.selectExpr("kind", "named_struct('id', id, 'days', array(DATE'2013-07-04')) AS of")
+    return rows.orderBy("of.id").first()
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def all_kinds(spark: SparkSession, numbers: DataFrame) -> dict[str, list[Row] | int]:
+    """Rows among other values."""
+    rows = numbers.groupBy("kind").count().orderBy("kind").collect()
+    return {"rows": rows, "in all": len(rows)}
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def make_views(spark: SparkSession, name: str) -> None:
+    """Leave two views, of either kind."""
+    spark.range(3).createOrReplaceTempView(name)
+    spark.range(3).createOrReplaceGlobalTempView(name)
+
+
+@tasks.task
+@spark_task(server=SERVER, options=SparkOptions(result_format="delta"))
+def as_delta(spark: SparkSession) -> DataFrame:
+    """A DataFrame for a format that this Spark does not have."""
+    return spark.range(1)
 
 
 @tasks.task

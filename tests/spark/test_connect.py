@@ -77,6 +77,15 @@ async def test_neighbours_have_views_properties_and_output_of_their_own(queue: A
     assert (await first.logs(), await second.logs()) == (["I am Asia/Tokyo"], ["I am UTC"])
 
 
+async def test_only_global_views_outlive_their_job(queue: AsyncQueue) -> None:
+    await (await queue.add("make_views", {"name": "left_behind"})).wait(SOON)
+    own = await queue.add("query", {"sql": "SELECT * FROM left_behind"})
+    assert "[TABLE_OR_VIEW_NOT_FOUND]" in await reason(own)
+    shared = await queue.add("query", {"sql": "SELECT * FROM global_temp.left_behind"})
+    assert await shared.wait(SOON) == 3
+    await (await queue.add("query", {"sql": "DROP VIEW global_temp.left_behind"})).wait(SOON)
+
+
 async def test_jobs_share_python_processes_that_see_changed_modules(queue: AsyncQueue, tmp_path: Path) -> None:
     module = tmp_path / f"helper_{tmp_path.name}.py".replace("-", "_")
     found = []

@@ -162,6 +162,30 @@ async def test_a_table_is_handed_on_by_its_name(queue: AsyncQueue, results: Path
     assert await job.wait(SOON) == 5
 
 
+async def test_rows_keep_their_names(queue: AsyncQueue, results: Path) -> None:
+    ref = await (await queue.add("numbers", {"count": 4})).wait(SOON)
+    best = await queue.add("best_kind", {"numbers": ref})
+    assert await best.wait(SOON) == {"kind": "0", "of": {"id": 0, "days": ["2013-07-04"]}}
+    none = await queue.add("best_kind", {"numbers": await (await queue.add("numbers", {"count": 0})).wait(SOON)})
+    assert await none.wait(SOON) is None
+    rows = await (await queue.add("all_kinds", {"numbers": ref})).wait(SOON)
+    counts = [{"kind": kind, "count": count} for kind, count in (("0", 2), ("1", 1), ("2", 1))]
+    assert rows == {"rows": counts, "in all": 3}
+
+
+async def test_delta_lake_is_asked_for_where_it_is_not_there(queue: AsyncQueue, results: Path) -> None:
+    written = await queue.add("as_delta")
+    assert "Spark does not have Delta Lake, which the format 'delta' needs; give its jars to the" in await reason(
+        written
+    )
+    assert (await written.refresh()).attempts_made == 1, "another attempt would not find it either"
+    assert not [file for file in below(results) if file.suffix == ".parquet"]
+    ref = DataFrameRef(format="delta", location=str(results / "d"), columns={"id": "bigint"}, rows=1)
+    assert DataFrameRef.model_validate(ref.model_dump()) == ref
+    read = await queue.add("count_table", {"table": ref.model_dump()})
+    assert "Spark does not have Delta Lake" in await reason(read)
+
+
 @pytest.mark.parametrize(
     ("task", "data", "expected"),
     [

@@ -11,7 +11,13 @@ import pytest
 
 from orchestration_queue.errors import InvalidOptionError, UnrecoverableError, UsageError
 from orchestration_queue.spark import DataFrameRef, SparkSubmit, spark_task
-from orchestration_queue.spark.functions import FrameShape, dataframe_parameters, frame_shape, mentions_dataframe
+from orchestration_queue.spark.functions import (
+    FrameShape,
+    dataframe_parameters,
+    frame_shape,
+    mentions_dataframe,
+    mentions_row,
+)
 from orchestration_queue.spark.runtime import _upstream
 from orchestration_queue.spark.submit.driver import Reservation, create_request
 
@@ -98,6 +104,17 @@ def test_callers_see_references_in_the_same_containers() -> None:
     assert hints["year"] == DataFrameRef | None
     assert hints["return"] is Any
     assert mentions_dataframe(mixed.__annotations__["return"])
+
+
+def rows(spark: Any) -> dict[str, list[Row] | int]:  # type: ignore[name-defined]  # noqa: F821
+    """Returns rows among others."""
+    return {}
+
+
+def test_rows_may_be_imported_for_type_checkers_alone() -> None:
+    assert mentions_row("tuple[pyspark.sql.Row, ...]")
+    assert not mentions_row("dict[str, RowCount]")
+    assert inspect.get_annotations(spark_task(rows))["return"] is Any
 
 
 def ref(name: str) -> DataFrameRef:

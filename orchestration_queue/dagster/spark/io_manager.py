@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import dagster as dg
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from upath import UPath
 
 from orchestration_queue.dagster.spark.session import SparkSessionResource
 from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.spark.options import FileFormat
 from orchestration_queue.spark.references import DataFrameRef, segment
 from orchestration_queue.spark.result_files import write_new
 
@@ -115,7 +116,7 @@ _MAY_LACK = "allow_missing_partitions"
 
 
 class ParquetIOManager(dg.ConfigurableIOManager):
-    """Keeps the DataFrames that assets return as Parquet files, and gives them to the assets that depend on them.
+    """Keeps the DataFrames that assets return as files, Parquet by default, and gives them to assets that need them.
 
     Each attempt writes to a directory of its own. When all files are there, a small file is replaced, which names the
     directory that counts: a reader finds the old files or the new ones, whole, and whatever an attempt that was killed
@@ -140,6 +141,17 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         default=None,
         description="Whose sessions load; default the session that is active in the process, or a new one.",
     )
+    format: str = Field(
+        default="parquet",
+        description="As what DataFrames are written: parquet, orc, or delta where Spark has Delta Lake's jars.",
+    )
+
+    @field_validator("format")
+    @classmethod
+    def _check_format(cls, value: str) -> str:
+        if value not in get_args(FileFormat):
+            raise ValueError(f"`format` must be one of {', '.join(get_args(FileFormat))}, got {value!r}")
+        return value
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
         """Write what an asset returned, and describe it.
@@ -176,7 +188,10 @@ class ParquetIOManager(dg.ConfigurableIOManager):
 
     def _write(self, context: dg.OutputContext, partition: str | None, frame: Any) -> DataFrameRef:
         place = VersionedDirectory.of(self.root, _words(context), partition)
-        reference = frame if isinstance(frame, DataFrameRef) else write_new(frame, place.draft(context.run_id))
+        if isinstance(frame, DataFrameRef):
+            reference = frame
+        else:
+            reference = write_new(frame, place.draft(context.run_id), cast("FileFormat", self.format))
         place.point_to(reference, lambda run: run == context.run_id or _is_over(context, run))
         return reference
 

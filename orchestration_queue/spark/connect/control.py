@@ -6,6 +6,7 @@ PySpark's own client would wait ten minutes for a server that is gone; every cal
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Self
 
 import grpc
@@ -15,7 +16,7 @@ from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
 
 from orchestration_queue.spark.connect.address import DEFAULT_USER
 
-__all__ = ["SessionControl", "channel_builder", "fence", "reason"]
+__all__ = ["SessionControl", "channel_builder", "fence", "is_refusal", "reason"]
 
 _DEADLINE_S = 5.0
 _ANSWER_S = 60.0
@@ -23,11 +24,24 @@ _ANSWER_S = 60.0
 _AWAY_S = 5.0
 """How long a server may be away, as during a restart."""
 _LOOK_S = 0.05
+_NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAUTHENTICATED)
+
+
+class _OneChannelBuilder(DefaultChannelBuilder):
+    """Gives the same connection to all that ask: each new one costs some milliseconds."""
+
+    _channel: grpc.Channel | None = None
+
+    def toChannel(self) -> grpc.Channel:  # noqa: N802 (PySpark's name)
+        """Return the connection."""
+        if self._channel is None:
+            self._channel = super().toChannel()
+        return self._channel
 
 
 def channel_builder(url: str, session: str) -> DefaultChannelBuilder:
-    """PySpark's reading of the address, for one session."""
-    builder = DefaultChannelBuilder(url)
+    """PySpark's reading of the address, for one session; it has one connection."""
+    builder = _OneChannelBuilder(url)
     builder.set("session_id", session)
     if builder.userId is None:
         builder.set("user_id", DEFAULT_USER)
@@ -35,15 +49,16 @@ def channel_builder(url: str, session: str) -> DefaultChannelBuilder:
 
 
 class SessionControl:
-    """Inspects and ends one session.
+    """Opens, inspects and ends one session.
 
     Args:
         url: The server.
         session: The session's id.
+        builder: Whose connection to use; by default one of its own.
     """
 
-    def __init__(self, url: str, session: str) -> None:
-        builder = channel_builder(url, session)
+    def __init__(self, url: str, session: str, builder: DefaultChannelBuilder | None = None) -> None:
+        builder = builder or channel_builder(url, session)
         self._about: dict[str, Any] = {
             "session_id": session,
             "user_context": proto.UserContext(user_id=builder.userId or ""),
@@ -61,17 +76,19 @@ class SessionControl:
         """Hang up."""
         self._channel.close()
 
-    def open(self) -> None:
-        """Have the server open the session.
+    def open(self, conf: Mapping[str, str] | None = None) -> None:
+        """Have the server open the session, and set its properties in the same call.
 
         Raises:
-            grpc.RpcError: The server does not answer, or not to us.
+            grpc.RpcError: The server does not answer, or not to us, or refuses a property.
         """
-        request = proto.AnalyzePlanRequest(**self._about, spark_version=proto.AnalyzePlanRequest.SparkVersion())
+        request = proto.ConfigRequest(**self._about)
+        request.operation.set.SetInParent()
+        request.operation.set.pairs.extend(proto.KeyValue(key=key, value=value) for key, value in (conf or {}).items())
         deadline = time.monotonic() + _AWAY_S
         while True:
             try:
-                self._stub.AnalyzePlan(request, metadata=self._metadata, timeout=_ANSWER_S)
+                self._stub.Config(request, metadata=self._metadata, timeout=_ANSWER_S)
                 return
             except grpc.RpcError as error:
                 if _code(error) is not grpc.StatusCode.UNAVAILABLE or time.monotonic() > deadline:
@@ -153,6 +170,11 @@ def fence(url: str, session: str) -> list[str]:
             time.sleep(_LOOK_S)
         control.release()
     return list(found)
+
+
+def is_refusal(error: grpc.RpcError) -> bool:
+    """Whether Spark has read a call, and refuses it."""
+    return _code(error) not in _NO_ANSWER
 
 
 def reason(error: grpc.RpcError) -> str:

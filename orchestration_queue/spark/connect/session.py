@@ -20,7 +20,7 @@ from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 
 from orchestration_queue.errors import SparkFailedError, UnrecoverableError
 from orchestration_queue.spark.connect.address import place
-from orchestration_queue.spark.connect.control import SessionControl, channel_builder, fence, reason
+from orchestration_queue.spark.connect.control import SessionControl, channel_builder, fence, is_refusal, reason
 from orchestration_queue.spark.failure import Failure
 from orchestration_queue.spark.options import ISOLATION
 from orchestration_queue.spark.progress import ProgressReporter
@@ -59,14 +59,16 @@ class SparkConnection:
         *,
         takes_artifacts: bool = True,
     ) -> None:
-        self._url, self._id = url, session_id
+        self._url = url
         # As PySpark's own builder does it: its functions look there to know which kind of session they work for.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
         for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
             # They print each exception, with all of Java's stack, before it is raised.
             PySparkLogger.getLogger(name).disabled = True
         # By its constructor: the builder would make it the default of all threads.
-        self._session = ConnectSession(connection=channel_builder(url, session_id))
+        builder = channel_builder(url, session_id)
+        self._control = SessionControl(url, session_id, builder)
+        self._session = ConnectSession(connection=builder)
         self.session = cast("SparkSession", self._session)  # not by inheritance, but by its methods
         self._session.client.set_retry_policies(
             [DefaultPolicy(max_retries=_MOST_RETRIES, max_backoff=_LONGEST_BACKOFF_MS)]
@@ -83,14 +85,22 @@ class SparkConnection:
 
     def _configure(self, conf: Mapping[str, str]) -> None:
         try:
-            with SessionControl(self._url, self._id) as control:
-                control.open()
+            try:
+                self._control.open(conf)
+            except grpc.RpcError as error:
+                if not is_refusal(error):
+                    raise
+                self._control.open()
+                self._set_each(conf)
         except grpc.RpcError as error:
             raise SparkFailedError(
                 f"The Spark Connect server at {place(self._url)} does not answer ({reason(error)}); "
                 "see whether it runs, and whether its address and token are right.",
                 kind=type(error).__name__,
             ) from None
+
+    def _set_each(self, conf: Mapping[str, str]) -> None:
+        """Find the property that Spark refuses."""
         for name, value in conf.items():
             try:
                 self._session.conf.set(name, value)
@@ -110,17 +120,17 @@ class SparkConnection:
 
     def cut(self) -> None:
         """End the session and all that runs in it, from another thread. Its user's calls fail from now on."""
-        with contextlib.suppress(grpc.RpcError), SessionControl(self._url, self._id) as control:
-            control.interrupt()
-            control.release()
+        with contextlib.suppress(grpc.RpcError):
+            self._control.interrupt()
+            self._control.release()
         self._session.client.close()
 
     def close(self) -> None:
         """Release the session, unless that was done."""
         client = self._session.client
         if not client.is_closed:
-            with contextlib.suppress(grpc.RpcError), SessionControl(self._url, self._id) as control:
-                control.release()
+            with contextlib.suppress(grpc.RpcError):
+                self._control.release()
             client.close()
         if getattr(ConnectSession._active_session, "session", None) is self._session:
             ConnectSession._active_session.session = None

@@ -19,7 +19,7 @@ from examples.flights import extract, settings
 from examples.flights.clean import clean_month
 from orchestration_queue.dagster.spark import ParquetIOManager, SparkSessionResource
 from orchestration_queue.dagster.spark.io_manager import VersionedDirectory, partition_words
-from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.errors import StateError, UnrecoverableError, UsageError
 from orchestration_queue.spark import DataFrameRef
 from orchestration_queue.spark.connect.server_state import ServerState
 from tests.waiting import wait_until_sync
@@ -296,6 +296,25 @@ def test_a_pointer_that_is_none_is_said_to_be(lake: ParquetIOManager) -> None:
     pointer.write_text("{}")
     with pytest.raises(StateError, match="is no reference of a DataFrame; remove it"):
         VersionedDirectory.of(lake.root, ["a"], None).read()
+
+
+def test_files_are_of_the_format_that_was_asked_for(
+    instance: dg.DagsterInstance, lake: ParquetIOManager, session: SparkSessionResource
+) -> None:
+    def run(name: str) -> dg.ExecuteInProcessResult:
+        resources = {"io_manager": ParquetIOManager(root=lake.root, spark=session, format=name), "spark": session}
+        return dg.materialize([numbers, kinds, counted], instance=instance, resources=resources)
+
+    assert metadata_of(run("orc"), "counted")["zero"] == 4
+    reference = VersionedDirectory.of(lake.root, ["numbers"], None).read()
+    assert reference is not None
+    assert (reference.format, reference.rows) == ("orc", 10)
+    assert [*Path(reference.location).glob("*.orc")]
+    with pytest.raises(UnrecoverableError, match="Spark does not have Delta Lake, which the format 'delta' needs"):
+        run("delta")
+    assert VersionedDirectory.of(lake.root, ["numbers"], None).read() == reference, "what was there stays"
+    with pytest.raises(ValueError, match="`format` must be one of parquet, orc, delta, got 'csv'"):
+        ParquetIOManager(root=lake.root, format="csv")
 
 
 MONTHS = dg.StaticPartitionsDefinition([f"{month:02d}" for month in settings.MONTH_NODES])
