@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import signal
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
@@ -104,6 +106,17 @@ def pytest_report_header() -> str | None:
     if shutil.which("redis-server"):
         return None
     return "no redis-server on the PATH: tests/lua run on Valkey alone (Debian: apt-get install redis-server)"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from what is imported: all of it stays, and later collections skip it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DOCS", "Page", "check_types"]
+__all__ = ["DOCS", "Page"]
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -59,9 +56,3 @@ class Page:
         for name, text in programs.items():
             (directory / name).write_text(text)
         return programs
-
-
-def check_types(directory: Path, programs: Iterable[str]) -> None:
-    """Fail if mypy finds anything in programs of a directory."""
-    settings = ["--strict", "--cache-dir", str(directory / "cache"), "--follow-imports=silent"]
-    subprocess.run([sys.executable, "-m", "mypy", *settings, *programs], cwd=directory, check=True, timeout=280)

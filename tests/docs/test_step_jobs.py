@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.docs.page import Page, check_types
+from tests.docs.page import Page
 from tests.processes import OQ
 
 PAGE = Page("how-to/step-jobs.md")
@@ -30,4 +30,3 @@ def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
     assert printed == shown
-    check_types(tmp_path, programs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.page import Page, check_types
+from tests.docs.page import Page
 from tests.processes import OQ
 
 PAGE = Page("how-to/write-tasks.md")
@@ -38,10 +38,9 @@ def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path, programs: 
         assert worker.wait(60) == 0
 
 
-def test_the_other_programs_of_the_page_run_and_all_are_typed(tmp_path: Path, programs: dict[str, str]) -> None:
+def test_the_other_programs_of_the_page_run(tmp_path: Path, programs: dict[str, str]) -> None:
     assert set(programs) == {"reports.py", "add.py", "add_async.py", "test_reports.py", "timing.py"}
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."], cwd=tmp_path, check=True, timeout=280
     )
     subprocess.run([sys.executable, "timing.py"], cwd=tmp_path, check=True, timeout=280)
-    check_types(tmp_path, programs)

@@ -88,6 +88,7 @@ def main(
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(max(log_level, logging.WARNING))  # it writes two lines per connection
     server = _ForkServer(socket.socket(fileno=descriptor), fence, is_resident=is_resident)
+    gc.disable()  # until all is loaded that stays
     try:
         if location is not None:
             server.load(CodeLocation(**location))
@@ -98,6 +99,7 @@ def main(
     facts = server.examine(location)
     gc.collect()
     gc.freeze()  # what is there stays shared: the collector would touch, and so copy, every page of it in every child
+    gc.enable()
     server.send(kind="ready", memory_bytes=memory_bytes(), **facts)
     server.serve()
 

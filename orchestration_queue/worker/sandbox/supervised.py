@@ -21,10 +21,11 @@ __all__ = ["LAST_WAIT_S", "ChildProcess", "Line", "Output", "manner"]
 log = logging.getLogger("orchestration_queue.worker.sandbox")
 
 _PROGRAM = (
-    "import json, sys; from importlib import import_module; settings = json.loads(sys.argv[1]); "
+    "import gc, json, sys; from importlib import import_module; settings = json.loads(sys.argv[1]); "
     "sys.path[:], sys.argv[:] = settings.pop('path'), settings.pop('argv'); "
-    "import_module(settings.pop('program')).main(**settings)"
+    "gc.disable(); main = import_module(settings.pop('program')).main; gc.enable(); main(**settings)"
 )
+"""Without the collector, which finds nothing in what stays, Dagster is imported in three quarters of the time."""
 LAST_WAIT_S = 5.0
 """How long the kernel may take to remove what was killed, and to hand over its last words."""
 _HANG_UP_S = 0.2
