@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import FlowError
-from orchestration_queue.flows.dag import Dag, FlowOptions, leaves
+from orchestration_queue.flows.dag import Dag, FlowOptions, checked_node, leaves
 from orchestration_queue.flows.mapping import mapped_node, moved_data
 from orchestration_queue.flows.node import NO_OPTIONS, Node, TriggerRule
 from orchestration_queue.options import JobOptions
@@ -51,7 +51,7 @@ class DagBuilder:
     def __init__(self, name: str, *, queue: str, options: FlowOptions | None = None) -> None:
         self._name = name
         self._queue = queue
-        self._options = options or FlowOptions()
+        self._options = FlowOptions.coerce(options, "options")
         self._nodes: list[Node] = []
 
     def node(
@@ -131,7 +131,7 @@ class DagBuilder:
 
     def add(self, node: Node) -> Node:
         """Add a node that was made elsewhere, as by :meth:`Task.node`; returns it."""
-        self._nodes.append(node)
+        self._nodes.append(checked_node(node, f"Flow {self._name!r}"))
         return node
 
     def include(self, dag: Dag, *, as_: str, deps: Iterable[Dependency] = ()) -> SubFlow:
@@ -149,6 +149,8 @@ class DagBuilder:
             InvalidNameError: A job id cannot carry the name.
             FlowError: The graph has options that only hold for a whole flow, or a node cannot wait for ``deps``.
         """
+        if not isinstance(dag, Dag):
+            raise FlowError(f"Flow {self._name!r} can include a Dag, got {dag!r}; pass what `build()` returned.")
         alone = FlowOptions(on_success=dag.options.on_success, on_failure=dag.options.on_failure)
         own = [name for name in FlowOptions.model_fields if getattr(dag.options, name) != getattr(alone, name)]
         if own:

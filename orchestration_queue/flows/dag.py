@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, cast
@@ -18,7 +18,7 @@ from orchestration_queue.options.base import MAX_COUNT
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Dag", "FlowOptions", "leaves", "roots"]
+__all__ = ["Dag", "FlowOptions", "checked_node", "leaves", "nodes_of", "roots"]
 
 
 class FlowOptions(Options):
@@ -93,7 +93,10 @@ class Dag:
     levels: tuple[tuple[Node, ...], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "nodes", tuple(self.nodes))
+        if not isinstance(self.name, str) or not self.name:
+            raise FlowError(f"A flow's name must be non-empty text, got {self.name!r}; pass `name='nightly'`.")
+        object.__setattr__(self, "nodes", nodes_of(self.nodes, f"Flow {self.name!r}"))
+        object.__setattr__(self, "options", FlowOptions.coerce(self.options, "options"))
         if not self.nodes:
             raise FlowError(f"Flow {self.name!r} has no node; a flow requires at least one node.")
         object.__setattr__(self, "callbacks", tuple(self._wired_callbacks()))
@@ -161,6 +164,33 @@ class Dag:
                 f"Flow {self.name!r} has a concurrency and nodes in queues {', '.join(queues)}, and running nodes are "
                 "counted within one queue; put its nodes in one queue, or drop concurrency."
             )
+
+
+def nodes_of(nodes: object, owner: str) -> tuple[Node, ...]:
+    """Return the nodes of an iterable.
+
+    Raises:
+        FlowError: It holds something else, or is no iterable.
+    """
+    if isinstance(nodes, str | Mapping) or not isinstance(nodes, Iterable):
+        raise FlowError(f"{owner} must have a list of nodes, got {nodes!r}; pass `[Node('load'), ...]`.")
+    found = tuple(nodes)
+    for node in found:
+        if not isinstance(node, Node):
+            checked_node(node, owner)
+    return found
+
+
+def checked_node(node: object, owner: str) -> Node:
+    """Return a node as such.
+
+    Raises:
+        FlowError: It is none.
+    """
+    if isinstance(node, Node):
+        return node
+    advice = "call what Task.node() returned with the task's arguments" if callable(node) else "pass Node('load')"
+    raise FlowError(f"{owner} must consist of nodes, got {node!r}; {advice}.")
 
 
 def roots(nodes: Sequence[Node]) -> list[str]:

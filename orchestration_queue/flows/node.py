@@ -105,6 +105,11 @@ class Node:
             raise InvalidNameError(
                 f"Node name {self.name!r} {problem}, which job ids cannot carry; use letters, digits, '.', '-' and '_'."
             )
+        if self.task is not None and not isinstance(self.task, str):
+            raise FlowError(
+                f"Node {self.name!r} must name its task by text, got {self.task!r}; pass `task='load'`, or make "
+                "the node by `load.node(...)`."
+            )
         for field_name in ("deps", "optional_deps"):
             object.__setattr__(self, field_name, self._names(field_name, getattr(self, field_name)))
         object.__setattr__(self, "options", JobOptions.coerce(self.options, "options"))

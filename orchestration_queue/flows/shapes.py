@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from orchestration_queue.errors import FlowError
-from orchestration_queue.flows.dag import Dag, FlowOptions, leaves, roots
+from orchestration_queue.flows.dag import Dag, FlowOptions, checked_node, leaves, roots
 from orchestration_queue.flows.node import Node
 
 __all__ = ["Part", "Shape", "chain", "chord", "group", "tree"]
@@ -49,7 +49,7 @@ def chain(*parts: Part) -> Shape:
     """One after the other: what comes first in each part waits for what comes last in the part before.
 
     Raises:
-        FlowError: There is no part, or a node that has to wait has options that the wire ignores then.
+        FlowError: There is no part, one is no node, or a node that waits has options that the wire then ignores.
     """
     nodes: list[Node] = []
     before: Sequence[str] = ()
@@ -75,7 +75,7 @@ def chord(parts: Iterable[Part], callback: Part) -> Shape:
     Raises:
         FlowError: There is no part, or the callback has options that the wire ignores in nodes that wait.
     """
-    return chain(group(*parts), callback)
+    return chain(group(*_listed("chord", parts)), callback)
 
 
 def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
@@ -84,11 +84,17 @@ def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
     Raises:
         FlowError: The job has options that the wire ignores in nodes that wait.
     """
-    branches = tuple(children)
-    return chord(branches, job) if branches else Shape((job,))
+    branches = _listed("tree", children)
+    return chord(branches, job) if branches else Shape((checked_node(job, "A tree"),))
+
+
+def _listed(what: str, parts: object) -> tuple[Any, ...]:
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        raise FlowError(f"A {what} takes a list of nodes, got {parts!r}; pass `[Node('load'), ...]`.")
+    return tuple(parts)
 
 
 def _shapes(what: str, parts: Sequence[Part]) -> list[tuple[Node, ...]]:
     if not parts:
         raise FlowError(f"A {what} is made of at least one node, and none was given; pass some.")
-    return [(part,) if isinstance(part, Node) else part.nodes for part in parts]
+    return [part.nodes if isinstance(part, Shape) else (checked_node(part, f"A {what}"),) for part in parts]

@@ -56,7 +56,12 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, *unnamed: Any, **values: Any) -> None:
+        if unnamed:
+            name, first = type(self).__name__, next(iter(type(self).model_fields))
+            raise InvalidOptionError(
+                f"{name} takes its fields by name, got {unnamed[0]!r}; pass `{name}({first}=...)`."
+            )
         try:
             super().__init__(**values)
         except ValidationError as error:

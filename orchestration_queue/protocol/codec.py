@@ -181,6 +181,8 @@ def register_codec(codec: Codec) -> None:
     Raises:
         UsageError: The name or the prefix is taken, or the prefix could be mistaken for JSON.
     """
+    if not isinstance(codec, Codec):
+        raise UsageError(f"A codec must be a Codec, got {codec!r}; pass `Codec(name, prefix, encode, decode)`.")
     if _by_name.get(codec.name) == codec:
         return
     if not codec.name or codec.name in _by_name or codec.prefix in _by_prefix:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, get_args, overload
 
-from orchestration_queue.errors import InvalidNameError, UnrecoverableError
+from orchestration_queue.errors import InvalidNameError, UnrecoverableError, UsageError
 from orchestration_queue.options import JobOptions
+from orchestration_queue.options.base import name_problem
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.tasks.clients import Clients
 from orchestration_queue.tasks.depends import Provider
@@ -16,6 +17,7 @@ from orchestration_queue.tasks.logs import JobLogs
 from orchestration_queue.tasks.scope import opened_for_worker
 from orchestration_queue.tasks.task import Isolation, Task
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Middleware
+from orchestration_queue.worker.checks import check_middleware
 
 __all__ = ["Tasks"]
 
@@ -52,7 +54,7 @@ class Tasks:
 
     Raises:
         InvalidNameError: The wire cannot carry the queue's name.
-        UsageError: There is no such codec.
+        UsageError: There is no such codec, or an argument is of the wrong kind.
 
     Examples:
         >>> tasks = Tasks(queue="sums")
@@ -76,6 +78,9 @@ class Tasks:
         middleware: Sequence[Middleware] = (),
         logs: bool = False,
     ) -> None:
+        check_middleware(middleware)
+        if not isinstance(logs, bool):
+            raise UsageError(f"`logs` must be True or False, got {logs!r}; pass `logs=True`.")
         self._queue = _checked(queue)
         self._clients = Clients(url, prefix, codec)
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -127,8 +132,15 @@ class Tasks:
             InvalidNameError: Another task has that name, or the wire cannot carry the queue's name.
             UsageError: A parameter cannot be filled from a job's data, or by a provider.
         """
+        chosen = JobOptions.coerce(options, "options")
+        if isolation not in (None, *get_args(Isolation)):
+            raise UsageError(f"`isolation` must be 'process' or None, got {isolation!r}; pass `isolation='process'`.")
+        if name is not None and (problem := name_problem(name)):
+            raise InvalidNameError(f"Task name {name!r} {problem}, which the wire cannot carry; pass `name='send'`.")
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
+            if isinstance(function, type) or not callable(function) or not hasattr(function, "__name__"):
+                raise UsageError(f"A task must be a function, got {function!r}; write `@tasks.task` above a `def`.")
             named = name or function.__name__
             if named in self._tasks:
                 raise InvalidNameError(
@@ -138,7 +150,7 @@ class Tasks:
                 function,
                 named,
                 queue=_checked(queue) or self._queue,
-                options=options,
+                options=chosen,
                 isolation=isolation,
                 clients=self._clients,
                 overrides=self._overrides,

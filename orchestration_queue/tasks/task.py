@@ -12,6 +12,7 @@ from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.flows import Dependency, Node, TriggerRule, names_of
 from orchestration_queue.flows.mapping import mapped_node
 from orchestration_queue.options import JobOptions
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.tasks.clients import Clients
 from orchestration_queue.tasks.depends import Provider
 from orchestration_queue.tasks.handler import make_handler
@@ -99,13 +100,17 @@ class Task(Generic[P, R_co]):
     def with_options(self, options: JobOptions) -> Self:
         """Return the same task with other options for its jobs; what these leave unsaid stays as it is."""
         variant = copy.copy(self)
-        variant.options = JobOptions(**_said(self.options) | _said(options))
+        variant.options = JobOptions(**_said(self.options) | _said(JobOptions.coerce(options, "options")))
         return variant
 
     def with_queue(self, queue: str) -> Self:
-        """Return the same task with its jobs in another queue."""
+        """Return the same task with its jobs in another queue.
+
+        Raises:
+            InvalidNameError: The wire cannot carry the queue's name.
+        """
         variant = copy.copy(self)
-        variant.queue = queue
+        variant.queue = QueueKeys(queue).queue
         return variant
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
@@ -170,6 +175,8 @@ class Task(Generic[P, R_co]):
     def track(self, job: AsyncJob) -> AsyncTaskJob[R_co]: ...
     def track(self, job: Job | AsyncJob) -> TaskJob[Any] | AsyncTaskJob[Any]:
         """Return a job of this task that a queue has added or found, with a result that has a type."""
+        if not isinstance(job, Job | AsyncJob):
+            raise UsageError(f"`job` must be a job of a queue, got {job!r}; pass `queue.get('1')`.")
         return self._handle(job)
 
     def node(
@@ -256,7 +263,11 @@ class Task(Generic[P, R_co]):
         return self.queue
 
     def _checked(self, jobs: Iterable[NewJob]) -> list[NewJob]:
+        if isinstance(jobs, str | Mapping) or not isinstance(jobs, Iterable):
+            raise UsageError(f"`jobs` must be a list of jobs, got {jobs!r}; pass `[{self.name}.job(...), ...]`.")
         mine = list(jobs)
+        if strange := [job for job in mine if not isinstance(job, NewJob)]:
+            raise UsageError(f"`jobs` must hold jobs, got {strange[0]!r}; pass what `{self.name}.job(...)` returned.")
         if other := next((job for job in mine if job.name != self.name), None):
             raise UsageError(
                 f"Task {self.name!r} cannot add the job of task {other.name!r}, whose result has another type; "

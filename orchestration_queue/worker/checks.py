@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
-from orchestration_queue.server import ServerUrl
+from orchestration_queue.server import parse_url
 from orchestration_queue.worker.runner import Router
 from orchestration_queue.worker.slots import SharedSlots
 
@@ -39,6 +40,8 @@ def check_handler(handler: object) -> None:
     if isinstance(handler, Router) and not isinstance(handler, type):
         return
     advice = "pass a function of the job, or a router such as Tasks"
+    if isinstance(handler, type):
+        raise UsageError(f"`handler` must be a function or a router, got the class {_name(handler)}; {advice}.")
     if not callable(handler):
         raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}; {advice}.")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
@@ -66,16 +69,14 @@ def check_middleware(middleware: object) -> None:
             raise UsageError(f"`middleware` must hold callables, got {each!r}; pass `async def f(job, call_next)`.")
 
 
-def check_collaborators(url: object, middleware: object, strategies: object, slots: object) -> None:
+def check_collaborators(url: Any, middleware: object, strategies: object, slots: object) -> None:
     """Refuse what would fail only when the first job runs.
 
     Raises:
         UsageError: An argument is of the wrong kind.
     """
-    if url is not None and not isinstance(url, (str, ServerUrl)):
-        raise UsageError(
-            f"`url` must be text such as 'redis://localhost:6379', got {url!r}; pass a URL or leave it out."
-        )
+    if url is not None:
+        parse_url(url)
     check_middleware(middleware)
     if strategies is not None and not (
         isinstance(strategies, Mapping) and all(isinstance(n, str) and callable(f) for n, f in strategies.items())

@@ -55,8 +55,8 @@ class SharedSlots:
     """
 
     def __init__(self, count: int, polling: Polling = "ordered") -> None:
-        if count < 1:
-            raise InvalidOptionError(f"{count} slots can run no job; share 1 or more.")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidOptionError(f"The slots to share must be a whole number >= 1, got {count!r}; pass 8.")
         if polling not in get_args(Polling):
             raise InvalidOptionError(
                 f"There is no polling {polling!r}; use {' or '.join(map(repr, get_args(Polling)))}."

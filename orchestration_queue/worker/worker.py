@@ -203,7 +203,13 @@ class Worker:
         return self._heartbeat.renewed if self._heartbeat else 0
 
     def subscribe(self, listener: Listener) -> None:
-        """Call a function, on this worker's loop, with each :class:`WorkerEvent` from now on."""
+        """Call a function, on this worker's loop, with each :class:`WorkerEvent` from now on.
+
+        Raises:
+            UsageError: It cannot be called.
+        """
+        if not callable(listener):
+            raise UsageError(f"`listener` must be a function of one event, got {listener!r}; pass `def f(event)`.")
         self._announcer.listeners.append(listener)
 
     @property

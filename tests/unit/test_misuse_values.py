@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,6 +26,8 @@ from orchestration_queue import (
     RateLimit,
     RepeatAfterComplete,
     Retention,
+    SharedSlots,
+    Tasks,
     TokenBucket,
     TokenLimit,
     Usage,
@@ -32,6 +35,8 @@ from orchestration_queue import (
     chain,
     chord,
     group,
+    register_codec,
+    tree,
 )
 
 NAIVE = datetime.fromisoformat("2024-01-01")
@@ -40,6 +45,32 @@ NAIVE = datetime.fromisoformat("2024-01-01")
 def each(make: Any, argument: str, /, *values: object, **others: object) -> list[tuple[Any, dict[str, Any]]]:
     """Return a case for each wrong value of one argument."""
     return [(make, {**others, argument: value}) for value in values]
+
+
+TASKS = Tasks(queue="q", url="unix:///nonexistent/server.sock")
+BUILDER = DagBuilder("d", queue="q")
+
+
+@TASKS.task
+def load(day: int) -> int:
+    return day
+
+
+LOAD: Any = load
+
+
+def unnamed(value: Any) -> JobOptions:
+    make: Any = JobOptions
+    options: JobOptions = make(value)
+    return options
+
+
+def parts_of(part: Any) -> Any:
+    return chain(Node("first"), group(part))
+
+
+def task_of(function: Any) -> Any:
+    return TASKS.task(function)
 
 
 CASES: list[tuple[Any, dict[str, Any]]] = [
@@ -88,12 +119,40 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (Dag, {"name": "d", "nodes": [Node("a", deps=["b"])], "queue": "q"}),
     (Dag, {"name": "d", "nodes": [Node("a", deps=["b"]), Node("b", deps=["a"])], "queue": "q"}),
     (Dag, {"name": "d", "nodes": [Node("a")], "queue": "a:b"}),
+    *each(Dag, "nodes", 5, "a", None, Node("a"), ["a"], {"a": []}, [LOAD.node("a")], name="d", queue="q"),
+    *each(Dag, "options", 5, "x", {"timout": 5}, {"timeout": -1}, name="d", nodes=[Node("a")], queue="q"),
+    *each(Dag, "name", "", 5, None, nodes=[Node("a")], queue="q"),
+    *each(DagBuilder, "options", 5, {"timout": 5}, name="d", queue="q"),
+    *each(BUILDER.add, "node", "a", None, LOAD, LOAD.job(1), LOAD.node("a")),
+    *each(BUILDER.node, "task", 5, LOAD, name="a"),
+    *each(BUILDER.include, "dag", "d", [Node("a")], None, BUILDER, as_="d"),
+    *each(Node, "task", 5, LOAD, ["a"], name="n"),
     *[(make, {}) for make in (chain, group)],
     (chord, {"parts": [], "callback": Node("c")}),
+    *each(chord, "parts", 5, "ab", Node("a"), ["a"], callback=Node("c")),
+    *each(chord, "callback", "c", None, [Node("c")], parts=[Node("a")]),
+    *each(tree, "job", "a", None, [Node("a")]),
+    *each(tree, "children", 5, "ab", Node("b"), ["b"], job=Node("a")),
+    *each(parts_of, "part", "a", 5, [Node("a")], LOAD),
+    *each(unnamed, "value", 5, "delay", {"delay": 5}, None),
+    *each(Tasks, "middleware", 5, "trace", unnamed, ["trace"], None),
+    *each(Tasks, "logs", "yes", 1, None),
+    *each(TASKS.task, "options", 5, "x", {"atempts": 3}, {"attempts": "many"}),
+    *each(TASKS.task, "isolation", "thread", "", 5),
+    *each(TASKS.task, "name", "", 5, "a:b"),
+    *each(task_of, "function", "send", 5, Tasks, []),
+    *each(LOAD.with_options, "options", 5, "x", {"dealy": 5}, {"delay": "soon"}),
+    *each(LOAD.with_queue, "queue", "", 5, None, "a:b"),
+    *each(LOAD.track, "job", "1", 5, None, LOAD.job(1)),
+    *each(LOAD.add_bulk, "jobs", 5, "load", None, [1], ["load"], [{"day": 1}], [(1,)], LOAD.job(1)),
+    *each(SharedSlots, "count", 0, "8", 1.5, True, None),
+    *each(register_codec, "codec", 5, "zip", None),
 ]
 
 
-@pytest.mark.parametrize(("make", "values"), CASES, ids=[f"{m.__name__}-{v}"[:70] for m, v in CASES])
+@pytest.mark.parametrize(
+    ("make", "values"), CASES, ids=[re.sub(r" at 0x\w+", "", f"{m.__name__}-{v}")[:70] for m, v in CASES]
+)
 def test_a_mistake_is_refused_in_one_sentence(make: Any, values: dict[str, Any]) -> None:
     with pytest.raises(OrchestrationQueueError) as caught:
         make(**values)
@@ -103,7 +162,7 @@ def test_a_mistake_is_refused_in_one_sentence(make: Any, values: dict[str, Any])
 
 
 def test_there_are_enough_cases() -> None:
-    assert len(CASES) >= 120
+    assert len(CASES) >= 250
 
 
 def test_nodes_and_names_are_dependencies_alike() -> None:

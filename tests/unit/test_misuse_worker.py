@@ -68,7 +68,16 @@ WRONG: list[tuple[str, Callable[..., Any], str]] = [
     ],
     ("a generator", lambda: Worker("q", generate), "is a generator"),
     ("an async generator", lambda: Worker("q", generate_async), "is a generator"),
-    ("the class of a router", lambda: Worker("q", Tasks, options=5), "`options` must be"),
+    ("the class of a router", lambda: Worker("q", Tasks), "the class Tasks"),
+    ("a class of jobs", lambda: Worker("q", timedelta), "the class timedelta"),
+    *[
+        (f"url {value!r}", lambda value=value: Worker("q", handle, url=value), "cannot be read")
+        for value in ("localhost", "localhost:6379", "http://localhost", "redis://h:x")
+    ],
+    *[
+        (f"listener {value!r}", lambda value=value: Worker("q", handle).subscribe(value), "`listener` must be")
+        for value in (5, "failed", None, ["failed"])
+    ],
     *[
         (f"queue {value!r}", lambda value=value: Worker(value, handle), "ueue")
         for value in ("", "a:b", "{a}", "a\nb", "a" * 257)
