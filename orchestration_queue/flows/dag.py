@@ -185,7 +185,7 @@ def checked_node(node: object, owner: str) -> Node:
     """Return a node as such.
 
     Raises:
-        FlowError: It is none.
+        FlowError: It is something else.
     """
     if isinstance(node, Node):
         return node

@@ -232,7 +232,7 @@ def test_there_are_never_more_jobs_than_places_and_none_is_left(
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: SharedSlots(0), "0 slots can run no job; share 1 or more."),
+        (lambda: SharedSlots(0), "The slots to share must be a whole number >= 1, got 0; pass 8."),
         (
             lambda: SharedSlots(1, "random"),  # type: ignore[arg-type]  # what a caller may write
             "There is no polling 'random'; use 'ordered' or 'round-robin'.",
