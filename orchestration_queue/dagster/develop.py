@@ -53,7 +53,7 @@ def develop(server: ServerUrl, dagster: Sequence[str], workers: Sequence[Sequenc
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: must_stop.set())
     with Connection.open(server):
-        children = [_Child(command) for command in (dagster, *workers)]
+        children = [_Program(command) for command in (dagster, *workers)]
         try:
             return _watch(children, must_stop)
         finally:
@@ -64,7 +64,7 @@ def develop(server: ServerUrl, dagster: Sequence[str], workers: Sequence[Sequenc
                 child.end(deadline)
 
 
-def _watch(children: Sequence[_Child], must_stop: threading.Event) -> int:
+def _watch(children: Sequence[_Program], must_stop: threading.Event) -> int:
     server, *workers = children
     while not must_stop.wait(_POLL_S):
         if (code := server.exit_code) is not None:
@@ -74,7 +74,7 @@ def _watch(children: Sequence[_Child], must_stop: threading.Event) -> int:
     return 0
 
 
-class _Child:
+class _Program:
     """A command that runs beside this process, in a group of its own.
 
     Args:

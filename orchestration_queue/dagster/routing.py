@@ -29,7 +29,7 @@ __all__ = [
     "CONFIG_TAG",
     "QUEUE_TAGS",
     "RUN_QUEUE_TAG",
-    "Route",
+    "JobRoute",
     "StepConfig",
     "console_link",
     "headers_of",
@@ -110,7 +110,7 @@ class StepConfig(Options):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class JobRoute:
     """Where and how one step is done.
 
     Attributes:
@@ -139,7 +139,7 @@ class Route:
     cpu_seconds: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
 
-    def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> Route:
+    def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> JobRoute:
         """Apply the tags of a step and its run; a step's own go before its run's.
 
         Raises:
@@ -153,7 +153,7 @@ class Route:
             )
         return replace(route, priority=priority_of(step, run))
 
-    def _with(self, tags: Mapping[str, str]) -> Route:
+    def _with(self, tags: Mapping[str, str]) -> JobRoute:
         """Return the same for what has these tags, but for the priority. A single tag goes before the config."""
         settings = read_tag(tags, CONFIG_TAG, json.loads, "a JSON object of settings")
         config = StepConfig.coerce(settings, f"the tag {CONFIG_TAG}")

@@ -86,7 +86,7 @@ def evaluate_sensor(
     Raises:
         Exception: What the sensor raised; the daemon would keep the cursor and try again.
     """
-    lines = _Lines()
+    lines = _KeptLines()
     with dg.build_sensor_context(
         cursor=cursor,
         resources=dict(resources),
@@ -105,7 +105,7 @@ def evaluate_sensor(
     )
 
 
-class _Lines(logging.Handler):
+class _KeptLines(logging.Handler):
     """Keeps what a tick logs; Dagster's logger of a tick is outside the tree that pytest captures."""
 
     def __init__(self) -> None:

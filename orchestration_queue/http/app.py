@@ -28,7 +28,7 @@ from orchestration_queue.http.asgi import (
 )
 from orchestration_queue.http.messages import MISSING, HttpError, Json, Raw, Request, Response, Stream, parse_body
 from orchestration_queue.http.openapi import openapi
-from orchestration_queue.http.router import Router
+from orchestration_queue.http.router import HttpRouter
 from orchestration_queue.http.routes import PROXY_ROUTES, Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1 import OWN_ROUTES, answer, problem
@@ -68,7 +68,7 @@ class HttpApp:
         self.hosts = None if hosts is None else frozenset(hosts)
         described = Route("GET", "/openapi.json", Scope.OPEN, self._describe)
         self.routes = (*API_ROUTES, described, *(console.routes if console else ()))
-        self._router = Router(self.routes)
+        self._router = HttpRouter(self.routes)
 
     async def _describe(self, _: Request) -> Json:
         """Return this document."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from orchestration_queue.http.routes import Route
 
-__all__ = ["Router"]
+__all__ = ["HttpRouter"]
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Place:
     routes: dict[str, tuple[Route, tuple[str, ...]]] = field(default_factory=dict)
 
 
-class Router:
+class HttpRouter:
     """A table of routes.
 
     Args:

@@ -24,7 +24,7 @@ from pydantic_core import to_jsonable_python
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol import codec
-from orchestration_queue.spark.failure import Failure, describe_exit
+from orchestration_queue.spark.failure import SparkFailure, describe_exit
 from orchestration_queue.spark.functions import dataframe_parameters, registered
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 
@@ -102,9 +102,9 @@ def _run_script(script: Path, arguments: list[str]) -> Any:
 
 
 def _failed(error: BaseException) -> str:
-    failure = Failure.of(error)
+    failure = SparkFailure.of(error)
     if (java := _java()) and (code := java.poll()) is not None:
-        failure = Failure("SparkError", f"Spark's Java process {describe_exit(code)} while the work ran")
+        failure = SparkFailure("SparkError", f"Spark's Java process {describe_exit(code)} while the work ran")
     print(failure, *(f"  at {frame}" for frame in reversed(failure.frames)), sep="\n", flush=True)  # noqa: T201
     return json.dumps(
         {"kind": failure.kind, "reason": str(failure), "unrecoverable": isinstance(error, UnrecoverableError)}

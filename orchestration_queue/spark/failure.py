@@ -14,7 +14,7 @@ from orchestration_queue.errors import SparkCancelledError, SparkFailedError, Sp
 if TYPE_CHECKING:
     from orchestration_queue.spark.submit.options import SparkSubmit
 
-__all__ = ["LINES_KEPT", "Failure", "describe_exit", "failure_error", "is_noise", "stop_error"]
+__all__ = ["LINES_KEPT", "SparkFailure", "describe_exit", "failure_error", "is_noise", "stop_error"]
 
 _MESSAGE_LENGTH = 1_000
 _FRAMES = 5
@@ -51,7 +51,7 @@ def describe_exit(exit_code: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SparkFailure:
     """Why a run ended badly.
 
     Attributes:
@@ -65,7 +65,7 @@ class Failure:
     frames: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, error: BaseException) -> Failure:
+    def of(cls, error: BaseException) -> SparkFailure:
         """Read an exception of the user's code, of PySpark, or of Java."""
         frames = _frames(traceback.format_list(traceback.extract_tb(error.__traceback__)))
         text = str(error).strip()
@@ -78,7 +78,7 @@ class Failure:
         return cls(type(error).__name__, _cut(_first_line(text).rstrip(";")), frames)
 
     @classmethod
-    def _of_worker(cls, text: str, frames: tuple[str, ...]) -> Failure:
+    def _of_worker(cls, text: str, frames: tuple[str, ...]) -> SparkFailure:
         """Find an exception inside a Python function that ran in one of Spark's own workers: that one is the cause."""
         lines = text.rpartition("Traceback (most recent call last):")[2].strip("\n").splitlines()
         body = next((at for at, line in enumerate(lines) if line and not line.startswith(" ")), len(lines) - 1)
@@ -90,7 +90,7 @@ class Failure:
         return cls(kind.rpartition(".")[2], _cut(message.strip()), all_frames[-_FRAMES:])
 
     @classmethod
-    def of_output(cls, lines: Iterable[str]) -> Failure | None:
+    def of_output(cls, lines: Iterable[str]) -> SparkFailure | None:
         """Read the last exception that a program has printed, of Python or Java; None without one."""
         text = "\n".join(lines)
         if "Traceback (most recent call last):" in text:
@@ -185,7 +185,7 @@ def failure_error(
             kind="OutOfMemoryError",
             exit_code=exit_code,
         )
-    if failure := Failure.of_output(lines):
+    if failure := SparkFailure.of_output(lines):
         return SparkFailedError(str(failure), kind=failure.kind, exit_code=exit_code)
     said = f"; its last words: {lines[-1][:500]}" if lines else ""
     return SparkFailedError(f"Spark application {name!r} {how}{said}", exit_code=exit_code)

@@ -101,7 +101,7 @@ async def drain_async(
         end = _end(clock, until, including_delayed=including_delayed)
         deadline = Deadline(timeout)
         async with await AsyncConnection.open(queue.url) as connection:
-            session = _Session(queue, connection, handler, options or WorkerOptions(), clock)
+            session = _DrainSession(queue, connection, handler, options or WorkerOptions(), clock)
             finished = await session.drain(deadline.seconds, including_delayed=including_delayed, end=end)
     if raise_failures:
         session.raise_first_of([record for record in finished if record.state is JobState.FAILED])
@@ -120,7 +120,7 @@ def _end(clock: TimeMachine, until: datetime | Duration | None, *, including_del
     return end
 
 
-class _Session:
+class _DrainSession:
     """One drain: a worker, what it does, and what is left."""
 
     def __init__(

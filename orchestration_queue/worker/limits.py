@@ -27,7 +27,7 @@ from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.pools import PoolGuard
 
-__all__ = ["Limits", "RateLimiter", "TokenLimiter"]
+__all__ = ["RateLimiter", "TokenLimiter", "WorkerLimits"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -35,7 +35,7 @@ _ASK_AGAIN_MS = 1000
 """When the server could not be asked. The job waits rather than fails: it has done nothing wrong."""
 
 
-class Limits:
+class WorkerLimits:
     """All that holds up the jobs of one worker. Ask :meth:`around` for each job; usually the answer is: nothing.
 
     Args:

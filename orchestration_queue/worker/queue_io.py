@@ -28,7 +28,7 @@ from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Re
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.worker_control import Command
-from orchestration_queue.protocol.operations.worker_registry import Signal
+from orchestration_queue.protocol.operations.worker_registry import WorkerSignal
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker.clock import ServerClock
@@ -195,7 +195,7 @@ class QueueIO:
         await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
         return ()
 
-    async def read_signals(self) -> list[Signal]:
+    async def read_signals(self) -> list[WorkerSignal]:
         """Wait for signals to this queue's workers, at most :data:`_SIGNAL_BLOCK_MS`."""
         if self._signals is None:
             self._signals = await self._waits.duplicate()

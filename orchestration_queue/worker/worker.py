@@ -29,7 +29,7 @@ from orchestration_queue.worker.batches import BatchRouter
 from orchestration_queue.worker.checks import check_collaborators, check_handler, check_options
 from orchestration_queue.worker.events import Announcer, Listener, WorkerEventType
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
-from orchestration_queue.worker.limits import Limits
+from orchestration_queue.worker.limits import WorkerLimits
 from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
@@ -148,7 +148,7 @@ class Worker:
         self._concurrency = self.options.concurrency
         self._threads: Threads | None = None
         self._io: QueueIO
-        self._limits: Limits
+        self._limits: WorkerLimits
 
     def renamed(self) -> Self:
         """Give the worker a new id, for a process that is a copy of another; returns the worker itself.
@@ -393,7 +393,7 @@ class Worker:
             on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
         )
         stack.callback(heartbeat.close)
-        self._limits = Limits(self.options, self.keys, calls, io.clock.now_ms, self._budget_exceeded)
+        self._limits = WorkerLimits(self.options, self.keys, calls, io.clock.now_ms, self._budget_exceeded)
         stack.push_async_callback(self._limits.pools.aclose)
         interval = as_timedelta(self.options.promotion_interval)
         leader = SchedulerLeader(self.keys, calls, interval, io.clock.now_ms)

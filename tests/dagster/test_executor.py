@@ -16,7 +16,7 @@ import pytest
 from dagster._grpc.types import ExecuteStepArgs
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dagster.routing import Route, wire_priority
+from orchestration_queue.dagster.routing import JobRoute, wire_priority
 from orchestration_queue.dagster.steps.work_item import Isolation, WorkItem
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.protocol.operations.control import Cancellation
@@ -333,7 +333,7 @@ def test_bad_config_is_refused_before_any_step_starts(fleet: Fleet, config: dict
 
 # Tags.
 
-ROUTE = Route("etl", 0, Isolation.FORK, None)
+ROUTE = JobRoute("etl", 0, Isolation.FORK, None)
 
 
 @pytest.mark.parametrize(

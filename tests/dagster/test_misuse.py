@@ -49,7 +49,7 @@ from orchestration_queue.dagster.qless import (
     qless_failure_sensor,
     qless_stalled_sensor,
 )
-from orchestration_queue.dagster.routing import Route
+from orchestration_queue.dagster.routing import JobRoute
 from orchestration_queue.dagster.steps.envelope import Isolation
 from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.errors import TransportError, UsageError
@@ -101,7 +101,7 @@ def run_by_pipes(**options: Any) -> object:
 
 def route_step(tags: dict[str, str]) -> object:
     """Read the tags of a step."""
-    return Route("q", 0, Isolation.AUTO, None).with_tags(tags, {})
+    return JobRoute("q", 0, Isolation.AUTO, None).with_tags(tags, {})
 
 
 MISUSES: list[tuple[Callable[..., object], dict[str, Any], list[tuple[dict[str, Any], str]]]] = [

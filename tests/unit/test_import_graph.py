@@ -78,3 +78,15 @@ def test_private_halves_are_imported_by_their_own_package_only() -> None:
         if (parts := re.split(r"\._a?sync\b", name))[1:] and not f"{module}.".startswith(f"{parts[0]}.")
     }
     assert guests <= KNOWN_GUESTS
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    """Dialects name what plays the same part on their wire as the native one does."""
+    homes: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        if any(word in module for word in ("._sync.", ".functions.", "chasquimq", "qless")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    assert not {name: modules for name, modules in homes.items() if len(modules) > 1}

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 from dagster_pipes import PipesMessage
 
-from orchestration_queue.dagster.pipes.inbox import Entry, Inbox, read_entries
+from orchestration_queue.dagster.pipes.inbox import Inbox, InboxEntry, read_entries
 
 
-def entry(method: str, seq: int, *, at: str | None = None, writer: str = "w", run: str = "1", **params: Any) -> Entry:
+def entry(
+    method: str, seq: int, *, at: str | None = None, writer: str = "w", run: str = "1", **params: Any
+) -> InboxEntry:
     message: Any = {"method": method, "params": params}
-    return Entry(at or f"{seq}-0", writer, seq, run, message)
+    return InboxEntry(at or f"{seq}-0", writer, seq, run, message)
 
 
-def log(seq: int, **fields: Any) -> Entry:
+def log(seq: int, **fields: Any) -> InboxEntry:
     return entry("log", seq, message=f"line {seq}", level="INFO", **fields)
 
 
@@ -92,6 +94,6 @@ def test_several_writers_of_one_run_add_up_and_the_last_one_closes() -> None:
 def test_what_is_no_message_is_told_and_passed_over(fields: Mapping[str, str]) -> None:
     flat = [word.encode() for pair in fields.items() for word in pair]
     entries = read_entries([(b"5-1", flat)])
-    note = "[pipes] Entry 5-1 of the external side is no message of Pipes, and was passed over."
+    note = "[pipes] InboxEntry 5-1 of the external side is no message of Pipes, and was passed over."
     assert words(Inbox().logs(entries)) == [note]
     assert words(Inbox().results(entries)) == [note]

@@ -6,7 +6,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from orchestration_queue.spark.failure import Failure, describe_exit, is_noise
+from orchestration_queue.spark.failure import SparkFailure, describe_exit, is_noise
 
 WORKER_ERROR = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -39,11 +39,11 @@ GONE = """<_MultiThreadedRendezvous of RPC that terminated with:
 >"""
 
 
-def raised(error: Exception) -> Failure:
+def raised(error: Exception) -> SparkFailure:
     try:
         raise error
     except Exception as caught:
-        return Failure.of(caught)
+        return SparkFailure.of(caught)
 
 
 def test_the_users_own_exception_keeps_its_words_and_place() -> None:
@@ -77,11 +77,11 @@ def test_sparks_exceptions_become_one_line(error: Exception, reason: str) -> Non
 
 
 def test_an_exception_without_words_is_its_type() -> None:
-    assert str(Failure.of(ValueError())) == "ValueError"
+    assert str(SparkFailure.of(ValueError())) == "ValueError"
 
 
 def test_a_long_message_is_cut() -> None:
-    assert len(str(Failure.of(ValueError("x" * 5_000)))) < 1_100
+    assert len(str(SparkFailure.of(ValueError("x" * 5_000)))) < 1_100
 
 
 @pytest.mark.parametrize(

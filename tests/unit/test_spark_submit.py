@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark import SparkSubmit, spark_submit
-from orchestration_queue.spark.failure import Failure
+from orchestration_queue.spark.failure import SparkFailure
 from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.submit.driver import Reservation, create_request
 from orchestration_queue.spark.submit.run import checked, command_line
@@ -165,7 +165,7 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o45.collect.
     ],
 )
 def test_the_last_exception_that_was_printed_is_the_reason(printed: str, reason: str | None) -> None:
-    failure = Failure.of_output(printed.splitlines())
+    failure = SparkFailure.of_output(printed.splitlines())
     assert (str(failure) if failure else None) == reason
 
 

@@ -5,7 +5,7 @@ from orchestration_queue.dagster.components.chasquimq import (
     ChasquiEventSensorComponent,
     ChasquiResourceComponent,
 )
-from orchestration_queue.dagster.components.flow import FlowNode, QueueFlowComponent, QueueTaskComponent
+from orchestration_queue.dagster.components.flow import FlowNodeModel, QueueFlowComponent, QueueTaskComponent
 from orchestration_queue.dagster.components.qless import (
     QlessEventSensorComponent,
     QlessFailureSensorComponent,
@@ -23,7 +23,7 @@ __all__ = [
     "ChasquiDeadLetterSensorComponent",
     "ChasquiEventSensorComponent",
     "ChasquiResourceComponent",
-    "FlowNode",
+    "FlowNodeModel",
     "QlessEventSensorComponent",
     "QlessFailureSensorComponent",
     "QlessResourceComponent",

@@ -14,10 +14,10 @@ from orchestration_queue.dagster.components.base import QueueScaffolder, listed
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 
-__all__ = ["FlowNode", "QueueFlowComponent", "QueueTaskComponent"]
+__all__ = ["FlowNodeModel", "QueueFlowComponent", "QueueTaskComponent"]
 
 
-class FlowNode(dg.Model, dg.Resolvable):
+class FlowNodeModel(dg.Model, dg.Resolvable):
     """One asset, and the task by which a worker makes it."""
 
     asset: str = Field(description="The asset's key; parts are separated by '/'.")
@@ -101,7 +101,7 @@ class QueueFlowComponent(dg.Component, dg.Model, dg.Resolvable):
 
     name: str = Field(description="The flow's name.")
     queue: str = Field(description="Where the jobs run that name no queue.")
-    nodes: Annotated[Sequence[FlowNode], listed(FlowNode, "nodes")]
+    nodes: Annotated[Sequence[FlowNodeModel], listed(FlowNodeModel, "nodes")]
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
     retries: int = Field(default=0, description="How often Dagster tries the step again.")
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
@@ -113,7 +113,7 @@ class QueueFlowComponent(dg.Component, dg.Model, dg.Resolvable):
 
 
 @dg.scaffold_with(_TaskScaffolder)
-class QueueTaskComponent(dg.Component, FlowNode):
+class QueueTaskComponent(dg.Component, FlowNodeModel):
     """One asset that is made by one job on the queue."""
 
     queue: str = Field(description="Where the job runs.")

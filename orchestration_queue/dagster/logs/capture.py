@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
-__all__ = ["Output", "OutputReader", "alone", "redirected"]
+__all__ = ["CapturedOutput", "OutputReader", "alone", "redirected"]
 
 _INTERVAL_S = 0.2
 _CHUNK = 64 * 1024
@@ -71,7 +71,7 @@ def _number_of(stream: IO[str]) -> int:
 
 
 @dataclass(slots=True)
-class Output:
+class CapturedOutput:
     """One of the captured outputs.
 
     Attributes:
@@ -106,7 +106,7 @@ class OutputReader:
         most: Of a backlog, how many bytes are passed on.
     """
 
-    def __init__(self, outputs: Sequence[Output], most: int) -> None:
+    def __init__(self, outputs: Sequence[CapturedOutput], most: int) -> None:
         self._outputs = outputs
         self._most = most
         self._must_stop = threading.Event()

@@ -27,8 +27,8 @@ from orchestration_queue.dagster._compat import (
     LocalComputeLogManager,
     error_log_listeners,
 )
-from orchestration_queue.dagster.logs.capture import Output, OutputReader, alone, redirected
-from orchestration_queue.dagster.logs.store import CHUNK, LiveTail, LogKey, LogStore, Subscription, Uploads
+from orchestration_queue.dagster.logs.capture import CapturedOutput, OutputReader, alone, redirected
+from orchestration_queue.dagster.logs.store import CHUNK, LiveTail, LogKey, LogStore, LogSubscription, Uploads
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, TransportError
 from orchestration_queue.options import milliseconds, name_problem
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -165,9 +165,9 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
                 stack.callback(os.close, file)
                 begin = os.fstat(file).st_size
                 before = stack.enter_context(redirected(streams[name], _OUTPUTS[name], file))
-                outputs.append(Output(file, 0, partial(uploads.take, name)))
+                outputs.append(CapturedOutput(file, 0, partial(uploads.take, name)))
                 if self._echo and before is not None:
-                    outputs.append(Output(file, begin, partial(_write, before)))
+                    outputs.append(CapturedOutput(file, begin, partial(_write, before)))
             for listener in error_log_listeners:
                 listener(str(paths["err"]))
             reader = OutputReader(outputs, self._max_bytes)
@@ -205,7 +205,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         with self._local.open_log_stream(log_key, io_type) as file:
             yield file
         with path.open("rb") as written:
-            output = Output(written.fileno(), 0, partial(uploads.take, IO_TYPE_EXTENSION[io_type]))
+            output = CapturedOutput(written.fileno(), 0, partial(uploads.take, IO_TYPE_EXTENSION[io_type]))
             fault: Exception | None = None
             try:
                 output.pass_on(self._max_bytes)
@@ -249,7 +249,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     def subscribe(self, log_key: LogKey, cursor: str | None = None) -> CapturedLogSubscription:
         """Have what comes told, as the UI does."""
-        subscription = Subscription(self, log_key, cursor)
+        subscription = LogSubscription(self, log_key, cursor)
         self._tail.add(subscription)
         return subscription
 

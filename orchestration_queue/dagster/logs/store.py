@@ -18,7 +18,7 @@ from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.protocol.call import Call, Reply, text, texts
 from orchestration_queue.server import Connection
 
-__all__ = ["CHUNK", "NAMES", "LiveTail", "LogKey", "LogStore", "Subscription", "Uploads"]
+__all__ = ["CHUNK", "NAMES", "LiveTail", "LogKey", "LogStore", "LogSubscription", "Uploads"]
 
 CHUNK = 64 * 1024
 """Most bytes of one entry."""
@@ -202,7 +202,7 @@ class _Knows(Protocol):
     def is_capture_complete(self, log_key: LogKey) -> bool: ...
 
 
-class Subscription(CapturedLogSubscription):
+class LogSubscription(CapturedLogSubscription):
     """A subscriber, served by the subscribing thread and by the tail, and never twice with the same."""
 
     def __init__(self, manager: Any, log_key: LogKey, cursor: str | None) -> None:

@@ -12,11 +12,11 @@ from dagster_pipes import PIPES_PROTOCOL_VERSION, PIPES_PROTOCOL_VERSION_FIELD, 
 from orchestration_queue.protocol.call import Reply
 from orchestration_queue.protocol.record import pairs
 
-__all__ = ["Entry", "Inbox", "read_entries"]
+__all__ = ["Inbox", "InboxEntry", "read_entries"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class InboxEntry:
     """One entry of a session's streams.
 
     Attributes:
@@ -45,19 +45,19 @@ def position(entry_id: str) -> tuple[int, int]:
     return int(time_ms), int(number or 0)
 
 
-def read_entries(reply: Reply) -> list[Entry]:
+def read_entries(reply: Reply) -> list[InboxEntry]:
     """Parse the server's reply into the entries of one stream."""
     return [_entry(entry_id.decode(), pairs(fields)) for entry_id, fields in reply]
 
 
-def _entry(entry_id: str, fields: dict[str, str]) -> Entry:
+def _entry(entry_id: str, fields: dict[str, str]) -> InboxEntry:
     try:
         message = json.loads(fields["message"])
         is_message = isinstance(message, dict) and isinstance(message.get("method"), str) and "params" in message
         seq = int(fields["seq"])
     except (KeyError, ValueError):
         is_message, message, seq = False, None, 0
-    return Entry(entry_id, fields.get("writer", ""), seq, fields.get("run", ""), message if is_message else None)
+    return InboxEntry(entry_id, fields.get("writer", ""), seq, fields.get("run", ""), message if is_message else None)
 
 
 class Inbox:
@@ -81,7 +81,7 @@ class Inbox:
         self._last_writer = ""
         self._closed: dict[str, PipesMessage] = {}
 
-    def logs(self, entries: Sequence[Entry]) -> list[PipesMessage]:
+    def logs(self, entries: Sequence[InboxEntry]) -> list[PipesMessage]:
         """Return the messages to pass on of entries of the stream of logs."""
         told: list[PipesMessage] = []
         for entry in entries:
@@ -94,7 +94,7 @@ class Inbox:
             told.append(entry.message or _unreadable(entry))
         return told
 
-    def results(self, entries: Sequence[Entry]) -> list[PipesMessage]:
+    def results(self, entries: Sequence[InboxEntry]) -> list[PipesMessage]:
         """Return the messages to pass on at once of entries of the stream of results; the others are held."""
         told: list[PipesMessage] = []
         for entry in entries:
@@ -114,14 +114,14 @@ class Inbox:
         closed = self._closed.get(self._last_writer)
         return [*self._held.values(), *([closed] if closed else [])]
 
-    def _is_new(self, stream: str, entry: Entry) -> bool:
+    def _is_new(self, stream: str, entry: InboxEntry) -> bool:
         """Whether this number of the writer's was not met before. What cannot be read has no number."""
         if entry.seq and entry.seq <= self._seen.get((stream, entry.writer), 0):
             return False
         self._seen[stream, entry.writer] = max(entry.seq, self._seen.get((stream, entry.writer), 0))
         return True
 
-    def _opened(self, entry: Entry, message: PipesMessage) -> list[PipesMessage]:
+    def _opened(self, entry: InboxEntry, message: PipesMessage) -> list[PipesMessage]:
         if entry.run in self._past:
             return []
         told = []
@@ -137,7 +137,7 @@ class Inbox:
             told.append(message)
         return told
 
-    def _hold(self, entry: Entry, message: PipesMessage) -> None:
+    def _hold(self, entry: InboxEntry, message: PipesMessage) -> None:
         params = message["params"] or {}
         match message["method"]:
             case "closed":
@@ -150,7 +150,7 @@ class Inbox:
                 self._held[entry.id] = message
 
 
-def _unreadable(entry: Entry) -> PipesMessage:
+def _unreadable(entry: InboxEntry) -> PipesMessage:
     return _note(f"Entry {entry.id} of the external side is no message of Pipes, and was passed over")
 
 

@@ -34,7 +34,7 @@ _AWAY_S = 0.5
 """Between two tries while the server is away."""
 
 
-class _Session:
+class _PipesSession:
     """What both sides of the step have in common: a server, a session's name, and how long its keys live."""
 
     def __init__(
@@ -92,7 +92,7 @@ class PipesStreamContextInjector(dg.PipesContextInjector):
         prefix: str = DEFAULT_PREFIX,
         ttl: timedelta = DEFAULT_TTL,
     ) -> None:
-        self._place = _Session(url, connection, session, prefix, ttl)
+        self._place = _PipesSession(url, connection, session, prefix, ttl)
 
     @contextmanager
     def inject_context(self, context_data: PipesContextData) -> Iterator[PipesParams]:
@@ -149,7 +149,7 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
         ttl: timedelta = DEFAULT_TTL,
         limit: int = DEFAULT_LIMIT,
     ) -> None:
-        self._place = _Session(url, connection, session, prefix, ttl)
+        self._place = _PipesSession(url, connection, session, prefix, ttl)
         if checked_number(limit, "limit") < 1:
             raise InvalidOptionError(f"A limit of {limit} messages would keep none; pass 1 or more.")
         self._reader = reader

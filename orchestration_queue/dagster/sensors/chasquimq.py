@@ -9,8 +9,8 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.sensors.dialects import (
+    EventReading,
     Found,
-    Reading,
     checked_interval,
     checked_kinds,
     checked_wait,
@@ -66,12 +66,12 @@ def chasqui_event_sensor(
     first, most, seconds = checked_cursor(start), checked_count(limit, "limit"), checked_wait(wait)
     types, names = checked_kinds(events, "events", least=1), checked_kinds(job_names, "job_names")
 
-    def read(resource: ChasquiResource, cursor: str | None) -> Reading[ChasquiEvent]:
+    def read(resource: ChasquiResource, cursor: str | None) -> EventReading[ChasquiEvent]:
         listener = resource.events(queue, cursor or first)
         listener.start()
         found = listener.read(seconds, most)
         wanted = [event for event in found if event.type in types and (not names or event.job_name in names)]
-        return Reading(wanted, listener.cursor, len(found))
+        return EventReading(wanted, listener.cursor, len(found))
 
     def origin(event: ChasquiEvent) -> tuple[str, dict[str, str | None]]:
         tags = {"source_queue": queue, "job_id": event.job_id, "event": event.type, "job_name": event.job_name}
@@ -125,10 +125,10 @@ def chasqui_dead_letter_sensor(
     ChasquiKeys(queue)
     most, kinds = checked_count(limit, "limit"), checked_kinds(reasons, "reasons")
 
-    def read(resource: ChasquiResource, cursor: str | None) -> Reading[ChasquiDeadLetter]:
+    def read(resource: ChasquiResource, cursor: str | None) -> EventReading[ChasquiDeadLetter]:
         letters = resource.queue(queue).dead_letters(most, after=cursor or None)
         wanted = [letter for letter in letters if not kinds or letter.reason in kinds]
-        return Reading(wanted, letters[-1].id if letters else cursor, len(letters))
+        return EventReading(wanted, letters[-1].id if letters else cursor, len(letters))
 
     def origin(letter: ChasquiDeadLetter) -> tuple[str, dict[str, str | None]]:
         tags = {"source_queue": queue, "job_id": letter.job_id, "job_name": letter.name, "failed_reason": letter.reason}

@@ -16,7 +16,7 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration
 from orchestration_queue.options.durations import checked_duration
 
-__all__ = ["Found", "Origin", "Reading", "checked_interval", "checked_kinds", "checked_wait", "dialect_sensor"]
+__all__ = ["EventReading", "Found", "Origin", "checked_interval", "checked_kinds", "checked_wait", "dialect_sensor"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ _LONGEST_TICK = timedelta(seconds=50)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading(Generic[T]):
+class EventReading(Generic[T]):
     """What one tick read.
 
     Attributes:
@@ -47,7 +47,7 @@ Origin: TypeAlias = Callable[[T], tuple[str | None, dict[str, str | None]]]
 
 
 def dialect_sensor(
-    read: Callable[[Any, str | None], Reading[T]],
+    read: Callable[[Any, str | None], EventReading[T]],
     origin: Origin[T],
     *,
     job: RunTarget,

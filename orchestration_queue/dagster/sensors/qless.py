@@ -10,8 +10,8 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.sensors.dialects import (
+    EventReading,
     Found,
-    Reading,
     checked_interval,
     checked_kinds,
     checked_wait,
@@ -62,10 +62,10 @@ def qless_event_sensor(
     kinds, named = checked_kinds(events, "events", least=1), checked_kinds(queues, "queues")
     most, seconds = checked_count(limit, "limit"), checked_wait(wait)
 
-    def read(resource: QlessResource, _cursor: str | None) -> Reading[QlessEvent]:
+    def read(resource: QlessResource, _cursor: str | None) -> EventReading[QlessEvent]:
         found = resource.events().read(seconds, most)
         wanted = [event for event in found if event.name in kinds and (not named or event.fields.get("queue") in named)]
-        return Reading(wanted, None, len(found))
+        return EventReading(wanted, None, len(found))
 
     def origin(event: QlessEvent) -> tuple[None, dict[str, str | None]]:
         return None, {"source_queue": str(event.fields.get("queue") or ""), "job_id": event.jid, "event": event.name}
@@ -114,7 +114,7 @@ def qless_failure_sensor(
     """
     most, named = checked_count(limit, "limit"), checked_kinds(groups, "groups")
 
-    def read(resource: QlessResource, cursor: str | None) -> Reading[QlessJob]:
+    def read(resource: QlessResource, cursor: str | None) -> EventReading[QlessJob]:
         client = resource.client()
         at, seen = json.loads(cursor) if cursor else (0.0, [])
         found = [
@@ -129,7 +129,7 @@ def qless_failure_sensor(
             latest = _failed_at(new[-1])
             ties = [failed.jid for failed in new if _failed_at(failed) == latest]
             at, seen = latest, [*seen, *ties] if latest == at else ties
-        return Reading(new, json.dumps([at, seen]), len(new))
+        return EventReading(new, json.dumps([at, seen]), len(new))
 
     def origin(failed: QlessJob) -> tuple[str, dict[str, str | None]]:
         group = failed.failure.group if failed.failure else ""
@@ -181,12 +181,12 @@ def qless_stalled_sensor(
     text_word(queue, "queue")
     most = checked_count(limit, "limit")
 
-    def read(resource: QlessResource, cursor: str | None) -> Reading[QlessJob]:
+    def read(resource: QlessResource, cursor: str | None) -> EventReading[QlessJob]:
         client = resource.client()
         stalled = client.get_many(client.jobs(queue, "stalled", 0, most))
         known = set(json.loads(cursor)) if cursor else set()
         new = [found for found in stalled if _lost(found) not in known]
-        return Reading(new, json.dumps([_lost(found) for found in stalled]), len(new))
+        return EventReading(new, json.dumps([_lost(found) for found in stalled]), len(new))
 
     def origin(found: QlessJob) -> tuple[str, dict[str, str | None]]:
         return _lost(found), {**_tags(found), "worker": found.worker}

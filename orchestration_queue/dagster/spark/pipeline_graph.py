@@ -28,7 +28,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark.connect.control import channel_builder
-from orchestration_queue.spark.failure import Failure
+from orchestration_queue.spark.failure import SparkFailure
 
 __all__ = ["FULL_REFRESH", "Dataset", "Pipeline", "read_pipeline"]
 
@@ -108,7 +108,7 @@ class Pipeline:
         return None
 
 
-class Reading(GraphElementRegistry):
+class InputReading(GraphElementRegistry):
     """Takes in what a pipeline's files define.
 
     Args:
@@ -144,7 +144,7 @@ class Reading(GraphElementRegistry):
         except Exception as error:
             raise InvalidOptionError(
                 f"The query of dataset {flow.target!r} cannot be built without a server "
-                f"({Failure.of(error).message}); have it ask for no schema, rows or SQL while it is defined."
+                f"({SparkFailure.of(error).message}); have it ask for no schema, rows or SQL while it is defined."
             ) from None
         target.reads += [name for name in _tables(plan) if name not in target.reads]
 
@@ -184,7 +184,7 @@ def read_pipeline(spec_path: Path) -> Pipeline:
     if not spec_path.is_file():
         raise InvalidOptionError(f"There is no pipeline specification {spec_path}; correct its path.")
     with _lock, _offline() as session:  # Spark's own reading changes the process's working directory
-        reading = Reading(session)
+        reading = InputReading(session)
         try:
             spec = load_pipeline_spec(spec_path)
             with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # it tells of each file
@@ -193,7 +193,7 @@ def read_pipeline(spec_path: Path) -> Pipeline:
             raise
         except Exception as error:  # of the pipeline's own files, too
             raise InvalidOptionError(
-                f"The pipeline {spec_path} cannot be read: {Failure.of(error).message}; correct it."
+                f"The pipeline {spec_path} cannot be read: {SparkFailure.of(error).message}; correct it."
             ) from None
     return Pipeline(spec.name, reading.datasets)
 

@@ -26,7 +26,7 @@ from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, star
 from pyspark.sql import SparkSession
 
 from orchestration_queue.dagster.pipes import PipesStreamContextLoader, PipesStreamMessageWriter
-from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, Pipeline, Reading
+from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, InputReading, Pipeline
 from orchestration_queue.errors import UnrecoverableError
 
 __all__ = ["PlacedTables", "main"]
@@ -160,7 +160,7 @@ def main(spec_path: Path, refresh: Sequence[str], full_refresh: Sequence[str] = 
         graph = create_dataflow_graph(spark, spec.catalog, spec.database, conf)
         registry = SparkConnectGraphElementRegistry(spark, graph)
         tables = PlacedTables(spark, registry, spec.storage, spec.catalog, spec.database)
-        reading = Reading(spark, tables)
+        reading = InputReading(spark, tables)
         register_definitions(spec_path, reading, spec, spark, graph)
         pipeline = Pipeline(spec.name, reading.datasets)
         chosen = [*refresh] or [dataset.name for dataset in pipeline.kept]

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["INSTANCE", "Envelope", "Isolation", "WorkKind", "run_job_id", "run_prefix"]
+__all__ = ["INSTANCE", "Isolation", "WorkEnvelope", "WorkKind", "run_job_id", "run_prefix"]
 
 
 INSTANCE = "dagster.instance"
@@ -34,7 +34,7 @@ class Isolation(StrEnum):
     """A new process that loads the code itself: for code that cannot be forked."""
 
 
-class Envelope(BaseModel):
+class WorkEnvelope(BaseModel):
     """A work item as its job carries it: compressed arguments and what the worker reads."""
 
     model_config = ConfigDict(extra="ignore")

@@ -15,7 +15,7 @@ from orchestration_queue.dagster.steps.fork_safety import changed_files
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
 from orchestration_queue.errors import SandboxDiedError, UsageError
 from orchestration_queue.worker.sandbox.frames import pack, receive
-from orchestration_queue.worker.sandbox.supervised import LAST_WAIT_S, ChildProcess, Line, Output, manner
+from orchestration_queue.worker.sandbox.supervised import LAST_WAIT_S, ChildOutput, ChildProcess, Line, manner
 
 __all__ = ["ForkServerProcess", "Running"]
 
@@ -38,7 +38,7 @@ class ForkServerProcess(ChildProcess):
         sources: The files of the code it has loaded, with the times at which they were changed.
     """
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: Output, line: Line) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
         super().__init__(transport, output, line)
         self.items = 0
         self.memory_bytes = 0

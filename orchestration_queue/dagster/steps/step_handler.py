@@ -25,8 +25,8 @@ from orchestration_queue.dagster._compat import (
     replace,
 )
 from orchestration_queue.dagster.job_health import OVERTIME, STOPPED, Cause
-from orchestration_queue.dagster.routing import Route, console_link, headers_of, wire_priority
-from orchestration_queue.dagster.steps.step_health import StepHealth, Verdict
+from orchestration_queue.dagster.routing import JobRoute, console_link, headers_of, wire_priority
+from orchestration_queue.dagster.steps.step_health import StepHealth, StepVerdict
 from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import JobOptions, as_timedelta
@@ -100,7 +100,7 @@ class QueueStepHandler(StepHandler):
         super().__init__()
         self._options = options
         self._connection = Connection(options.url)
-        self._route = Route(
+        self._route = JobRoute(
             options.queue,
             0,
             options.isolation,
@@ -113,7 +113,7 @@ class QueueStepHandler(StepHandler):
         self._revoked: set[str] = set()
         self._current: dict[str, str] = {}
         self.losses: Counter[tuple[str, Cause]] = Counter()
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts: dict[str, StepVerdict] = {}
         self.watch: StepHealth
 
     def begin(self, run_id: str) -> None:
@@ -141,7 +141,7 @@ class QueueStepHandler(StepHandler):
         if (job_id := self._current.pop(step_key, None)) is not None:
             self.watch.drop(job_id)
 
-    def route(self, step_tags: Mapping[str, str], run: dg.DagsterRun) -> Route:
+    def route(self, step_tags: Mapping[str, str], run: dg.DagsterRun) -> JobRoute:
         """Where and how a step with these tags is done.
 
         Raises:
@@ -170,7 +170,7 @@ class QueueStepHandler(StepHandler):
                 step_key=work.step_key,
             )
 
-    def _add(self, queue: Queue, work: WorkItem, route: Route, headers: Headers) -> Job:
+    def _add(self, queue: Queue, work: WorkItem, route: JobRoute, headers: Headers) -> Job:
         options = JobOptions(
             job_id=work.job_id,
             priority=wire_priority(route.priority),
@@ -189,7 +189,7 @@ class QueueStepHandler(StepHandler):
             job = queue.add(work.kind, work.data(), options)
         return job
 
-    def _work(self, context: StepHandlerContext) -> tuple[WorkItem, Route]:
+    def _work(self, context: StepHandlerContext) -> tuple[WorkItem, JobRoute]:
         """Build the step's work. What was lost is no failure of the step: its own retries do not count it."""
         args: ExecuteStepArgs = context.execute_step_args
         (key,) = context.step_tags
@@ -238,7 +238,7 @@ class QueueStepHandler(StepHandler):
         if verdict.reason.endswith(OVERTIME) and route.timeout:
             limit = f"{verdict.reason} after {route.timeout.total_seconds():g} s"
             reason = f"{limit}, which `step_timeout` or the tag `orchestration_queue/timeout` sets"
-            verdict = Verdict(reason, verdict.cause)
+            verdict = StepVerdict(reason, verdict.cause)
         self.verdicts[work.step_key] = verdict
         self._withdraw(queue, work.job_id)
         self.watch.drop(work.job_id)

@@ -18,7 +18,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
 
-__all__ = ["StepHealth", "Verdict"]
+__all__ = ["StepHealth", "StepVerdict"]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
@@ -38,7 +38,7 @@ _PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class StepVerdict:
     """What is wrong with a step that tells nothing.
 
     Attributes:
@@ -68,7 +68,7 @@ class _Watched:
     since: float = field(default_factory=time.monotonic)
     sign: str = ""
     sign_at: float = field(default_factory=time.monotonic)
-    suspicion: tuple[Verdict, float] | None = None
+    suspicion: tuple[StepVerdict, float] | None = None
 
     def measure_silence(self, record: JobRecord | None) -> float:
         """Return how long ago its worker renewed its lease, as seen from here: the server's clock does not matter."""
@@ -144,7 +144,7 @@ class StepHealth:
         self.must_look = self.must_look or any(event.type != "completed" for event in mine)
         return bool(mine)
 
-    def verdict(self, keys: QueueKeys, job_id: str, code_version: str = "") -> Verdict | None:
+    def verdict(self, keys: QueueKeys, job_id: str, code_version: str = "") -> StepVerdict | None:
         """Return what is wrong with a step; None while nothing is.
 
         What is wrong at first sight is not yet believed: the events of its end may be in Dagster's log already, and
@@ -191,26 +191,26 @@ class StepHealth:
         self._records = {job_id: record for (_, job_id), record in zip(wanted, records, strict=True)}
         self._read_at = time.monotonic()
 
-    def _judge(self, job: _Watched, job_id: str, record: JobRecord | None) -> tuple[Verdict, float] | None:
+    def _judge(self, job: _Watched, job_id: str, record: JobRecord | None) -> tuple[StepVerdict, float] | None:
         """Return what is wrong, and how long to wait before that is believed."""
         where = f"its job {job_id!r} on queue {job.keys.queue!r}"
         health = judge(where, record, job.measure_silence(record), self._lease_s)
         match health.condition:
             case Condition.COMPLETED:
                 message = f"{health.message}, and Dagster's log does not say how the step ended"
-                return Verdict(message, Cause.LOST), _GRACE_S
+                return StepVerdict(message, Cause.LOST), _GRACE_S
             case Condition.OPEN if record is not None and record.state is not JobState.ACTIVE:
                 return self._judge_waiting(job, where)
             case Condition.OPEN:
                 return None
         patience_s = _CLEANUP_S if record is not None and record.failed_reason == "revoked" else 0
-        return Verdict(health.message, health.cause), patience_s
+        return StepVerdict(health.message, health.cause), patience_s
 
-    def _judge_waiting(self, job: _Watched, where: str) -> tuple[Verdict, float] | None:
+    def _judge_waiting(self, job: _Watched, where: str) -> tuple[StepVerdict, float] | None:
         waited_s = time.monotonic() - job.since
         if self._unclaimed_s is None or waited_s < self._unclaimed_s or not (lack := self._lack(job)):
             return None
-        return Verdict(f"{where} has waited for {waited_s:.0f} s, because {lack}", Cause.FAILED), 0
+        return StepVerdict(f"{where} has waited for {waited_s:.0f} s, because {lack}", Cause.FAILED), 0
 
     def _lack(self, job: _Watched) -> str:
         """Return why the queue's workers cannot take a job, and what to do; '' if one of them can."""

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from orchestration_queue.dagster.job_health import CRASHED, LOST, STOPPED, last_lines
 from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.envelope import INSTANCE, Envelope, Isolation, WorkKind
+from orchestration_queue.dagster.steps.envelope import INSTANCE, Isolation, WorkEnvelope, WorkKind
 from orchestration_queue.dagster.steps.fork_pool import ForkPool, Recycling
 from orchestration_queue.dagster.steps.fork_server_process import Running
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences, now
@@ -151,7 +151,7 @@ class StepRunner:
 
     async def _do(self, job: AsyncActiveJob) -> dict[str, object]:
         try:
-            work = Envelope.model_validate(job.data)
+            work = WorkEnvelope.model_validate(job.data)
         except (PayloadError, ValidationError) as error:
             raise UnrecoverableError(f"The job holds no work of Dagster's ({type(error).__name__}).") from error
         if work.code_version and work.code_version != self._code_version:
@@ -184,7 +184,7 @@ class StepRunner:
                 del self._slots[job.id]
                 self._revoked.discard(job.id)
 
-    async def _report_crash(self, job: AsyncActiveJob, work: Envelope, slot: FenceSlot, reason: str) -> None:
+    async def _report_crash(self, job: AsyncActiveJob, work: WorkEnvelope, slot: FenceSlot, reason: str) -> None:
         """Have a new process report that a run has failed."""
         slot.clear()
         async with self._pool.lend(work.location, Isolation.SPAWN) as loan:
@@ -209,7 +209,7 @@ class StepRunner:
             job.move_to_delayed(_PUT_BACK)
 
     async def _run(
-        self, job: AsyncActiveJob, work: Envelope, isolation: Isolation, started: float, notice: str = ""
+        self, job: AsyncActiveJob, work: WorkEnvelope, isolation: Isolation, started: float, notice: str = ""
     ) -> Running:
         """Run a work item to its end, or kill it if a warm process does not begin with it in time."""
         slot = self._slots[job.id]
@@ -225,7 +225,7 @@ class StepRunner:
             return running
 
     async def _begins(
-        self, running: Running, slot: FenceSlot, job: AsyncActiveJob, work: Envelope, started: float
+        self, running: Running, slot: FenceSlot, job: AsyncActiveJob, work: WorkEnvelope, started: float
     ) -> bool:
         """Return whether a work item writes its first event in time; kill it if not."""
         try:
@@ -238,7 +238,7 @@ class StepRunner:
         await running.stop(0)
         return slot.has_signed  # it may have begun a moment before it was killed
 
-    async def _end(self, running: Running, job: AsyncActiveJob, work: Envelope, started: float) -> None:
+    async def _end(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
         """Wait for the end of a work item; stop it when its job is cancelled."""
         try:
             await asyncio.shield(running.ended)
@@ -246,7 +246,7 @@ class StepRunner:
             await self._stop(running, job, work, started)
             raise
 
-    async def _stop(self, running: Running, job: AsyncActiveJob, work: Envelope, started: float) -> None:
+    async def _stop(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
         """Stop a work item. It may clean up and report its end to Dagster only if that is meant to be its end."""
         grace_s = self._grace_of(job.id, work, started)
         self._slots[job.id].prolong(grace_s)
@@ -255,7 +255,7 @@ class StepRunner:
             with suppress(OrchestrationQueueError):
                 await job.log(STOPPED)  # its job failed as revoked before
 
-    def _grace_of(self, job_id: str, work: Envelope, started: float) -> float:
+    def _grace_of(self, job_id: str, work: WorkEnvelope, started: float) -> float:
         """How long work that must stop may clean up: not at all when it was released to be run again."""
         if job_id in self._revoked:
             return self._grace_s

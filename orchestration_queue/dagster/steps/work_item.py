@@ -27,7 +27,7 @@ from orchestration_queue.dagster._compat import (
     replace,
     resume_run,
 )
-from orchestration_queue.dagster.steps.envelope import Envelope, Isolation, WorkKind, run_job_id, run_prefix
+from orchestration_queue.dagster.steps.envelope import Isolation, WorkEnvelope, WorkKind, run_job_id, run_prefix
 from orchestration_queue.errors import PayloadError, StateError
 from orchestration_queue.options import Retention, milliseconds
 
@@ -121,7 +121,7 @@ class WorkItem:
                 f"The arguments of {self.job_id!r} have {len(text):,} bytes, more than a worker takes; "
                 "split the run into smaller ones."
             )
-        data = Envelope(
+        data = WorkEnvelope(
             args=base64.b85encode(zlib.compress(text)).decode(),
             location=self.location,
             attempt=self.attempt,
@@ -143,7 +143,7 @@ class WorkItem:
             PayloadError: It holds none.
         """
         try:
-            read = Envelope.model_validate(data)
+            read = WorkEnvelope.model_validate(data)
             args = dg.deserialize_value(_unfolded(read.args))
             if not isinstance(args, ExecuteStepArgs | ExecuteRunArgs | ResumeRunArgs):
                 raise TypeError(f"a {type(args).__name__} is no work")

@@ -10,13 +10,13 @@ from orchestration_queue.dialects.qless.commands import command
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, Reply, texts
 
-__all__ = ["Completion", "CompletionBatch", "completion_batches"]
+__all__ = ["CompletionBatch", "QlessCompletion", "completion_batches"]
 
 _AT_ONCE = 20
 """A command of 20 holds the server 0.4 ms, and takes half as long as 20 commands."""
 
 
-class Completion(NamedTuple):
+class QlessCompletion(NamedTuple):
     """A job to complete."""
 
     jid: str
@@ -34,7 +34,7 @@ class CompletionBatch:
     """
 
     queue: str
-    completions: Mapping[int, Completion]
+    completions: Mapping[int, QlessCompletion]
 
     def call(self, worker: str) -> Call:
         """Return the command."""
@@ -51,12 +51,12 @@ class CompletionBatch:
         }
 
 
-def completion_batches(completions: Sequence[Completion]) -> list[CompletionBatch]:
+def completion_batches(completions: Sequence[QlessCompletion]) -> list[CompletionBatch]:
     """Return the commands that complete jobs."""
     return list(_batches(completions))
 
 
-def _batches(completions: Sequence[Completion]) -> Iterator[CompletionBatch]:
+def _batches(completions: Sequence[QlessCompletion]) -> Iterator[CompletionBatch]:
     places: dict[str, list[int]] = {}
     for place, completion in enumerate(completions):
         places.setdefault(completion.queue, []).append(place)

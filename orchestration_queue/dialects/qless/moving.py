@@ -20,7 +20,7 @@ from orchestration_queue.options import MAX_PRIORITY, JobOptions
 from orchestration_queue.protocol.operations.additions import NewJob
 from orchestration_queue.schedules import Every, JobTemplate, MissedRuns
 
-__all__ = ["TAGS_HEADER", "Placed", "QlessMoved", "groups", "own_flow", "own_job", "own_recurring"]
+__all__ = ["TAGS_HEADER", "PlacedJob", "QlessMoved", "groups", "own_flow", "own_job", "own_recurring"]
 
 TAGS_HEADER = "qless-tags"
 """The header that keeps a job's tags, as a JSON array."""
@@ -50,7 +50,7 @@ class QlessMoved:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedJob:
     """A job that can be moved, and the time in seconds until which it waits; 0 for none."""
 
     job: QlessJob
@@ -62,7 +62,7 @@ class Placed:
         return frozenset((*self.job.dependencies, *self.job.dependents))
 
 
-def own_job(placed: Placed, now: float) -> NewJob:
+def own_job(placed: PlacedJob, now: float) -> NewJob:
     """Return a job as one of ours.
 
     Raises:
@@ -86,7 +86,7 @@ def own_recurring(job: QlessRecurringJob, due: float) -> tuple[Every, JobTemplat
     return timing, JobTemplate(name=job.klass, data=job.data, options=_options(job.priority, job.retries, job.tags))
 
 
-def groups(placed: Mapping[str, Placed]) -> list[list[Placed]]:
+def groups(placed: Mapping[str, PlacedJob]) -> list[list[PlacedJob]]:
     """Return the jobs that wait for each other, directly or through others, together."""
     found, seen = [], set[str]()
     for jid in placed:
@@ -103,7 +103,7 @@ def groups(placed: Mapping[str, Placed]) -> list[list[Placed]]:
     return found
 
 
-def own_flow(group: Iterable[Placed], queue: str, live: frozenset[str], now: float) -> tuple[str, Dag]:
+def own_flow(group: Iterable[PlacedJob], queue: str, live: frozenset[str], now: float) -> tuple[str, Dag]:
     """Return jobs that wait for each other as a flow of ours and its id.
 
     Args:

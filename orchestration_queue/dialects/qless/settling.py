@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from orchestration_queue.dialects.qless.completions import Completion, completion_batches
+from orchestration_queue.dialects.qless.completions import QlessCompletion, completion_batches
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import AsyncConnection
@@ -29,10 +29,10 @@ class Settler:
     def __init__(self, connection: AsyncConnection, worker: str) -> None:
         self._connection = connection
         self._worker = worker
-        self._pending: list[tuple[str, Completion | Call]] = []
+        self._pending: list[tuple[str, QlessCompletion | Call]] = []
         self._task: asyncio.Task[None] | None = None
 
-    def settle(self, jid: str, outcome: Completion | Call) -> None:
+    def settle(self, jid: str, outcome: QlessCompletion | Call) -> None:
         """Send an outcome soon: a plain completion, or any other command."""
         self._pending.append((jid, outcome))
         if self._task is None or self._task.done():
@@ -61,9 +61,9 @@ class Settler:
             for jid, why in refusals.items():
                 log.warning("The outcome of job %s was refused: %s", jid, why)
 
-    async def _exchange(self, batch: list[tuple[str, Completion | Call]]) -> dict[str, Exception]:
+    async def _exchange(self, batch: list[tuple[str, QlessCompletion | Call]]) -> dict[str, Exception]:
         """Send outcomes. Return the errors of those that were refused."""
-        completions = [outcome for _, outcome in batch if isinstance(outcome, Completion)]
+        completions = [outcome for _, outcome in batch if isinstance(outcome, QlessCompletion)]
         batches = completion_batches(completions)
         others = [(jid, outcome) for jid, outcome in batch if isinstance(outcome, Call)]
         calls = [part.call(self._worker) for part in batches]

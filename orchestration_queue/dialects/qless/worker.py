@@ -20,7 +20,7 @@ from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunn
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
 from orchestration_queue.dialects.qless.commands import command, text_word, text_words
-from orchestration_queue.dialects.qless.completions import Completion
+from orchestration_queue.dialects.qless.completions import QlessCompletion
 from orchestration_queue.dialects.qless.handlers import QlessHandler, QlessNext, QlessRouter, handler_of_class
 from orchestration_queue.dialects.qless.leases import LeaseKeeper
 from orchestration_queue.dialects.qless.observer import Outcome, QlessObserver
@@ -206,9 +206,9 @@ class QlessWorker:
             self._observer.ended(job, _outcome(outcome), time.monotonic() - started)
             self._settler.settle(job.jid, outcome)
 
-    def _completion(self, job: QlessJob, returned: Any) -> Completion | Call:
+    def _completion(self, job: QlessJob, returned: Any) -> QlessCompletion | Call:
         if not isinstance(returned, QlessNext):
-            return Completion(job.jid, job.queue, job.encoded)
+            return QlessCompletion(job.jid, job.queue, job.encoded)
         words = self._client._completion(job, returned.data, returned.queue, returned.delay, returned.depends)
         return command("complete", *words)
 
@@ -264,9 +264,9 @@ class QlessWorker:
 _OUTCOMES: dict[object, Outcome] = {"complete": "advanced", "fail": "failed", "retry": "retried"}
 
 
-def _outcome(outcome: Completion | Call) -> Outcome:
+def _outcome(outcome: QlessCompletion | Call) -> Outcome:
     """Return what an outcome's command does to the job."""
-    return "completed" if isinstance(outcome, Completion) else _OUTCOMES[outcome.args[0]]
+    return "completed" if isinstance(outcome, QlessCompletion) else _OUTCOMES[outcome.args[0]]
 
 
 async def _cancel(task: asyncio.Future[None]) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from orchestration_queue.client import FlowNode
 
-__all__ = ["MOST_NODES", "Bar", "Box", "Chart", "Graph", "draw_graph", "draw_run"]
+__all__ = ["MOST_NODES", "Bar", "Box", "Chart", "DrawnGraph", "draw_graph", "draw_run"]
 
 MOST_NODES = 1000
 """Larger flows are drawn by level."""
@@ -41,7 +41,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class DrawnGraph:
     """A drawn graph.
 
     Attributes:
@@ -100,7 +100,7 @@ def state_of(node: FlowNode) -> str:
     return node.outcome or (str(node.state) if node.state else "gone")
 
 
-def draw_graph(nodes: Sequence[FlowNode]) -> Graph:
+def draw_graph(nodes: Sequence[FlowNode]) -> DrawnGraph:
     """Place the nodes in columns by depth, each near those that it waits for."""
     if len(nodes) > MOST_NODES:
         return _draw_levels(nodes)
@@ -120,7 +120,7 @@ def draw_graph(nodes: Sequence[FlowNode]) -> Graph:
             x, y = depth * (_WIDTH + _GAP_X), shift + place * (_HEIGHT + _GAP_Y)
             boxes[node.name] = Box(_short(node.name), node.name, state_of(node), x, y, node)
     edges = [_edge(boxes[dep], boxes[node.name]) for node in nodes for dep in node.deps if dep in boxes]
-    return Graph(list(boxes.values()), edges, *_size(len(columns), tallest))
+    return DrawnGraph(list(boxes.values()), edges, *_size(len(columns), tallest))
 
 
 def _center(node: FlowNode, row: dict[str, float]) -> float:
@@ -128,7 +128,7 @@ def _center(node: FlowNode, row: dict[str, float]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def _draw_levels(nodes: Sequence[FlowNode]) -> Graph:
+def _draw_levels(nodes: Sequence[FlowNode]) -> DrawnGraph:
     """Draw one box for all nodes of a level that are in one state."""
     levels: dict[int, Counter[str]] = defaultdict(Counter)
     for node in nodes:
@@ -138,7 +138,7 @@ def _draw_levels(nodes: Sequence[FlowNode]) -> Graph:
         for place, (state, count) in enumerate(sorted(levels[depth].items())):
             x, y = column * (_WIDTH + _GAP_X), place * (_HEIGHT + _GAP_Y)
             boxes.append(Box(f"{count:,} {state}", f"level {depth}: {count:,} {state}", state, x, y))
-    return Graph(boxes, (), *_size(len(levels), max(map(len, levels.values()), default=0)))
+    return DrawnGraph(boxes, (), *_size(len(levels), max(map(len, levels.values()), default=0)))
 
 
 def _size(columns: int, rows: int) -> tuple[int, int]:

@@ -21,9 +21,9 @@ from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_nu
 from orchestration_queue.states import JobState
 
 __all__ = [
-    "Signal",
     "WorkerInfo",
     "WorkerJob",
+    "WorkerSignal",
     "create_group",
     "is_paused",
     "leave_group",
@@ -230,7 +230,7 @@ _MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class WorkerSignal:
     """A signal to the workers of a queue.
 
     Attributes:
@@ -256,14 +256,14 @@ class Signal:
         return int(self.id.partition("-")[0])
 
 
-def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[Signal]]:
+def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[WorkerSignal]]:
     """Wait for signals after that entry."""
     args = ("COUNT", _MOST, "BLOCK", block_ms, "STREAMS", keys.wake, after)
 
-    def read(reply: Reply) -> list[Signal]:
+    def read(reply: Reply) -> list[WorkerSignal]:
         entries = [(entry_id, pairs(fields)) for entry_id, fields in (reply[0][1] if reply else ())]
         words = ("cancel", "control", "released")
-        return [Signal(text(entry_id), *map(told.get, words)) for entry_id, told in entries]
+        return [WorkerSignal(text(entry_id), *map(told.get, words)) for entry_id, told in entries]
 
     return Operation(Call("XREAD", args=args, near=keys.wake), read)
 

@@ -24,7 +24,7 @@ from orchestration_queue.spark.connect.control import fence, reason
 from orchestration_queue.spark.connect.server import ConnectServer, SessionLease
 from orchestration_queue.spark.connect.session import QueryProgress, SparkConnection
 from orchestration_queue.spark.connect.watching import SessionWatchdog, StopReason, printed_to
-from orchestration_queue.spark.failure import Failure
+from orchestration_queue.spark.failure import SparkFailure
 from orchestration_queue.spark.options import JOB_PROPERTY, SparkOptions
 from orchestration_queue.worker.tracing_hooks import annotate, is_traced
 
@@ -240,7 +240,7 @@ def _stopped(name: str, stop_reason: StopReason, options: SparkOptions, lease: S
 
 
 def _failed(error: Exception, job: RunContext | None) -> SparkFailedError:
-    failure = Failure.of(error)
+    failure = SparkFailure.of(error)
     _log(job, str(failure))
     for frame in reversed(failure.frames):
         _log(job, f"  at {frame}")

@@ -21,7 +21,7 @@ from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
 from orchestration_queue.errors import SparkFailedError, UnrecoverableError
 from orchestration_queue.spark.connect.address import place
 from orchestration_queue.spark.connect.control import SessionControl, channel_builder, fence, is_refusal, reason
-from orchestration_queue.spark.failure import Failure
+from orchestration_queue.spark.failure import SparkFailure
 from orchestration_queue.spark.options import ISOLATION
 from orchestration_queue.spark.progress import ProgressReporter
 
@@ -106,8 +106,8 @@ class SparkConnection:
                 self._session.conf.set(name, value)
             except PySparkException as error:
                 raise UnrecoverableError(
-                    f"The property {name} cannot be {value!r} for one session ({Failure.of(error).message}); correct "
-                    "it, or give it to the server: ConnectServer(SparkOptions(conf=...))."
+                    f"The property {name} cannot be {value!r} for one session ({SparkFailure.of(error).message}); "
+                    "correct it, or give it to the server: ConnectServer(SparkOptions(conf=...))."
                 ) from None
 
     def __enter__(self) -> Self:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from orchestration_queue.errors import SparkFailedError, TransportError
-from orchestration_queue.spark.failure import Failure, failure_error, is_noise, stop_error
+from orchestration_queue.spark.failure import SparkFailure, failure_error, is_noise, stop_error
 from orchestration_queue.spark.submit.attempt import ASK_S, Attempt, growing_pauses
 from orchestration_queue.spark.submit.http import MasterRefusedError, MasterUnreachableError
 from orchestration_queue.spark.submit.livy import Livy, batch_request
@@ -118,7 +118,7 @@ class RemoteRun(Attempt):
 
     def failed(self, found: RemoteApplication) -> SparkFailedError:
         """Return why an application failed: as its log says, or else its cluster."""
-        if not Failure.of_output(self._lines) and found.message:
+        if not SparkFailure.of_output(self._lines) and found.message:
             said = " ".join(found.message.split())[:500]
             return SparkFailedError(f"Spark application {self.name!r} failed as {found.id} ({found.state}): {said}")
         return failure_error(self.name, f"failed as {found.id} ({found.state})", self._lines, self._options)

@@ -16,7 +16,7 @@ from orchestration_queue.worker.sandbox import endings
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
 from orchestration_queue.worker.sandbox.handler import Sandboxed
 from orchestration_queue.worker.sandbox.remote import answer
-from orchestration_queue.worker.sandbox.supervised import ChildProcess, Line, Output
+from orchestration_queue.worker.sandbox.supervised import ChildOutput, ChildProcess, Line
 
 __all__ = ["SandboxProcess"]
 
@@ -32,7 +32,7 @@ class SandboxProcess(ChildProcess):
         memory_bytes: What it held after the last one.
     """
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: Output, line: Line) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
         super().__init__(transport, output, line)
         self.jobs = 0
         self.memory_bytes = 0

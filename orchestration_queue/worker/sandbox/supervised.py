@@ -16,7 +16,7 @@ from typing import Self, TypeAlias
 
 from orchestration_queue.errors import SandboxDiedError
 
-__all__ = ["LAST_WAIT_S", "ChildProcess", "Line", "Output", "manner"]
+__all__ = ["LAST_WAIT_S", "ChildOutput", "ChildProcess", "Line", "manner"]
 
 log = logging.getLogger("orchestration_queue.worker.sandbox")
 
@@ -41,7 +41,7 @@ Line: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class ChildProcess:
     """A child process, and the group that it leads."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: Output, line: Line) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
         self._transport = transport
         self._output = output
         self._reader, self._writer = line
@@ -71,7 +71,7 @@ class ChildProcess:
                 **settings,
             }
             transport, output = await loop.subprocess_exec(
-                Output,
+                ChildOutput,
                 *(sys.executable, "-c", _PROGRAM, json.dumps(told)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *descriptors),
@@ -137,7 +137,7 @@ class ChildProcess:
         asyncio.get_running_loop().call_later(_HANG_UP_S, self._writer.transport.abort)
 
 
-class Output(asyncio.SubprocessProtocol):
+class ChildOutput(asyncio.SubprocessProtocol):
     """Passes what a process prints to the worker's log, line by line.
 
     Attributes:

@@ -22,7 +22,7 @@ from orchestration_queue.dialects.qless.commands import (
     text_words,
     translated,
 )
-from orchestration_queue.dialects.qless.completions import Completion, completion_batches
+from orchestration_queue.dialects.qless.completions import QlessCompletion, completion_batches
 from orchestration_queue.dialects.qless.records import QlessJob, decoded, read_jobs, strings
 from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.protocol.call import Word, text
@@ -140,7 +140,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         """Complete jobs in one exchange, in commands of 20. Return the state of each, or its error."""
         if not isinstance(jobs, list | tuple):
             raise UsageError(f"`jobs` must be a list of QlessJob, got {jobs!r}; pass those that `pop` returned.")
-        batches = completion_batches([Completion(checked_job(job).jid, job.queue, job.encoded) for job in jobs])
+        batches = completion_batches([QlessCompletion(checked_job(job).jid, job.queue, job.encoded) for job in jobs])
         calls = [batch.call(self.worker) for batch in batches]
         replies = await (await self._connection()).pipeline(calls) if calls else []
         outcomes: dict[int, str | Exception] = {}

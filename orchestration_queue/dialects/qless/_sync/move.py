@@ -12,7 +12,7 @@ from orchestration_queue.client import FlowProducer, Queue
 from orchestration_queue.dialects.names import own_id
 from orchestration_queue.dialects.qless._sync.client import QlessClient
 from orchestration_queue.dialects.qless.commands import text_word
-from orchestration_queue.dialects.qless.moving import Placed, QlessMoved, groups, own_flow, own_job, own_recurring
+from orchestration_queue.dialects.qless.moving import PlacedJob, QlessMoved, groups, own_flow, own_job, own_recurring
 from orchestration_queue.dialects.qless.records import QlessJob, decoded
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word, text, texts
@@ -109,9 +109,9 @@ class QlessMove:
             except _STAYS as error:
                 moved.left[_reason(error)] += 1
 
-    def _move_jobs(self, place: str, moved: QlessMoved) -> dict[str, Placed]:
+    def _move_jobs(self, place: str, moved: QlessMoved) -> dict[str, PlacedJob]:
         """Move the jobs of a place page by page, but for those that are linked with others, which it returns."""
-        linked: dict[str, Placed] = {}
+        linked: dict[str, PlacedJob] = {}
         offset = 0
         command = "ZREVRANGE" if place == "work" else "ZRANGE"
         while page := _scored(self._read(command, place, offset, offset + _PAGE - 1, "WITHSCORES")):
@@ -125,7 +125,7 @@ class QlessMove:
             offset += len(page) - count
         return linked
 
-    def _placed(self, page: Sequence[tuple[str, float]], moved: QlessMoved, *, is_timed: bool) -> dict[str, Placed]:
+    def _placed(self, page: Sequence[tuple[str, float]], moved: QlessMoved, *, is_timed: bool) -> dict[str, PlacedJob]:
         """Read jobs; those that cannot be read are counted."""
         due = dict(page)
         found = {}
@@ -138,10 +138,10 @@ class QlessMove:
                 if job.state == "complete":
                     moved.left["its record says that it is complete"] += 1
                     continue
-                found[job.jid] = Placed(job, due[job.jid] if is_timed else 0)
+                found[job.jid] = PlacedJob(job, due[job.jid] if is_timed else 0)
         return found
 
-    def _move_page(self, page: Sequence[Placed], moved: QlessMoved) -> int:
+    def _move_page(self, page: Sequence[PlacedJob], moved: QlessMoved) -> int:
         now = now_ms() / 1000
         jobs = {}
         for placed in page:
@@ -167,18 +167,18 @@ class QlessMove:
             return 0
         return len(jids)
 
-    def _waiting(self, moved: QlessMoved) -> dict[str, Placed]:
+    def _waiting(self, moved: QlessMoved) -> dict[str, PlacedJob]:
         """Return the jobs that wait for others; a time that they wait for, too, is in their record alone."""
-        found: dict[str, Placed] = {}
+        found: dict[str, PlacedJob] = {}
         for offset in range(0, int(self._read("ZCARD", "depends")), _PAGE):
             page = _scored(self._read("ZRANGE", "depends", offset, offset + _PAGE - 1, "WITHSCORES"))
             placed = self._placed(page, moved, is_timed=False)
             for jid, one in placed.items():
                 due = self._theirs._execute(Call("HGET", (f"ql:j:{jid}",), ("scheduled",)))
-                found[jid] = Placed(one.job, float(due or 0))
+                found[jid] = PlacedJob(one.job, float(due or 0))
         return found
 
-    def _move_linked(self, placed: Mapping[str, Placed], moved: QlessMoved) -> None:
+    def _move_linked(self, placed: Mapping[str, PlacedJob], moved: QlessMoved) -> None:
         now = now_ms() / 1000
         outside = {other for one in placed.values() for other in one.linked} - placed.keys()
         live = self._live(outside)
