@@ -94,6 +94,6 @@ def test_several_writers_of_one_run_add_up_and_the_last_one_closes() -> None:
 def test_what_is_no_message_is_told_and_passed_over(fields: Mapping[str, str]) -> None:
     flat = [word.encode() for pair in fields.items() for word in pair]
     entries = read_entries([(b"5-1", flat)])
-    note = "[pipes] InboxEntry 5-1 of the external side is no message of Pipes, and was passed over."
+    note = "[pipes] Entry 5-1 of the external side is no message of Pipes, and was passed over."
     assert words(Inbox().logs(entries)) == [note]
     assert words(Inbox().results(entries)) == [note]
