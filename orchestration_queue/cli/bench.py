@@ -29,12 +29,12 @@ _STARTS = 200
 
 def bench(
     jobs: Annotated[int, typer.Option(help="No-op jobs to add and run.", min=100)] = 10_000,
-    concurrency: Annotated[int, typer.Option(help="Jobs that the worker runs at a time.", min=1)] = 32,
+    concurrency: Annotated[int, typer.Option(help="Concurrent jobs of the worker.", min=1)] = 32,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure this machine and the server: add and run no-op jobs in a queue of their own, which is removed again."""
+    """Measure this machine and the server with no-op jobs, in a temporary queue."""
     figures = asyncio.run(_measured(jobs, concurrency, url, prefix))
     if as_json:
         show_json(figures)

@@ -13,7 +13,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Broadcasts.", no_args_is_help=True)
+app = typer.Typer(help="Publish messages, and manage subscriptions.", no_args_is_help=True)
 
 BroadcastName = Annotated[str, typer.Argument(metavar="BROADCAST", help="The broadcast.")]
 SubscriptionName = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="The subscription.")]
@@ -36,7 +36,7 @@ def publish(
 
 @app.command("ls")
 def ls(broadcast: BroadcastName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """List the subscriptions: how many messages each has not read yet, and how many are with its workers."""
+    """List the subscriptions, with their unread and active messages."""
     with Broadcast(broadcast, url=url, prefix=prefix) as client:
         found = client.subscriptions()
     if as_json:
@@ -55,12 +55,14 @@ def ls(broadcast: BroadcastName, url: Url = None, prefix: Prefix = DEFAULT_PREFI
 def subscribe(
     broadcast: BroadcastName,
     subscription: SubscriptionName,
-    start: Annotated[str, typer.Option(help="$: with the next message; 0: with the oldest; or after this id.")] = "$",
+    start: Annotated[
+        str, typer.Option(help="$: start with the next message; 0: with the oldest; or after this id.")
+    ] = "$",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Create a subscription, which keeps its place while no worker serves it."""
+    """Create a subscription; it collects messages while no worker serves it."""
     with Broadcast(broadcast, url=url, prefix=prefix) as client:
         is_new = client.subscribe(subscription, start)
     done = "is created" if is_new else "exists already"
@@ -75,7 +77,7 @@ def unsubscribe(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove a subscription with its place and its unread messages."""
+    """Remove a subscription and its unread messages."""
     with Broadcast(broadcast, url=url, prefix=prefix) as client:
         removed = client.unsubscribe(subscription)
     done = "is removed" if removed else "did not exist"

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Queues of ChasquiMQ (needs the extra `msgpack`).", no_args_is_help=True)
-dead = typer.Typer(help="Dead letters: jobs that failed for good.", no_args_is_help=True)
-scheduler = typer.Typer(help="Repeatable jobs.", no_args_is_help=True)
-job = typer.Typer(help="Jobs.", no_args_is_help=True)
+app = typer.Typer(help="Use ChasquiMQ queues (requires the extra `msgpack`).", no_args_is_help=True)
+dead = typer.Typer(help="Inspect and replay dead letters: jobs that failed for good.", no_args_is_help=True)
+scheduler = typer.Typer(help="List and remove repeatable jobs.", no_args_is_help=True)
+job = typer.Typer(help="Add, list and cancel jobs.", no_args_is_help=True)
 for noun, name in ((dead, "dead"), (scheduler, "scheduler"), (job, "job")):
     app.add_typer(noun, name=name)
 
@@ -51,7 +51,7 @@ class Direction(StrEnum):
     CHASQUIMQ = "chasquimq"
 
 
-Limit = Annotated[int, typer.Option(help="At most this many.", min=1)]
+Limit = Annotated[int, typer.Option(help="Maximum number.", min=1)]
 
 
 def _open(queue: str, url: str | None) -> ChasquiQueue:
@@ -74,7 +74,7 @@ def inspect(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> Non
 
 @app.command("pause")
 def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
-    """Have workers start no further jobs. Those of chasquimq 1.3.0 ignore it."""
+    """Pause a queue: workers start no more jobs. Those of chasquimq 1.3.0 ignore it."""
     with _open(queue, url) as client:
         client.pause()
     tell(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
@@ -82,7 +82,7 @@ def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
 
 @app.command("resume")
 def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
-    """Have workers start jobs again."""
+    """Resume a paused queue."""
     with _open(queue, url) as client:
         client.resume()
     tell(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
@@ -91,8 +91,8 @@ def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None
 @app.command("events")
 def events(
     queue: QueueName,
-    after: Annotated[str, typer.Option(help="Id of an event, 0 for all events, $ for those from now on.")] = "$",
-    limit: Annotated[int | None, typer.Option(help="End after this many; default never.", min=1)] = None,
+    after: Annotated[str, typer.Option(help="Start after this event id; 0: from the oldest; $: from now on.")] = "$",
+    limit: Annotated[int | None, typer.Option(help="Exit after this many; default never.", min=1)] = None,
     url: Url = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -123,7 +123,7 @@ def move(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move a queue's waiting jobs and schedules to our own wire, or from it to ChasquiMQ's."""
+    """Move a queue's waiting jobs and schedules to this package's wire, or back to ChasquiMQ's."""
     from orchestration_queue.dialects.chasquimq import ChasquiMove
 
     ours = own_queue or queue
@@ -147,9 +147,9 @@ def move(
 @app.command("worker")
 def worker(
     queue: QueueName,
-    handler: Annotated[str, typer.Argument(help="What runs the jobs, like `app:handler`.")],
-    concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 100,
-    store_results: Annotated[bool, typer.Option(help="Keep what the handler returns for an hour.")] = False,
+    handler: Annotated[str, typer.Argument(help="The handler, like `app:handler`.")],
+    concurrency: Annotated[int, typer.Option(help="Concurrent jobs.", min=1)] = 100,
+    store_results: Annotated[bool, typer.Option(help="Keep results for an hour.")] = False,
     sandbox: Sandbox = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
@@ -177,7 +177,7 @@ def add_job(
     name: Annotated[str, typer.Argument(help="The job's name.")],
     data: Annotated[str, typer.Option(help="Its data, as JSON.")] = "null",
     delay: Annotated[float | None, typer.Option(help="Seconds to wait.", min=0)] = None,
-    attempts: Annotated[int | None, typer.Option(help="How often it may run; default the worker's.", min=0)] = None,
+    attempts: Annotated[int | None, typer.Option(help="Maximum attempts; default the worker's.", min=0)] = None,
     job_id: Annotated[str | None, typer.Option("--id", help="Its id.")] = None,
     url: Url = None,
     as_json: JsonFlag = False,
@@ -191,7 +191,7 @@ def add_job(
 
 @job.command("ls")
 def list_jobs(queue: QueueName, limit: Limit = 20, url: Url = None, as_json: JsonFlag = False) -> None:
-    """List the jobs that are ready or running, the oldest first."""
+    """List ready and active jobs, oldest first."""
     with _open(queue, url) as client:
         jobs = client.list_jobs(limit)
     if as_json:
@@ -208,7 +208,7 @@ def cancel_job(
     url: Url = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove a job that waits for its time."""
+    """Remove a delayed job."""
     with _open(queue, url) as client:
         is_cancelled = client.cancel(job_id)
     sentence = f"Cancelled job {job_id}." if is_cancelled else f"Job {job_id} does not wait for its time."
@@ -267,7 +267,7 @@ def replay_dead(
     url: Url = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make dead jobs ready again, with all their attempts."""
+    """Retry dead letters, with all their attempts."""
     if bool(ids) is everything:
         raise UsageError("Name dead letters, or pass --all; see `oq chasqui dead ls`.")
     with _open(queue, url) as client:
@@ -286,7 +286,7 @@ def purge_dead(queue: QueueName, yes: Yes = False, url: Url = None, as_json: Jso
 
 @scheduler.command("ls")
 def list_schedules(queue: QueueName, limit: Limit = 100, url: Url = None, as_json: JsonFlag = False) -> None:
-    """List a queue's repeatable jobs, the next to fire first."""
+    """List a queue's repeatable jobs, next to run first."""
     with _open(queue, url) as client:
         schedules = client.schedules(limit)
     if as_json:

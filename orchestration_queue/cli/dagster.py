@@ -22,7 +22,7 @@ from orchestration_queue.worker import run_workers
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Do the steps and runs of Dagster.", no_args_is_help=True)
+app = typer.Typer(help="Run Dagster's steps and runs on workers.", no_args_is_help=True)
 
 _MIB = 1 << 20
 
@@ -44,32 +44,35 @@ def _not_installed(error: ImportError) -> UsageError:
 @app.command("worker")
 def work(
     module: Annotated[
-        list[str] | None, typer.Option("--module", "-m", help="A module with definitions; may be repeated.")
+        list[str] | None, typer.Option("--module", "-m", help="A module with definitions; can be repeated.")
     ] = None,
     file: Annotated[
-        list[str] | None, typer.Option("--file", "-f", help="A Python file with definitions; may be repeated.")
+        list[str] | None, typer.Option("--file", "-f", help="A Python file with definitions; can be repeated.")
     ] = None,
     workspace: Annotated[
-        list[str] | None, typer.Option("--workspace", "-w", help="A workspace.yaml; may be repeated.")
+        list[str] | None, typer.Option("--workspace", "-w", help="A workspace.yaml; can be repeated.")
     ] = None,
     working_directory: Annotated[
-        str | None, typer.Option("--working-directory", "-d", help="What imports start from; default this directory.")
+        str | None, typer.Option("--working-directory", "-d", help="Directory for imports; default this directory.")
     ] = None,
     queue: Annotated[str, typer.Option("--queue", "-q", envvar="OQ_QUEUE", help="The queue.")] = "dagster",
-    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Steps and runs at a time.")] = 1,
-    lease: Annotated[float, typer.Option(help="Seconds without a renewal after which a step counts as lost.")] = 30,
-    stalled_interval: Annotated[float, typer.Option(help="Seconds between two searches for lost ones.")] = 30,
-    drain: Annotated[float, typer.Option(help="Seconds that running ones get to finish on a stop signal.")] = 30,
-    grace: Annotated[float, typer.Option(help="Seconds that a cancelled one gets to clean up.")] = 10,
+    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Concurrent steps and runs.")] = 1,
+    lease: Annotated[
+        float, typer.Option(help="Lease: seconds without a renewal after which a step counts as lost.")
+    ] = 30,
+    stalled_interval: Annotated[float, typer.Option(help="Seconds between searches for lost steps.")] = 30,
+    drain: Annotated[float, typer.Option(help="Seconds that active steps get to finish after a stop signal.")] = 30,
+    grace: Annotated[float, typer.Option(help="Seconds that a cancelled step gets to clean up.")] = 10,
     max_items: Annotated[
         int | None, typer.Option(help="Replace the fork server after this many items; default never.")
     ] = None,
     max_memory: Annotated[int | None, typer.Option(help="Replace it above this many MiB; default never.")] = None,
     code_version: Annotated[
-        str, typer.Option(envvar="OQ_CODE_VERSION", help="Do only what wants this version of the code, or none.")
+        str, typer.Option(envvar="OQ_CODE_VERSION", help="Run only steps that require this code version, or none.")
     ] = "",
     first_sign: Annotated[
-        float, typer.Option(min=0.1, help="Seconds until a forked step that has not begun runs in a new process.")
+        float,
+        typer.Option(min=0.1, help="Seconds after which a forked step that has not started is rerun in a new process."),
     ] = 60,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
@@ -79,7 +82,7 @@ def work(
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Do Dagster's steps and runs until SIGTERM or SIGINT: then finish what runs. A second signal leaves at once."""
+    """Run Dagster's steps and runs until SIGTERM or SIGINT, then finish active ones. A second signal exits at once."""
     log_to_stderr(log_level)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # Dagster's; it reports each of its plugins at import
     _demand_home("a worker")
@@ -122,23 +125,23 @@ _OQ = (sys.executable, "-c", "from orchestration_queue.cli.main import main; mai
 @app.command("dev")
 def develop_locally(
     module: Annotated[
-        list[str] | None, typer.Option("--module", "-m", help="A module with definitions; may be repeated.")
+        list[str] | None, typer.Option("--module", "-m", help="A module with definitions; can be repeated.")
     ] = None,
     file: Annotated[
-        list[str] | None, typer.Option("--file", "-f", help="A Python file with definitions; may be repeated.")
+        list[str] | None, typer.Option("--file", "-f", help="A Python file with definitions; can be repeated.")
     ] = None,
     workspace: Annotated[
-        list[str] | None, typer.Option("--workspace", "-w", help="A workspace.yaml; may be repeated.")
+        list[str] | None, typer.Option("--workspace", "-w", help="A workspace.yaml; can be repeated.")
     ] = None,
-    queue: Annotated[list[str] | None, typer.Option("--queue", "-q", help="A queue of steps; may be repeated.")] = None,
-    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Steps at a time on each queue.")] = 4,
+    queue: Annotated[list[str] | None, typer.Option("--queue", "-q", help="A queue of steps; can be repeated.")] = None,
+    concurrency: Annotated[int, typer.Option(envvar="OQ_CONCURRENCY", help="Concurrent steps per queue.")] = 4,
     host: Annotated[str, typer.Option("--host", "-h", help="The webserver's address.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", "-p", help="The webserver's port.")] = 3000,
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Run `dagster dev` with workers for its steps beside it, and an embedded server unless OQ_URL names another."""
+    """Run `dagster dev` with workers for its steps, and an embedded server unless OQ_URL is set."""
     log_to_stderr(log_level)
     code = [
         argument
@@ -170,10 +173,10 @@ def run(
     context: typer.Context,
     sensor_pause: Annotated[
         float,
-        typer.Option(min=0.05, max=5, help="Seconds between two checks for due sensors."),
+        typer.Option(min=0.05, max=5, help="Seconds between checks for due sensors."),
     ] = 0.25,
 ) -> None:
-    """Run Dagster's daemon with short pauses between a sensor's ticks. All else is passed to `dagster-daemon run`."""
+    """Run Dagster's daemon with short pauses between sensor ticks. Other options go to `dagster-daemon run`."""
     _demand_home("a daemon")
     try:
         from orchestration_queue.dagster._compat import run_daemon
@@ -189,7 +192,7 @@ def tidy(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Stop jobs whose runs are over or deleted; wake, or fail, runs whose jobs are. The launcher's queue is known."""
+    """Stop jobs whose runs have ended or were deleted, and resume or fail runs whose jobs have ended."""
     _demand_home("a sweep")
     try:
         import dagster as dg

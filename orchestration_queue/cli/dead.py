@@ -30,16 +30,16 @@ from orchestration_queue.protocol.operations.letter_groups import LetterGroup, g
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Dead letters: jobs that failed for good.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and replay dead letters: jobs that failed for good.", no_args_is_help=True)
 
-LetterId = Annotated[str, typer.Argument(help="The letter's id.")]
+LetterId = Annotated[str, typer.Argument(help="The dead letter's id.")]
 
 
 @app.command("ls")
 def ls(
     queue: QueueName,
-    limit: Annotated[int, typer.Option(help="Maximum number of letters, the oldest first.", min=1)] = 50,
-    by: Annotated[Literal["kind"] | None, typer.Option(help="Count the letters by kind of failure.")] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of dead letters, oldest first.", min=1)] = 50,
+    by: Annotated[Literal["kind"] | None, typer.Option(help="Count the dead letters by kind of failure.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
@@ -110,11 +110,9 @@ def show(
 @verb(app, "replay")
 def _replay(
     client: Queue,
-    letter_id: Annotated[str | None, typer.Argument(help="The letter's id.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All letters of the queue.")] = False,
-    count: Annotated[
-        int, typer.Option(help="With all: at most this many, the oldest first; 0 means every letter.")
-    ] = 0,
+    letter_id: Annotated[str | None, typer.Argument(help="The dead letter's id.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")] = False,
+    count: Annotated[int, typer.Option(help="With --all: at most this many, oldest first; 0 means all.")] = 0,
 ) -> Done:
     """Run dead jobs again, as new jobs with all their attempts."""
     if (letter_id is None) is not everything:
@@ -128,7 +126,7 @@ def _replay(
 
 @verb(app, "purge")
 def _purge(client: Queue, yes: Yes = False) -> Done:
-    """Drop all dead letters of a queue."""
+    """Remove all dead letters of a queue."""
     ask(yes, f"Drop all dead letters of queue {client.name}?")
     dropped = client.dead_letters.purge()
     return Done(f"Dropped {counted(dropped, 'letter')}.", {"dropped": dropped})

@@ -26,7 +26,9 @@ _SIGNS = {Severity.PROBLEM: ("✘", "bold red"), Severity.HINT: ("•", "yellow"
 
 def doctor(
     queues: Annotated[list[str] | None, typer.Argument(help="Queues to check; default all.")] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Repair what can safely be repaired; asks before each.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Repair what can be repaired safely; asks before each repair.")
+    ] = False,
     yes: Yes = False,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,

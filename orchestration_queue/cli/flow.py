@@ -38,7 +38,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Flows.", no_args_is_help=True)
+app = typer.Typer(help="Submit, inspect, retry, cancel and pause flows.", no_args_is_help=True)
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The flow's queue.")]
 FlowId = Annotated[str, typer.Argument(metavar="FLOW_ID", help="The submission's id.")]
@@ -137,12 +137,12 @@ def tree(
     queue: QueueName,
     flow_id: FlowId,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Draw again every second until the flow has ended.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Redraw every second until the flow has finished.")] = False,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Draw a flow's nodes, how far each is, how long it waited and took, and the critical path."""
+    """Draw a flow's graph, with states, waiting and running times, and the critical path."""
     with known_queue(queue, url, prefix) as client:
         try:
             flow = client.flows.get(flow_id)
@@ -196,8 +196,8 @@ def _watch(flow: Flow, flows: Flows) -> None:
 @app.command("keep")
 def keep(
     queue: QueueName,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two rounds.")] = 5.0,
-    once: Annotated[bool, typer.Option("--once", help="Do one round and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between rounds.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Run once and exit.")] = False,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
@@ -214,7 +214,7 @@ def keep(
 def retry(
     queue: QueueName, flow_id: FlowId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Run the failed nodes again, and those that did not run because of them."""
+    """Rerun failed nodes, and those that did not run because of them."""
     with _flow(queue, flow_id, url, prefix) as flow:
         names = flow.retry()
     if as_json:
@@ -245,7 +245,7 @@ def cancel(
 
 @verb(app, "pause")
 def _pause(client: Queue, flow_id: FlowId) -> Done:
-    """Pause a flow: no more nodes become ready; ready and active ones go on."""
+    """Pause a flow: waiting nodes are held; ready and active ones continue."""
     client.flows.get(flow_id).pause()
     then = f"resume it with `oq flow resume {client.name} {flow_id}`"
     return Done(f"Flow {flow_id} is paused; {then}.", {"id": flow_id, "paused": True})

@@ -18,16 +18,16 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["named_dag"]
 
-Carrier = Annotated[
-    plan.Carrier | None, typer.Option(help="What takes the calls to the server; default as the graph needs.")
-]
+Carrier = Annotated[plan.Carrier | None, typer.Option(help="How the calls are sent; default depends on the graph.")]
 Target = Annotated[str, typer.Argument(metavar="MODULE:DAG", help="The graph, as module:dag or file.py:dag.")]
 
 
 @app.command("submit")
 def submit(
     target: Target,
-    flow_id: Annotated[str | None, typer.Option(help="Your own id: submitting it twice runs it once.")] = None,
+    flow_id: Annotated[
+        str | None, typer.Option(help="Your own id; submitting the same id again returns the same flow.")
+    ] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the results, and print them.")] = None,
     carrier: Carrier = None,
     url: Url = None,

@@ -42,7 +42,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Jobs.", no_args_is_help=True)
+app = typer.Typer(help="Add, inspect, retry, cancel and move jobs.", no_args_is_help=True)
 
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
 _POLL_S = 0.5
@@ -60,30 +60,35 @@ _LISTED = (
 @app.command("add")
 def add(
     queue: QueueName,
-    name: Annotated[str, typer.Argument(help="What kind of job it is: the task's name.")],
+    name: Annotated[str, typer.Argument(help="The job's name: the task to run.")],
     data: Annotated[str, typer.Option(help="The job's data, as JSON.")] = "{}",
     delay: Annotated[float, typer.Option(help="Start no earlier than this many seconds from now.")] = 0,
     at: Annotated[
-        str | None, typer.Option(help="Start no earlier than this time in ISO 8601, in place of a delay.")
+        str | None, typer.Option(help="Start no earlier than this time (ISO 8601), instead of a delay.")
     ] = None,
     priority: Annotated[int, typer.Option(help="From 1, the most urgent, to 2048; 0 for none.")] = 0,
-    lifo: Annotated[bool, typer.Option("--lifo", help="Start before the jobs that wait, the newest first.")] = False,
+    lifo: Annotated[bool, typer.Option("--lifo", help="Start before waiting jobs, newest first.")] = False,
     attempts: Annotated[int, typer.Option(help="Maximum attempts.")] = 0,
     backoff: Annotated[
         str | None, typer.Option(help="Pause before a retry: seconds, or type:seconds like exponential:2.")
     ] = None,
     timeout: Annotated[float | None, typer.Option(help="Time limit of an attempt, in seconds.")] = None,
-    ttl: Annotated[float, typer.Option(help="Expire the job unless it starts in this many seconds; 0: never.")] = 0,
-    job_id: Annotated[str | None, typer.Option(help="Your own id: adding it twice adds it once.")] = None,
-    key: Annotated[str | None, typer.Option(help="Ordering key: its jobs start in order, one at a time.")] = None,
+    ttl: Annotated[
+        float, typer.Option(help="Expire the job if it has not started after this many seconds; 0: never.")
+    ] = 0,
+    job_id: Annotated[str | None, typer.Option(help="Your own id; adding the same id again adds nothing.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Ordering key: jobs with this key run in order, one at a time.")
+    ] = None,
     dedup: Annotated[
         str | None, typer.Option(help="Deduplication id: add nothing while a job of this id is unfinished.")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag; give it again for more tags.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; can be repeated.")] = None,
     pool: Annotated[
-        list[str] | None, typer.Option(help="A pool of which it holds a slot, or two by warehouse=2; give it again.")
+        list[str] | None,
+        typer.Option(help="A pool in which it holds one slot, or two with warehouse=2; can be repeated."),
     ] = None,
-    share: Annotated[str | None, typer.Option(help="The share it starts from, such as a tenant.")] = None,
+    share: Annotated[str | None, typer.Option(help="The fair share it belongs to, such as a tenant.")] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the result, and print it.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
@@ -167,7 +172,7 @@ def show(
 def why(
     queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Explain why a job is where it is: what it waits for, who has it, or why it failed."""
+    """Explain what a job waits for, which worker has it, or why it failed."""
     with known_queue(queue, url, prefix) as client:
         found = client.get(job_id).explain()
     if as_json:
@@ -230,7 +235,7 @@ def watch(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Follow a job until it ends: its progress, and each line that it logs."""
+    """Follow a job's progress and log until it finishes."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -279,7 +284,7 @@ def _progress(value: Any) -> tuple[float | None, str]:
 def logs(
     queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Print what a job logged."""
+    """Print a job's log."""
     with known_queue(queue, url, prefix) as client:
         lines = client.get(job_id).logs()
     if as_json:
@@ -297,7 +302,7 @@ def stream(
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Print what a job's handler streams until the job has finished, a line of JSON for each entry."""
+    """Print what a job's handler streams until it finishes, one line of JSON per entry."""
     with known_queue(queue, url, prefix) as client:
         for entry in client.get(job_id).stream(after):
             typer.echo(dump({"id": entry.id, **entry.fields}))

@@ -29,7 +29,7 @@ __all__: list[str] = []
 
 @verb(app, "retry")
 def _retry(client: Queue, job_id: JobId) -> Done:
-    """Give a failed job all its attempts again."""
+    """Retry a failed job, with all its attempts."""
     client.get(job_id).retry()
     return Done(f"Job {job_id} runs again.", {"id": job_id, "retried": True})
 
@@ -43,7 +43,7 @@ def _promote(client: Queue, job_id: JobId) -> Done:
 
 @verb(app, "cancel")
 def _cancel(client: Queue, job_id: JobId) -> Done:
-    """Cancel a job: a waiting one fails at once, a running one as soon as its worker is notified."""
+    """Cancel a job: waiting jobs fail at once, active ones when their worker is notified."""
     job = client.get(job_id)
     if job.record.is_finished:
         raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
@@ -67,7 +67,7 @@ def _rm(
 
 @verb(app, "release")
 def _release(client: Queue, job_id: JobId) -> Done:
-    """Take a running job from its worker and make it ready again; no attempt is counted."""
+    """Take an active job from its worker and make it ready again, without counting an attempt."""
     client.get(job_id).release()
     return Done(f"Job {job_id} is ready again.", {"id": job_id, "released": True})
 
@@ -79,7 +79,7 @@ def _move(
     to: Annotated[str, typer.Option("--to", help="The queue to move it to.")],
     delay: Annotated[float | None, typer.Option(help="Seconds until it is due there; default: as it was.")] = None,
 ) -> Done:
-    """Move a job that is not running to another queue, with its id, history, tags and the jobs that wait for it."""
+    """Move a job that is not active to another queue, with its id, history, tags and dependents."""
     job = client.get(job_id).move(to, delay=delay)
     return Done(f"Job {job_id} is {job.state} in queue {to}.", {"id": job_id, "queue": to, "state": job.state})
 
@@ -91,7 +91,7 @@ def _depends(
     on: Annotated[list[str] | None, typer.Option(help="A job that it waits for from now on; can be repeated.")] = None,
     off: Annotated[list[str] | None, typer.Option(help="A job that it waits for no more; can be repeated.")] = None,
 ) -> Done:
-    """Change which jobs of its queue a job waits for, while it waits and has not run."""
+    """Change which jobs of its queue a waiting job depends on."""
     job = client.get(job_id)
     job.depends(on=on or (), off=off or ())
     state = job.read_state()
@@ -107,7 +107,7 @@ def _track(client: Queue, job_id: JobId) -> Done:
 
 @verb(app, "untrack")
 def _untrack(client: Queue, job_id: JobId) -> Done:
-    """Keep a job no longer than others; one that retention has let go of is removed."""
+    """Stop tracking a job; it is removed if it is past retention."""
     client.get(job_id).untrack()
     return Done(f"Job {job_id} is not tracked.", {"id": job_id, "tracked": False})
 
@@ -134,7 +134,7 @@ def _signal(
     name: Annotated[str, typer.Argument(help="The signal's name.")],
     data: Annotated[str, typer.Option(help="The signal's data, as JSON.")] = "null",
 ) -> Done:
-    """Send a signal to a suspended job, which then goes on."""
+    """Send a signal to a suspended job, which then resumes."""
     sent = parsed_json(data)
     if not client.get(job_id).signal(name, sent):
         raise StateError(f"Job {job_id!r} of queue {client.name!r} is not suspended; the signal was not delivered.")
@@ -163,6 +163,6 @@ def _delay(
 
 @verb(app, "update")
 def _update(client: Queue, job_id: JobId, data: Annotated[str, typer.Argument(help="The new data, as JSON.")]) -> Done:
-    """Replace a job's data; an active attempt keeps what it was given."""
+    """Replace a job's data; an active attempt keeps the old data."""
     client.get(job_id).update_data(parsed_json(data))
     return Done(f"Job {job_id} has new data.", {"id": job_id, "updated": True})

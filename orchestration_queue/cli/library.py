@@ -16,15 +16,15 @@ from orchestration_queue.server import Connection, ServerUrl
 
 __all__ = ["app"]
 
-app = typer.Typer(help="The function libraries on the server.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and load the function libraries on the server.", no_args_is_help=True)
 
 
 @app.command("dump")
 def dump(
     name: Annotated[str, typer.Argument(help="The library's name.")] = "glidemq",
-    script: Annotated[bool, typer.Option("--script", help="As a script for EVAL; only qless has one.")] = False,
+    script: Annotated[bool, typer.Option("--script", help="As a script for EVAL; only for qless.")] = False,
 ) -> None:
-    """Print a library as this version would load it, for servers that we may not load into."""
+    """Print a library, for servers on which it is loaded by other means."""
     libraries = (*LIBRARIES, qless.LIBRARY)
     library = next((library for library in libraries if library.name == name), None)
     if library is None:
@@ -37,7 +37,7 @@ def dump(
 
 @app.command("status")
 def status(url: Url = None, as_json: JsonFlag = False) -> None:
-    """Compare the server's libraries, or those of each primary of a cluster, with ours. Loads nothing."""
+    """Compare the server's libraries, or those of each primary of a cluster, with this version's. Loads nothing."""
     with Connection.open(url, libraries=()) as connection:
         rows = [row for primary in connection.primaries() for row in _held_by(primary)]
     if as_json:
@@ -51,7 +51,7 @@ def status(url: Url = None, as_json: JsonFlag = False) -> None:
 
 @app.command("load")
 def load(url: Url = None, as_json: JsonFlag = False) -> None:
-    """Load the libraries where they are missing or older than ours, as any client does that may."""
+    """Load the libraries where they are missing or older than this version's."""
     with Connection.open(url) as connection:
         for primary in connection.primaries():
             Connection.open(primary).close()

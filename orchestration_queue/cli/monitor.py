@@ -33,7 +33,7 @@ def events(
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Print a queue's events as they happen, a line of JSON for each."""
+    """Print a queue's events as they happen, one line of JSON each."""
     with known_queue(queue, url, prefix) as client, client.events(after) as events_:
         for event in islice(events_, limit):
             said = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
@@ -68,7 +68,7 @@ def top(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Watch all queues: how full, how fast, how late. New queues are searched for every tenth round."""
+    """Watch the depth, throughput and latency of all queues."""
     with Connection.open(url) as connection, Live(console=Console(), auto_refresh=False, transient=True) as live:
         queues: dict[str, Queue] = {}
         before: dict[str, _Snapshot] = {}

@@ -25,7 +25,7 @@ from orchestration_queue.protocol.record import when
 
 __all__ = ["app", "parsed_pools"]
 
-app = typer.Typer(help="Pools: slots that jobs of all queues share, such as connections.", no_args_is_help=True)
+app = typer.Typer(help="Limit jobs across queues by pools of slots, such as connections.", no_args_is_help=True)
 
 PoolName = Annotated[str, typer.Argument(help="The pool.")]
 
@@ -59,7 +59,7 @@ def _facts(pool: Pool) -> dict[str, Any]:
 
 @app.command("ls")
 def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """List all pools, their slots, and how many jobs wait for some."""
+    """List all pools, their slots, and how many jobs wait for them."""
     with Pools(url=url, prefix=prefix) as client:
         pools = client.list()
     if as_json:
@@ -95,7 +95,7 @@ def show(name: PoolName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_js
 @app.command("set")
 def set_(
     name: PoolName,
-    slots: Annotated[int, typer.Argument(help="How many slots, 0 to 1,000; 0 starts no more jobs.")],
+    slots: Annotated[int, typer.Argument(help="Number of slots, 0 to 1,000; 0 starts no more jobs.")],
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Queues of qless, shared with its other clients.", no_args_is_help=True)
-job = typer.Typer(help="Jobs.", no_args_is_help=True)
-config = typer.Typer(help="Options of the server.", no_args_is_help=True)
+app = typer.Typer(help="Use qless queues, alongside its other clients.", no_args_is_help=True)
+job = typer.Typer(help="Add, list and cancel jobs.", no_args_is_help=True)
+config = typer.Typer(help="Show and set server options.", no_args_is_help=True)
 app.add_typer(job, name="job")
 app.add_typer(config, name="config")
 
 Jid = Annotated[str, typer.Argument(help="The job's id.")]
-Limit = Annotated[int, typer.Option(help="At most this many.", min=1)]
+Limit = Annotated[int, typer.Option(help="Maximum number.", min=1)]
 State = Literal["waiting", "running", "stalled", "scheduled", "depends", "recurring"]
 
 
@@ -71,7 +71,7 @@ def list_queues(url: Url = None, as_json: JsonFlag = False) -> None:
 
 @app.command("pause")
 def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
-    """Have a queue hand out no jobs."""
+    """Pause a queue: it hands out no jobs."""
     with QlessClient(url=url) as client:
         client.pause(queue)
     tell(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
@@ -79,7 +79,7 @@ def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
 
 @app.command("resume")
 def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
-    """Have a queue hand out jobs again."""
+    """Resume a paused queue."""
     with QlessClient(url=url) as client:
         client.unpause(queue)
     tell(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
@@ -87,7 +87,7 @@ def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None
 
 @app.command("workers")
 def list_workers(url: Url = None, as_json: JsonFlag = False) -> None:
-    """List the workers of the last day, the last seen first."""
+    """List the workers of the last day, most recently seen first."""
     with QlessClient(url=url) as client:
         workers = client.workers()
     if as_json:
@@ -124,7 +124,7 @@ def unfail(
     url: Url = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make failed jobs ready in a queue, those first that failed first."""
+    """Make failed jobs ready in a queue, oldest failures first."""
     with QlessClient(url=url) as client:
         count = client.unfail(queue, group, limit)
     tell(as_json, f"Ready again in queue {queue}: {counted(count, 'job')}.", queue=queue, group=group, count=count)
@@ -154,7 +154,7 @@ def check(
 @app.command("events")
 def events(
     channels: Annotated[list[str] | None, typer.Argument(help="Channels without `ql:`; default log.")] = None,
-    limit: Annotated[int | None, typer.Option(help="End after this many; default never.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Exit after this many; default never.", min=1)] = None,
     url: Url = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -199,12 +199,14 @@ def move(
 
 @app.command("worker")
 def worker(
-    queues: Annotated[list[str], typer.Argument(help="The queues, the most important first.")],
+    queues: Annotated[list[str], typer.Argument(help="The queues, most important first.")],
     handler: Annotated[
-        str | None, typer.Option(help="What runs the jobs, like `app:handler`; default the class that each names.")
+        str | None, typer.Option(help="The handler, like `app:handler`; default the class that each job names.")
     ] = None,
-    concurrency: Annotated[int, typer.Option(help="Jobs at a time.", min=1)] = 10,
-    order: Annotated[Literal["ordered", "round-robin"], typer.Option(help="How queues are asked.")] = "ordered",
+    concurrency: Annotated[int, typer.Option(help="Concurrent jobs.", min=1)] = 10,
+    order: Annotated[
+        Literal["ordered", "round-robin"], typer.Option(help="Order in which queues are polled.")
+    ] = "ordered",
     sandbox: Sandbox = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
@@ -231,17 +233,17 @@ def worker(
 @job.command("add")
 def add_job(
     queue: QueueName,
-    klass: Annotated[str, typer.Argument(help="What runs it.")],
+    klass: Annotated[str, typer.Argument(help="The class that runs it.")],
     data: Annotated[str, typer.Option(help="Its data, as JSON.")] = "{}",
     delay: Annotated[float, typer.Option(help="Seconds to wait.", min=0)] = 0,
-    priority: Annotated[float | None, typer.Option(help="Higher comes first.")] = None,
-    retries: Annotated[int | None, typer.Option(help="How often it may be lost or retried.", min=0)] = None,
-    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
+    priority: Annotated[float | None, typer.Option(help="Higher values run first.")] = None,
+    retries: Annotated[int | None, typer.Option(help="Maximum retries, including lost attempts.", min=0)] = None,
+    tags: Annotated[list[str] | None, typer.Option("--tag", help="A tag; can be repeated.")] = None,
     jid: Annotated[str | None, typer.Option("--id", help="Its id.")] = None,
     url: Url = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Put a job in a queue, or move the one of that id there."""
+    """Add a job to a queue, or move the job with that id to it."""
     with QlessClient(url=url) as client:
         options: dict[str, Any] = {"delay": delay, "priority": priority, "retries": retries, "tags": tags, "jid": jid}
         jid = client.put(queue, klass, parsed_json(data), **options)
@@ -251,7 +253,7 @@ def add_job(
 @job.command("ls")
 def list_jobs(
     queue: QueueName,
-    state: Annotated[State, typer.Option(help="Those in this state.")] = "waiting",
+    state: Annotated[State, typer.Option(help="Only jobs in this state.")] = "waiting",
     limit: Limit = 25,
     url: Url = None,
     as_json: JsonFlag = False,
@@ -302,7 +304,7 @@ def show_job(jid: Jid, url: Url = None, as_json: JsonFlag = False) -> None:
 
 @job.command("cancel")
 def cancel_job(jid: Jid, yes: Yes = False, url: Url = None, as_json: JsonFlag = False) -> None:
-    """Remove a job, unless it is complete or another one waits for it."""
+    """Remove a job, unless it is complete or another job waits for it."""
     ask(yes, f"Remove job {jid}?")
     with QlessClient(url=url) as client:
         client.cancel(jid)
@@ -323,11 +325,11 @@ def list_config(url: Url = None, as_json: JsonFlag = False) -> None:
 @config.command("set")
 def set_config(
     option: Annotated[str, typer.Argument(help="The option, such as `heartbeat`.")],
-    value: Annotated[str | None, typer.Argument(help="Its value; default its default.")] = None,
+    value: Annotated[str | None, typer.Argument(help="Its value; omit to restore the default.")] = None,
     url: Url = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set an option, or set it back to its default."""
+    """Set an option, or restore its default."""
     with QlessClient(url=url) as client:
         if value is None:
             client.unset_config(option)

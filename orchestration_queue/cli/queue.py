@@ -37,7 +37,7 @@ __all__ = ["app"]
 
 _BAR_WIDTH = 40
 
-app = typer.Typer(help="Queues.", no_args_is_help=True)
+app = typer.Typer(help="Inspect, pause, limit, retry and clean queues.", no_args_is_help=True)
 
 
 @app.callback()
@@ -47,7 +47,7 @@ def _noun() -> None:
 
 @app.command("ls")
 def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """List the queues, and how many jobs each has in which state."""
+    """List queues, with the number of jobs in each state."""
     with Connection.open(url) as connection:
         rows = []
         for name in Queue.names(connection=connection, prefix=prefix):
@@ -86,7 +86,7 @@ def show(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_
 
 @verb(app, "pause", may_create=True)
 def _pause(client: Queue) -> Done:
-    """Pause a queue: workers take no more jobs; active ones go on."""
+    """Pause a queue: workers take no more jobs; active jobs continue."""
     client.pause()
     return Done(f"Queue {client.name} is paused.", {"paused": True})
 
@@ -104,7 +104,7 @@ def _retry(
     count: Annotated[int, typer.Option(help="Maximum number of jobs, the oldest first; 0 means all.")] = 0,
     kind: FailureKindOption = None,
 ) -> Done:
-    """Retry failed jobs with all their attempts."""
+    """Retry failed jobs, with all their attempts."""
     retried = client.retry_jobs(count or None, kind)
     return Done(f"To run again: {counted(retried, 'job')}.", {"retried": retried})
 
@@ -149,7 +149,7 @@ def _clean(
     kind: FailureKindOption = None,
     yes: Yes = False,
 ) -> Done:
-    """Remove finished jobs, the oldest first."""
+    """Remove finished jobs, oldest first."""
     ask(yes, f"Remove up to {limit} {state} jobs of queue {client.name}?")
     removed = client.clean(timedelta(seconds=older_than), limit, state, kind)
     return Done(f"Removed {counted(len(removed), 'job')}.", {"removed": removed})
@@ -161,7 +161,7 @@ def _obliterate(
     force: Annotated[bool, typer.Option("--force", help="Remove it even while jobs are active.")] = False,
     yes: Yes = False,
 ) -> Done:
-    """Remove a queue with all that belongs to it."""
+    """Remove a queue and everything that belongs to it."""
     ask(yes, f"Remove queue {client.name} with all its jobs?")
     removed = client.obliterate(force=force)
     return Done(f"Queue {client.name} is gone; {counted(removed, 'key')} removed.", {"removed_keys": removed})
@@ -170,8 +170,10 @@ def _obliterate(
 @verb(app, "limit", may_create=True)
 def _limit(
     client: Queue,
-    concurrency: Annotated[int | None, typer.Option(help="Maximum active jobs over all workers; 0: none.")] = None,
-    rate: Annotated[int | None, typer.Option(help="Maximum job starts in each window; 0 removes it.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Maximum active jobs across all workers; 0 removes the limit.")
+    ] = None,
+    rate: Annotated[int | None, typer.Option(help="Maximum job starts per window; 0 removes the limit.")] = None,
     per: Annotated[float, typer.Option(help="Length of the rate window, in seconds.")] = 1,
 ) -> Done:
     """Set a queue's limits across all workers; without options, show them."""
@@ -193,7 +195,7 @@ def _limit(
 def show_failures(
     queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Count the failed jobs by kind of failure, with the latest of each kind as an example."""
+    """Count failed jobs by kind of failure, with an example of each."""
     with known_queue(queue, url, prefix) as client:
         groups = client.failures()
     if as_json:
@@ -211,20 +213,26 @@ def show_failures(
 @verb(app, "config", may_create=True)
 def _config(
     client: Queue,
-    attempts: Annotated[int | None, typer.Option(help="Tries in all; 0 removes the setting.")] = None,
-    backoff: Annotated[str | None, typer.Option(help="Pause before a retry: 2, or exponential:2; 0: none.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds for the handler; 0 removes the setting.")] = None,
+    attempts: Annotated[int | None, typer.Option(help="Maximum attempts; 0 removes the setting.")] = None,
+    backoff: Annotated[
+        str | None, typer.Option(help="Pause before a retry: 2, or exponential:2; 0 removes it.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(help="Timeout of the handler, in seconds; 0 removes the setting.")
+    ] = None,
     keep_completed: Annotated[int | None, typer.Option(help="Completed jobs to keep; -1 keeps all.", min=-1)] = None,
     keep_failed: Annotated[int | None, typer.Option(help="Failed jobs to keep; -1 keeps all.", min=-1)] = None,
-    lease: Annotated[float | None, typer.Option(help="Seconds without a heartbeat; 0: the workers' own.")] = None,
+    lease: Annotated[float | None, typer.Option(help="Lease, in seconds; 0 restores the workers' own.")] = None,
     dead_letter_queue: Annotated[
-        str | None, typer.Option(help="Where copies of jobs go that failed for good; '': the workers' own.")
+        str | None, typer.Option(help="Queue for jobs that failed for good; '' restores the workers' own.")
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Maximum active jobs over all workers; 0: none.")] = None,
-    rate: Annotated[int | None, typer.Option(help="Maximum job starts in each window; 0 removes it.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Maximum active jobs across all workers; 0 removes the limit.")
+    ] = None,
+    rate: Annotated[int | None, typer.Option(help="Maximum job starts per window; 0 removes the limit.")] = None,
     per: Annotated[float, typer.Option(help="Length of the rate window, in seconds.")] = 1,
 ) -> Done:
-    """Set what holds for all jobs and workers of a queue; without options, show it."""
+    """Set defaults for all jobs and workers of a queue; without options, show them."""
     settings = QueueSettingsFields()
     if attempts is not None:
         settings["attempts"] = attempts or None
@@ -274,7 +282,7 @@ def metrics(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show how many jobs ended in each minute, and how long they took."""
+    """Show how many jobs finished in each minute, and how long they took."""
     with known_queue(queue, url, prefix) as client:
         found = client.metrics(state, start=datetime.now(UTC) - timedelta(hours=hours))
     if as_json:
@@ -295,7 +303,7 @@ def stats(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show how long the jobs of a day waited and ran, and how many failed, by task."""
+    """Show how long a day's jobs waited and ran, and how many failed, by task."""
     wanted = None if day is None else _parsed_day(day)
     with known_queue(queue, url, prefix) as client:
         found = client.statistics(wanted)

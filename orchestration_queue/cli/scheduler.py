@@ -46,7 +46,7 @@ from orchestration_queue.schedules import (
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Repeatable jobs.", no_args_is_help=True)
+app = typer.Typer(help="Schedule repeatable jobs and flows.", no_args_is_help=True)
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The scheduler's queue.")]
 SchedulerName = Annotated[str, typer.Argument(metavar="NAME", help="The scheduler.")]
@@ -74,7 +74,7 @@ def _scheduler(queue: str, name: str, url: str | None, prefix: str) -> Iterator[
 
 @app.command("ls")
 def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """List a queue's schedulers, and when each runs next by the clock of its zone."""
+    """List a queue's schedulers and their next runs, each in its time zone."""
     with known_queue(queue, url, prefix) as client:
         entries = client.schedulers.list()
     if as_json:
@@ -100,7 +100,7 @@ def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_js
 def show(
     queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Show a scheduler: when it runs, what it makes, and what became of its last runs."""
+    """Show a scheduler: its schedule, its jobs, and the outcome of its last runs."""
     with _scheduler(queue, name, url, prefix) as (schedulers, entry):
         history = schedulers.history(name)
     if as_json:
@@ -113,32 +113,34 @@ def show(
 def add(
     queue: QueueName,
     name: SchedulerName,
-    cron: Annotated[str | None, typer.Option(help="Run at the times of this pattern, like '30 2 * * 1-5'.")] = None,
-    every: Annotated[float | None, typer.Option(help="Run at a distance of this many seconds.")] = None,
-    after: Annotated[float | None, typer.Option(help="Run this many seconds after each job has ended.")] = None,
-    tz: Annotated[str | None, typer.Option(help="The IANA zone whose clock is meant; default UTC.")] = None,
+    cron: Annotated[str | None, typer.Option(help="Run on this cron pattern, like '30 2 * * 1-5'.")] = None,
+    every: Annotated[float | None, typer.Option(help="Run every this many seconds.")] = None,
+    after: Annotated[float | None, typer.Option(help="Run this many seconds after each job has finished.")] = None,
+    tz: Annotated[str | None, typer.Option(help="IANA time zone of the pattern; default UTC.")] = None,
     day_or: Annotated[
-        bool | None, typer.Option("--day-or/--day-and", help="Day of month or of week is enough, or both must match.")
+        bool | None, typer.Option("--day-or/--day-and", help="Match either day of month or day of week, or both.")
     ] = None,
     start: Annotated[str | None, typer.Option(help="No run before this time, in ISO 8601.")] = None,
     end: Annotated[str | None, typer.Option(help="No run after this time.")] = None,
-    limit: Annotated[int | None, typer.Option(help="End after this many jobs.")] = None,
-    jitter: Annotated[float, typer.Option(help="Make each run up to this many seconds later.")] = 0,
-    missed: Annotated[Missed, typer.Option(help="How late runs are handled.")] = Missed.FIRE_ONCE,
+    limit: Annotated[int | None, typer.Option(help="Stop after this many jobs.")] = None,
+    jitter: Annotated[float, typer.Option(help="Delay each run by up to this many random seconds.")] = 0,
+    missed: Annotated[Missed, typer.Option(help="What to do about missed runs.")] = Missed.FIRE_ONCE,
     missed_max: Annotated[int | None, typer.Option(help="With fire_all: at most this many, the latest.")] = None,
-    overlap: Annotated[Overlap, typer.Option(help="While the last job has not ended.")] = Overlap.ALLOW,
+    overlap: Annotated[
+        Overlap, typer.Option(help="What to do while the previous job has not finished.")
+    ] = Overlap.ALLOW,
     job: Annotated[str | None, typer.Option(help="The jobs' name; default the scheduler's.")] = None,
     data: Annotated[str | None, typer.Option(help="The jobs' data, as JSON.")] = None,
     priority: Annotated[int, typer.Option(help="From 1, the most urgent, to 2048; 0 for none.")] = 0,
     attempts: Annotated[int, typer.Option(help="Maximum attempts of each job.")] = 0,
     flow: Annotated[
-        str | None, typer.Option(metavar="MODULE:DAG", help="Submit this flow in each run, rather than add a job.")
+        str | None, typer.Option(metavar="MODULE:DAG", help="Submit this flow in each run instead of adding a job.")
     ] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set or replace a scheduler. One of the first three options says when it runs."""
+    """Add or replace a scheduler; pass one of --cron, --every and --after."""
     bounds: dict[str, Any] = {
         "start": parsed_instant("start", start, tz),
         "end": parsed_instant("end", end, tz),
@@ -197,7 +199,7 @@ def _missed(mode: Missed, most: int | None) -> MissedRuns:
 
 @verb(app, "rm")
 def _rm(client: Queue, name: SchedulerName, yes: Yes = False) -> Done:
-    """Remove a scheduler; jobs that it made are kept."""
+    """Remove a scheduler; jobs that it added are kept."""
     client.schedulers.get(name)
     ask(yes, f"Remove scheduler {name}?")
     is_removed = client.schedulers.remove(name)
@@ -206,7 +208,7 @@ def _rm(client: Queue, name: SchedulerName, yes: Yes = False) -> Done:
 
 @verb(app, "pause")
 def _pause(client: Queue, name: SchedulerName) -> Done:
-    """Pause a scheduler: it makes no jobs until it is resumed."""
+    """Pause a scheduler: it adds no jobs until it is resumed."""
     entry = client.schedulers.pause(name)
     then = f"resume it with `oq scheduler resume {client.name} {name}`"
     return Done(f"Scheduler {name} is paused; {then}.", schedule_text.described(name, entry))
@@ -225,7 +227,7 @@ def _resume(client: Queue, name: SchedulerName) -> Done:
 def run(
     queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
-    """Make one run now, in addition to the planned ones."""
+    """Run a schedule now, in addition to its planned runs."""
     with known_queue(queue, url, prefix) as client:
         job = client.schedulers.run_now(name)
         entry = None if job else client.schedulers.find(name)
@@ -251,7 +253,7 @@ def next_(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the next planned runs, by the clock of the scheduler's zone and in UTC."""
+    """List the next planned runs, in the scheduler's time zone and in UTC."""
     with _scheduler(queue, name, url, prefix) as (schedulers, entry):
         runs = schedulers.next_runs(name, count)
     if as_json:

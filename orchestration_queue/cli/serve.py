@@ -20,19 +20,21 @@ _DRAIN_S = 10
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)]
-Queues = Annotated[str | None, typer.Option(help="The only queues to serve, separated by commas.")]
-Chasqui = Annotated[str | None, typer.Option(help="ChasquiMQ's queues to serve too, separated by commas.")]
-Qless = Annotated[str | None, typer.Option(help="qless's queues to serve too, separated by commas.")]
-Compression = Annotated[str, typer.Option(help="How jobs' data are written: none or gzip.")]
+Queues = Annotated[str | None, typer.Option(help="Serve only these queues, separated by commas.")]
+Chasqui = Annotated[str | None, typer.Option(help="ChasquiMQ queues to serve as well, separated by commas.")]
+Qless = Annotated[str | None, typer.Option(help="qless queues to serve as well, separated by commas.")]
+Compression = Annotated[str, typer.Option(help="Compression of job data: none or gzip.")]
 Tokens = Annotated[Path | None, typer.Option(help="File of tokens, as `oq token` prints them.")]
 TrustedHeader = Annotated[
     str | None, typer.Option(help="Header in which a reverse proxy names the user it has authenticated.")
 ]
-GroupsHeader = Annotated[str | None, typer.Option(help="Header in which it names the user's groups; needs their file.")]
-Groups = Annotated[Path | None, typer.Option(help="File of what each group may do.")]
-DagsterUrl = Annotated[str | None, typer.Option(help="Dagster's web server, to whose runs jobs of their steps link.")]
+GroupsHeader = Annotated[
+    str | None, typer.Option(help="Header in which it lists the user's groups; requires a file of groups.")
+]
+Groups = Annotated[Path | None, typer.Option(help="File with the permissions of each group.")]
+DagsterUrl = Annotated[str | None, typer.Option(help="URL of Dagster's webserver, for links from jobs to runs.")]
 WithoutTokens = Annotated[
-    bool, typer.Option("--without-tokens", help="Let everyone who reaches the port do everything.")
+    bool, typer.Option("--without-tokens", help="Allow everything to anyone who can reach the port.")
 ]
 
 
@@ -51,7 +53,7 @@ def serve(
     groups: Groups = None,
     without_tokens: WithoutTokens = False,
 ) -> None:
-    """Serve the queues over HTTP, with the routes of glide-mq's proxy; see `oq ui` for the console."""
+    """Serve the HTTP API: the routes of glide-mq's proxy, and `/v1`."""
     trusted = (trusted_header, groups_header, groups)
     _run(url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens, console=False)
 
@@ -72,7 +74,7 @@ def ui(
     without_tokens: WithoutTokens = False,
     dagster: DagsterUrl = None,
 ) -> None:
-    """Show queues, jobs, flows and workers in the browser, live; it also serves what `oq serve` does."""
+    """Serve the web console, and everything that `oq serve` does."""
     trusted = (trusted_header, groups_header, groups)
     _run(
         url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens,
@@ -140,13 +142,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def token(
-    name: Annotated[str, typer.Argument(help="Whose token it is, for the audit log.")],
-    scope: Annotated[list[str], typer.Option(help="What it may do: read, add, work, act or admin; several times.")],
-    queue: Annotated[list[str] | None, typer.Option(help="Pattern of queues it holds for; several times.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Requests a second that it may send; default any number.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of its user, for the audit log.")],
+    scope: Annotated[list[str], typer.Option(help="What it allows: read, add, work, act or admin; can be repeated.")],
+    queue: Annotated[
+        list[str] | None, typer.Option(help="Pattern of the queues it is valid for; can be repeated.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Maximum requests per second; default unlimited.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a token for `oq serve`: its text for the client, and its entry for the file of tokens."""
+    """Create a token for `oq serve`, and its entry for the token file."""
     from orchestration_queue.http.access import Token, new_token
 
     text = new_token()

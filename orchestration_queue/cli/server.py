@@ -28,12 +28,12 @@ _LONGEST_END_S = 15.0
 """A supervisor gives its server 10 s to end by itself."""
 _POLL_S = 0.05
 
-app = typer.Typer(help="The embedded server, in the background.", no_args_is_help=True)
+app = typer.Typer(help="Run the embedded server in the background.", no_args_is_help=True)
 
 
 @app.command("start")
 def start(url: Url = None, as_json: JsonFlag = False) -> None:
-    """Start the embedded server, and keep it running until it is stopped."""
+    """Start the embedded server and keep it running until `oq server stop`."""
     place = _embedded(url)
     # Marked while we use it, so that there is no moment at which its supervisor could leave.
     with Connection.open(place) as connection, explained(place.path):
@@ -46,7 +46,7 @@ def start(url: Url = None, as_json: JsonFlag = False) -> None:
 
 @app.command("stop")
 def stop(url: Url = None, as_json: JsonFlag = False) -> None:
-    """Keep the embedded server no longer: it ends now, or with the last process that uses it."""
+    """Stop keeping the embedded server: it exits now, or with its last user."""
     place = _embedded(url)
     with explained(place.path):
         was_running = has_supervisor(place.path)
@@ -64,7 +64,7 @@ def stop(url: Url = None, as_json: JsonFlag = False) -> None:
 
 @app.command("status")
 def status(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
-    """Show the embedded server's state. Starts nothing; exits with code 3 when none runs."""
+    """Show the embedded server's state; exit with code 3 if it is not running."""
     place = _embedded(url)
     with explained(place.path):
         is_running = has_supervisor(place.path)

@@ -13,7 +13,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Fair shares: the part of a queue's starts that each tenant gets.", no_args_is_help=True)
+app = typer.Typer(help="Divide a queue's job starts fairly between tenants.", no_args_is_help=True)
 
 ShareName = Annotated[str, typer.Argument(help="The share.")]
 
@@ -35,7 +35,7 @@ def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_js
 def set_(
     queue: Queue,
     name: ShareName,
-    weight: Annotated[int, typer.Argument(help="Its part beside other shares, 1 to 1,000: twice 1 is 2.")],
+    weight: Annotated[int, typer.Argument(help="Its weight, 1 to 1,000: 2 gets twice the starts of 1.")],
 ) -> Done:
     """Set the weight of a share."""
     queue.shares.set(name, weight)
@@ -44,7 +44,7 @@ def set_(
 
 @verb(app, "rm")
 def rm(queue: Queue, name: ShareName) -> Done:
-    """Remove the weight of a share, so that it has 1 again. Its jobs stay."""
+    """Reset the weight of a share to 1; its jobs are kept."""
     removed = queue.shares.remove(name)
     sentence = f"Share {name} has weight 1 again." if removed else f"Share {name} had no weight of its own."
     return Done(sentence, {"name": name, "removed": removed})

@@ -25,7 +25,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Tags: jobs that are found, cancelled, retried and removed together.", no_args_is_help=True)
+app = typer.Typer(help="Find, cancel, retry and remove jobs by tag.", no_args_is_help=True)
 
 TagName = Annotated[str, typer.Argument(help="The tag.")]
 TagNames = Annotated[list[str], typer.Argument(help="The tags.")]
@@ -40,7 +40,7 @@ def ls(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the tags of a queue, the most used first."""
+    """List the tags of a queue, most used first."""
     with known_queue(queue, url, prefix) as client:
         counts = client.tags.list(limit=limit)
     if as_json:
@@ -54,12 +54,12 @@ def show(
     queue: QueueName,
     tag: TagName,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs, the oldest first.", min=1)] = 50,
-    offset: Annotated[int, typer.Option(help="How many of the oldest to skip.", min=0)] = 0,
+    offset: Annotated[int, typer.Option(help="Skip this many of the oldest.", min=0)] = 0,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the jobs of a tag, the oldest first."""
+    """List the jobs with a tag, oldest first."""
     with known_queue(queue, url, prefix) as client:
         jobs = client.tags.jobs(tag, limit=limit, offset=offset)
     rows = [
@@ -88,7 +88,7 @@ def _add(client: Queue, job_id: JobId, tags: TagNames) -> Done:
 
 @verb(app, "drop")
 def _drop(client: Queue, job_id: JobId, tags: TagNames) -> Done:
-    """Take tags off a job."""
+    """Remove tags from a job."""
     job = client.get(job_id)
     job.untag(*tags)
     return Done(f"Job {job_id} has {counted(len(job.tags), 'tag')}.", {"id": job_id, "tags": job.tags})
@@ -96,7 +96,7 @@ def _drop(client: Queue, job_id: JobId, tags: TagNames) -> Done:
 
 @verb(app, "retry")
 def _retry(client: Queue, tag: TagName) -> Done:
-    """Retry the failed jobs of a tag with all their attempts."""
+    """Retry the failed jobs with a tag, with all their attempts."""
     retried = client.tags.retry(tag)
     return Done(f"To run again: {counted(retried, 'job')}.", {"tag": tag, "retried": retried})
 
@@ -111,14 +111,14 @@ def _move(
     ] = None,
     yes: Yes = False,
 ) -> Done:
-    """Move the jobs of a tag that are not running to another queue, with their ids, history and tags."""
+    """Move the jobs with a tag that are not active to another queue, with their ids, history and tags."""
     ask(yes, f"Move all jobs of tag {tag} in queue {client.name} to {to}?")
     return moved_jobs(client.tags.move(tag, to, delay=delay), to)
 
 
 @verb(app, "cancel")
 def _cancel(client: Queue, tag: TagName, yes: Yes = False) -> Done:
-    """Cancel the unfinished jobs of a tag: waiting ones fail, running ones are stopped by their workers."""
+    """Cancel the unfinished jobs with a tag."""
     ask(yes, f"Cancel all unfinished jobs of tag {tag} in queue {client.name}?")
     cancelled = client.tags.cancel(tag)
     return Done(f"Cancelled {counted(cancelled, 'job')}.", {"tag": tag, "cancelled": cancelled})
@@ -126,7 +126,7 @@ def _cancel(client: Queue, tag: TagName, yes: Yes = False) -> Done:
 
 @verb(app, "rm")
 def _rm(client: Queue, tag: TagName, yes: Yes = False) -> Done:
-    """Remove the jobs of a tag, whatever their state."""
+    """Remove the jobs with a tag, whatever their state."""
     ask(yes, f"Remove all jobs of tag {tag} in queue {client.name}?")
     removed = client.tags.remove(tag)
     return Done(f"Removed {counted(removed, 'job')}.", {"tag": tag, "removed": removed})

@@ -25,7 +25,7 @@ def usage(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show the tokens and costs that jobs reported."""
+    """Show the token usage and costs reported by jobs."""
     with UsageLedger(_ANY_QUEUE, url=url, prefix=prefix) as ledger:
         found = ledger.summary(queues or None, start=datetime.now(UTC) - timedelta(hours=hours))
     if as_json:

@@ -39,24 +39,22 @@ class _RunByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(cls=_RunByDefault, help="Workers.", no_args_is_help=True)
+app = typer.Typer(cls=_RunByDefault, help="Run workers, list them, and control running ones.", no_args_is_help=True)
 add_verbs(app)
 
 
 @app.command("run", context_settings={"auto_envvar_prefix": "OQ_WORKER"})
 def run(
-    target: Annotated[
-        str, typer.Argument(help="What runs the jobs: tasks or one function, as module:object or file.py:object.")
-    ],
+    target: Annotated[str, typer.Argument(help="Tasks or a handler function, as module:object or file.py:object.")],
     queue: Annotated[
         list[str] | None,
-        typer.Option(envvar="OQ_QUEUE", help="A queue whose jobs to run; can be repeated. Default the tasks' own."),
+        typer.Option(envvar="OQ_QUEUE", help="A queue to serve; can be repeated. Default the tasks' own."),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option(envvar="OQ_CONCURRENCY", help="Jobs at a time: of each queue, or with --polling of all.")
+        int, typer.Option(envvar="OQ_CONCURRENCY", help="Concurrent jobs per queue, or with --polling in total.")
     ] = 1,
     processes: Annotated[
-        int, typer.Option(help="Worker processes, each with the whole concurrency; one that dies is replaced.", min=1)
+        int, typer.Option(help="Worker processes, each with the full concurrency; restarted if they die.", min=1)
     ] = 1,
     polling: Annotated[
         Polling | None,
@@ -74,11 +72,11 @@ def run(
         ),
     ] = None,
     lease: Annotated[
-        float, typer.Option(help="Seconds without a renewal after which another worker takes a job.")
+        float, typer.Option(help="Lease: seconds without a renewal after which another worker takes over a job.")
     ] = 30,
-    stalled_interval: Annotated[float, typer.Option(help="Seconds between two searches for such jobs.")] = 30,
-    promotion_interval: Annotated[float, typer.Option(help="Maximum seconds between two checks of delayed jobs.")] = 5,
-    drain: Annotated[float, typer.Option(help="Seconds that running jobs get to finish on a stop signal.")] = 30,
+    stalled_interval: Annotated[float, typer.Option(help="Seconds between searches for such jobs.")] = 30,
+    promotion_interval: Annotated[float, typer.Option(help="Maximum seconds between checks of delayed jobs.")] = 5,
+    drain: Annotated[float, typer.Option(help="Seconds that active jobs get to finish after a stop signal.")] = 30,
     dead_letter_queue: Annotated[
         str | None, typer.Option(help="The queue for copies of jobs that failed for good; see `oq dead`.")
     ] = None,
@@ -87,7 +85,7 @@ def run(
     queue_metrics: QueueMetrics = False,
     metrics_queue: MetricsQueue = None,
     code_version: Annotated[
-        str, typer.Option(help="The version of the code, such as a commit; shown by `oq worker ls`.")
+        str, typer.Option(help="Version of the code, such as a commit; shown by `oq worker ls`.")
     ] = "",
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a Python file of this directory changes; for development.")
@@ -95,12 +93,12 @@ def run(
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
     log_format: Annotated[
         Literal["text", "json"],
-        typer.Option(envvar="OQ_LOG_FORMAT", help="json: a line of JSON for each record, with the job it is about."),
+        typer.Option(envvar="OQ_LOG_FORMAT", help="text, or json: one line of JSON per record, with its job."),
     ] = "text",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Run a queue's jobs until SIGTERM or SIGINT, then finish active ones. A second signal leaves at once.
+    """Run a queue's jobs until SIGTERM or SIGINT, then finish active ones. A second signal exits at once.
 
     `oq worker TARGET` is short for it. Modules of the working directory come first. The exit code is 1 when active jobs
     were left behind, which other workers run again once their leases end.

@@ -55,12 +55,12 @@ def add_verbs(app: typer.Typer) -> None:
 
 def workers(
     queue: QueueName,
-    jobs: Annotated[bool, typer.Option("--jobs", help="List the jobs that they run, the longest first.")] = False,
+    jobs: Annotated[bool, typer.Option("--jobs", help="List their active jobs, longest-running first.")] = False,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """List the workers of a queue that are alive, as they last told of themselves."""
+    """List the live workers of a queue, as they last reported."""
     with known_queue(queue, url, prefix) as client:
         found = client.workers()
     if as_json:
@@ -121,7 +121,7 @@ def stop(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Have workers finish active jobs and leave, as on SIGTERM. What supervises them may start new ones."""
+    """Stop workers after their active jobs, as on SIGTERM. A supervisor may restart them."""
     _check(names, everyone)
     ask(yes, f"Stop {'all workers' if everyone else counted(len(names or ()), 'worker')} of queue {queue}?")
     _tell("stop", queue, names, everyone, timeout, url, prefix, as_json)
@@ -129,7 +129,7 @@ def stop(
 
 def concurrency(
     queue: QueueName,
-    jobs: Annotated[int, typer.Argument(help="How many jobs each runs at a time, until it leaves.")],
+    jobs: Annotated[int, typer.Argument(help="Concurrent jobs of each worker, until it exits.")],
     names: Names = None,
     everyone: All = False,
     timeout: Timeout = 2,
@@ -137,7 +137,7 @@ def concurrency(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Change how many jobs workers run at a time. Active jobs go on, even if they are more."""
+    """Change the concurrency of workers. Active jobs continue, even beyond it."""
     _tell("concurrency", queue, names, everyone, timeout, url, prefix, as_json, jobs)
 
 
