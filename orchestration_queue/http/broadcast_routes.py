@@ -54,7 +54,7 @@ async def _messages(request: Request, name: str, subscription: str, subjects: Su
     service = request.service
     async with service.subscriptions.joined(service.connection.url, name, subscription, client):
         yield CONNECTED
-        while True:
+        while not client.is_dropped:
             try:
                 async with asyncio.timeout(_HEARTBEAT_S):
                     item = await client.next()

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
-from orchestration_queue.errors import CycleError, DuplicateNodeError, JobNotFoundError, UnknownDependencyError
+from orchestration_queue.errors import (
+    CycleError,
+    DuplicateNodeError,
+    JobNotFoundError,
+    UnknownDependencyError,
+    UsageError,
+)
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.http.job_options import addition
 from orchestration_queue.http.messages import HttpError, Json, Request
@@ -26,6 +32,7 @@ from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.proxy_flows import (
     ProxyFlow,
+    name_proxy_flow,
     read_proxy_flow,
     remove_proxy_flow,
     write_proxy_flow,
@@ -66,14 +73,16 @@ async def submit_flow(request: Request) -> Json:
         service.check_allowed(node.given["queueName"])
     service.check_open()
     flow_id = secrets.token_hex(12)
-    if planned:
-        await _submit(service, planned, flow_id)
+    graph = _graph(planned)
     refs = [(QueueKeys(node.given["queueName"], service.prefix), f"{flow_id}.{node.name}") for node in planned]
     kind = "tree" if dag is None else "dag"
     roots = refs[:1] if kind == "tree" else [ref for ref, node in zip(refs, planned, strict=True) if not node.deps]
     known = refs[0][1] if kind == "tree" else flow_id
     record = ProxyFlow(known, kind, now_ms(), tuple(refs), tuple(roots))
     all_good(await service.connection.pipeline(write_proxy_flow(service.prefix, record)))
+    if graph is not None:
+        await _submit(service, graph, flow_id, record)
+        all_good(await service.connection.pipeline(name_proxy_flow(record)))
     if isinstance(budget, dict):
         await service.queue(refs[0][0].queue).usage.set_budget(known, _budget(budget))
     shape: dict[str, Any] = {
@@ -92,13 +101,22 @@ async def submit_flow(request: Request) -> Json:
     return Json(shape, 201)
 
 
-async def _submit(service: Service, planned: list[_Planned], flow_id: str) -> None:
+def _graph(planned: list[_Planned]) -> Dag | None:
+    if not planned:
+        return None
     try:
-        graph = Dag("http", [_node(node) for node in planned], queue=planned[0].given["queueName"])
+        return Dag("http", [_node(node) for node in planned], queue=planned[0].given["queueName"])
     except (CycleError, DuplicateNodeError, UnknownDependencyError):
         raise _INTERNAL from None
+
+
+async def _submit(service: Service, graph: Dag, flow_id: str, record: ProxyFlow) -> None:
     async with AsyncFlowProducer(connection=service.connection, prefix=service.prefix) as producer:
-        await producer.submit(graph, flow_id=flow_id)
+        try:
+            await producer.submit(graph, flow_id=flow_id)
+        except UsageError:  # nothing was written; after any other error something may have been
+            await service.connection.run(remove_proxy_flow(service.prefix, record.id))
+            raise
 
 
 def _ref(ref: tuple[QueueKeys, str]) -> dict[str, str]:

@@ -15,6 +15,8 @@ from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker
 __all__ = ["Client", "Subscriptions"]
 
 _DRAIN_S = 5
+_MOST_BEHIND = 1000
+"""Messages that a slow client may be behind the fastest one of its subscription."""
 _LEASE_S = 5
 """A message that no client got before all had left goes to the next one after this time."""
 
@@ -24,33 +26,45 @@ class Client:
 
     Args:
         subjects: Which messages it wants.
+
+    Attributes:
+        is_dropped: Whether it was too slow: its stream ends, and it listens again if it wants to.
     """
 
     def __init__(self, subjects: SubjectFilter) -> None:
-        self.subjects = subjects
-        self._item: asyncio.Queue[dict[str, Any]] = asyncio.Queue(1)
-        self._sent = asyncio.Event()
-        self.has_left = asyncio.Event()
+        self.subjects, self.is_dropped = subjects, False
+        self._items: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[None]]] = asyncio.Queue(_MOST_BEHIND)
+        self._unsent: set[asyncio.Future[None]] = set()
+        self._last: asyncio.Future[None] | None = None
 
     async def next(self) -> dict[str, Any]:
         """Return the next message, once there is one."""
-        return await self._item.get()
+        item, self._last = await self._items.get()
+        return item
 
     def sent(self) -> None:
         """Note that the last message was written."""
-        self._sent.set()
+        if self._last is not None and not self._last.done():
+            self._last.set_result(None)
 
-    async def deliver(self, item: dict[str, Any]) -> bool:
-        """Pass on a message; returns once it was written, or False when the client left before."""
-        self._sent.clear()
-        await self._item.put(item)
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._sent, self.has_left)]
+    def offer(self, item: dict[str, Any]) -> asyncio.Future[None]:
+        """Pass on a message; the future is done once it was written, and cancelled when the client left before."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        return self._sent.is_set()
+            self._items.put_nowait((item, future))
+        except asyncio.QueueFull:
+            self.is_dropped = True
+            self.leave()
+            future.cancel()
+            return future
+        self._unsent.add(future)
+        future.add_done_callback(self._unsent.discard)
+        return future
+
+    def leave(self) -> None:
+        """Give back what was not written."""
+        for future in list(self._unsent):
+            future.cancel()
 
 
 class _Reader:
@@ -58,7 +72,8 @@ class _Reader:
 
     def __init__(self, url: ServerUrl, prefix: str, name: str, subscription: str) -> None:
         self.clients: list[Client] = []
-        options = {"concurrency": 1, "drain": _DRAIN_S, "lease": _LEASE_S, "run_schedulers": False}
+        options = {"concurrency": 1, "drain": _DRAIN_S, "lease": _LEASE_S, "stalled_interval": _LEASE_S}
+        options["run_schedulers"] = False
         self.worker = BroadcastWorker(
             name, self._handle, subscription=subscription, url=url, prefix=prefix, options=options
         )
@@ -68,12 +83,15 @@ class _Reader:
         at = job.record.added_at
         item = {"data": job.data, "id": job.id, "subject": job.name, "timestamp": 0 if at is None else epoch_ms(at)}
         while True:
-            wanting = [client for client in self.clients if client.subjects.matches(job.name)]
-            if self.clients and not wanting:
+            clients = [client for client in self.clients if not client.is_dropped]
+            wanting = [client for client in clients if client.subjects.matches(job.name)]
+            if clients and not wanting:
                 return
-            sent = await asyncio.gather(*(client.deliver(item) for client in wanting))
-            if any(sent):
-                return
+            waits: set[asyncio.Future[None]] = {client.offer(item) for client in wanting}
+            while waits:  # for one of them: a slow client delays no other
+                done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                if not all(wait.cancelled() for wait in done):
+                    return
             # The last client left before it got the message: keep it for the next one.
             await asyncio.sleep(0.05)
 
@@ -110,7 +128,7 @@ class Subscriptions:
         try:
             yield
         finally:
-            client.has_left.set()
+            client.leave()
             await asyncio.shield(self._leave(key, reader, client))
 
     async def _leave(self, key: tuple[str, str], reader: _Reader, client: Client) -> None:

@@ -9,7 +9,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 
-__all__ = ["ProxyFlow", "read_proxy_flow", "remove_proxy_flow", "write_proxy_flow"]
+__all__ = ["ProxyFlow", "name_proxy_flow", "read_proxy_flow", "remove_proxy_flow", "write_proxy_flow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def _keys(prefix: str, flow_id: str) -> tuple[str, str, str]:
 
 
 def write_proxy_flow(prefix: str, flow: ProxyFlow) -> list[Call]:
-    """Remember a flow, and name it in its jobs. To be sent as one transaction where one server holds all keys."""
+    """Remember a flow. Sent before its jobs are there, so that it can be cancelled whatever happens in between."""
     meta, jobs, roots = _keys(prefix, flow.id)
     calls = [
         Call("UNLINK", (jobs, roots)),
@@ -46,7 +46,12 @@ def write_proxy_flow(prefix: str, flow: ProxyFlow) -> list[Call]:
     for key, members in ((jobs, flow.jobs), (roots, flow.roots)):
         if members:
             calls.append(Call("SADD", (key,), tuple(f"{keys.queue}:{job_id}" for keys, job_id in members)))
-    return calls + [Call("HSET", (keys.job(job_id),), ("flowId", flow.id)) for keys, job_id in flow.jobs]
+    return calls
+
+
+def name_proxy_flow(flow: ProxyFlow) -> list[Call]:
+    """Name a flow in its jobs, once they are there."""
+    return [Call("HSET", (keys.job(job_id),), ("flowId", flow.id)) for keys, job_id in flow.jobs]
 
 
 def read_proxy_flow(prefix: str, flow_id: str) -> Conversation[ProxyFlow | None]:
