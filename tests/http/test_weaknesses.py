@@ -52,7 +52,7 @@ class SlowClient:
         self.got.append(json.loads(text.partition("data: ")[2]))
 
     def take(self, messages: int) -> None:
-        """Take so many messages more."""
+        """Take this many more messages."""
         for _ in range(messages):
             self._takes.release()
 
