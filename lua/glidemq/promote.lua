@@ -11,5 +11,5 @@ local promotion = require("promotion")
 local shares = require("shares")
 
 local moved = promotion.due(queue, now_ms, 1000)
-shares.mend(queue)
+shares.mend(queue, true)
 return moved

@@ -62,6 +62,18 @@ async def test_a_tenant_with_a_thousandth_of_the_backlog_gets_its_part(queue: As
     assert last <= 8 + 2 * 2 + 2 * concurrency
 
 
+@pytest.mark.parametrize("concurrency", [1, 100])
+async def test_a_tenant_does_not_wait_for_a_backlog_without_shares(queue: AsyncQueue, concurrency: int) -> None:
+    await queue.add_bulk([NewJob("plain") for _ in range(1000)])
+    await add(queue, "small", 20)
+    order = Order()
+    async with working(queue, order, str(queue.url), concurrency=concurrency):
+        await wait_until(lambda: order.has(1020), "all jobs", 60)
+    last = max(place for place, name in enumerate(order.names) if name == "small")
+    assert last <= 2 * 20 + 3 * concurrency
+    assert Counter(order.names) == {"plain": 1000, "small": 20}
+
+
 async def test_tenants_are_served_by_weight_by_several_workers(queue: AsyncQueue) -> None:
     await queue.shares.set("a", 3)
     for share, count in (("b", 300), ("a", 600), ("c", 300)):
@@ -204,6 +216,7 @@ async def test_a_taken_job_comes_from_a_share(queue: AsyncQueue) -> None:
 def test_no_job_is_lost_or_doubled_when_workers_are_killed(server_url: str, queue_name: str, raw: redis.Redis) -> None:
     with Queue(queue_name, url=server_url) as queue:
         shares = [JobOptions(share=name) for name in ("a", "a", "a", "b")]
+        plain = queue.add_bulk([NewJob("work", {"seconds": 0.02}) for _ in range(60)])
         jobs = queue.add_bulk([NewJob("work", {"seconds": 0.02}, shares[number % 4]) for number in range(200)])
         held = queue.add_bulk([NewJob("linger", {"seconds": 600}, shares[0]) for _ in range(2)])
         with cli_worker(queue_name, server_url, concurrency=2) as first:
@@ -215,10 +228,10 @@ def test_no_job_is_lost_or_doubled_when_workers_are_killed(server_url: str, queu
                 job.cancel()
             kill(second)
         with cli_worker(queue_name, server_url, concurrency=3):
-            for job in jobs:
+            for job in [*jobs, *plain]:
                 job.wait(120)
-        assert raw.zcard(queue.keys.completed) == 200
-        twice = [job for job in jobs if job.refresh().stalled_count]
+        assert raw.zcard(queue.keys.completed) == 260
+        twice = [job for job in [*jobs, *plain] if job.refresh().stalled_count]
         assert len(twice) <= 5, "only what the killed workers held"
         wait_until_sync(lambda: raw.xlen(queue.keys.stream) == 0, "nothing to be left", 60)
         left = {str(key).rpartition("}:")[2] for key in raw.keys(f"{queue.keys.base}:share*")}

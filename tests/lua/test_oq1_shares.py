@@ -125,6 +125,42 @@ def test_jobs_without_a_share_go_their_way(own: Own) -> None:
     assert own.exchange(want=1).stopped == "empty"
 
 
+@pytest.mark.parametrize("want", [1, 3, 10])
+def test_a_backlog_without_shares_and_the_shares_take_turns(own: Own, want: int) -> None:
+    own.add(*(new_job("plain") for _ in range(400)))
+    add(own, "a", 300)
+    add(own, "b", 300)
+    order: list[str] = []
+    while len(order) < 300:
+        order += names(own, own.take(want))
+    counts = Counter(order[:300])
+    assert counts["plain"] == pytest.approx(150, abs=want)
+    assert counts["a"] == pytest.approx(75, abs=want)
+    assert order.index("a") <= 2 * want
+    rest = Counter(order + drained(own))
+    assert rest == {"plain": 400, "a": 300, "b": 300}
+
+
+def test_a_single_job_of_a_share_does_not_wait_for_a_backlog_without_one(own: Own) -> None:
+    own.add(*(new_job("plain") for _ in range(1000)))
+    (job_id,) = add(own, "a", 1)
+    started = [*own.take(1), *own.take(1)]
+    assert job_id in [job.job_id for job in started]
+    own.exchange(*map(completed, started))
+    assert own.wire.ask("GET", own.wire.key("list-active")) in (None, "0")
+
+
+def test_a_job_that_overtook_a_backlog_is_retried_as_any(own: Own) -> None:
+    own.add(*(new_job("plain") for _ in range(50)))
+    (job_id,) = add(own, "a", 1)
+    started = {job.job_id: job for job in own.take(2)}
+    own.exchange(failed(started[job_id], max_attempts=2, wait_ms=10))
+    again = own.exchange(want=60, now=NOW + 10).started
+    assert job_id in [job.job_id for job in again]
+    own.exchange(*map(completed, again))
+    assert own.wire.state(job_id) == "completed"
+
+
 def commands(own: Own, act: Any) -> dict[str, int]:
     """How many commands the server carried out, by name."""
 

@@ -64,6 +64,16 @@ local function from_lists(self, want, looks)
   return found, looks
 end
 
+--- Start jobs of shares before a backlog of jobs without one, which they would wait behind on the stream.
+local function from_shares(self, want)
+  local found = 0
+  for _, job_id in ipairs(shares.overtake(self.queue, want)) do
+    found = found + start(self, job_id, "")
+  end
+  lists.count_in(self.queue, found)
+  return found
+end
+
 local function from_stream(self, want, looks)
   local found = 0
   while found < want and looks > 0 do
@@ -120,6 +130,7 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
   if self.has_shares then
+    listed = listed + from_shares(self, most - listed)
     shares.feed(self.queue, most - listed)
   end
   local stopped = from_stream(self, most - listed, looks)

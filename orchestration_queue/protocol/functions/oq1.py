@@ -2862,7 +2862,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `23`, growing with every change of the library.
+        The call. Its reply (text): `24`, growing with every change of the library.
 
     Cost: O(1).
     """

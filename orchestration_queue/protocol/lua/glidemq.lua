@@ -923,7 +923,8 @@ modules.shares = (function()
 ---   `shares:waiting`  the shares that have any, by virtual time,
 ---   `shares:served`   those that have none, as long as their time is ahead of the others',
 ---   `shares:ahead`    entries moved to the stream that may not be delivered yet, and
----   `shared`          in the settings: how many jobs wait, so that workers of other queues need not ask.
+---   `shared`          in the settings: how many jobs wait, so that workers of other queues need not ask, and
+---   `sharedTurns`     there: whose turn is next, the shares' or that of jobs without one, while both have a backlog.
 
 local guarded = require("guarded")
 local numbers = require("numbers")
@@ -972,7 +973,7 @@ local function forget_served(queue)
     guarded.call("ZREMRANGEBYSCORE", served_key(queue), "-inf", lowest[2])
   else
     redis.call("UNLINK", served_key(queue))
-    redis.call("HDEL", queue .. "meta", "shared")
+    redis.call("HDEL", queue .. "meta", "shared", "sharedTurns")
   end
 end
 
@@ -1140,12 +1141,36 @@ local function move(queue, job_id)
   return job[1] == "waiting" and stream.push(queue, job_id, job[2] or "") or nil
 end
 
---- Move jobs to the stream until `wanted` and a few more wait there; returns how many were moved.
-function shares.feed(queue, wanted)
+--- Whether the stream holds more jobs of others than may precede ours: behind these, a share would wait for all of them.
+local function is_behind(queue, ahead)
+  local size = redis.call("XLEN", queue .. "stream") - ahead
+  return size > SPARE and size - stream.pending(queue .. "stream", GROUP) > SPARE
+end
+
+--- Take the part of `most` starts that shares get while the stream holds a backlog of jobs without a share: every second
+--- one. Returns the jobs' ids, to be started as those of a list.
+function shares.overtake(queue, most)
+  if most < 1 or not is_behind(queue, count_ahead(queue)) then
+    return {}
+  end
+  local part = math.floor(most / 2)
+  if most % 2 == 1 then
+    part = part + redis.call("HINCRBY", queue .. "meta", "sharedTurns", 1) % 2
+  end
+  return part > 0 and shares.take(queue, part) or {}
+end
+
+--- Move jobs to the stream until `wanted` and a few more wait there; returns how many were moved. None is moved behind a
+--- backlog of other jobs, unless `anyway`.
+function shares.feed(queue, wanted, anyway)
   if not shares.any_wait(queue) then
     return 0
   end
-  local room = math.min(wanted, MOST_MOVED) + SPARE - count_ahead(queue)
+  local ahead = count_ahead(queue)
+  local room = math.min(wanted, MOST_MOVED) + SPARE - ahead
+  if room <= 0 or not anyway and is_behind(queue, ahead) then
+    return 0
+  end
   local entry_ids = {}
   for _ = 1, MOST_ROUNDS do
     local job_ids = room > #entry_ids and shares.take(queue, room - #entry_ids) or {}
@@ -1163,13 +1188,14 @@ function shares.feed(queue, wanted)
   return #entry_ids
 end
 
---- Move jobs on though no worker asks, and count those that wait again where another client removed the count.
-function shares.mend(queue)
+--- Move jobs on though no worker asks, and count those that wait again where another client removed the count. Clients
+--- that know no shares take jobs from the stream alone: `anyway` moves some there behind whatever it holds.
+function shares.mend(queue, anyway)
   if not shares.any_wait(queue) then
     redis.call("HDEL", queue .. "meta", "shared")
     return
   end
-  shares.feed(queue, 0)
+  shares.feed(queue, 0, anyway)
   local names = guarded.call("ZRANGE", waiting_key(queue), 0, MOST_COUNTED - 1)
   if names[1] and (tonumber(redis.call("HGET", queue .. "meta", "shared") or nil) or 0) <= 0 then
     local size = 0
@@ -4217,7 +4243,7 @@ do -- promote
     local now_ms = numeric(ARGV[1]) or missing("promote", "now_ms")
     local queue = KEYS[1]:sub(1, -10)
     local moved = promotion.due(queue, now_ms, 1000)
-    shares.mend(queue)
+    shares.mend(queue, true)
     return moved
   end)
 end
