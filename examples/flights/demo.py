@@ -158,6 +158,10 @@ class Demo:
         """
         with closing(screen_for(self.console)) as screen:
             screen.say("Starting an embedded server, two workers, Spark and a Dagster daemon ...")
+            screen.say(
+                f"The run {settings.PREPARE_JOB} lands five raw files and cleans twelve months on Spark; a sensor\n"
+                f"hears of its end and launches {settings.REPORT_JOB}. On the way, one of the workers is killed."
+            )
             self.start_workers()
             instance = self.open_instance()
             location = ("-m", DEFINITIONS, "-d", str(ROOT))
@@ -194,7 +198,7 @@ class Demo:
                 time.sleep(LOOK_EVERY_S)
             elif killer.watch(LOOK_EVERY_S) if in_month else snapshot.has_tables and killer.kill():
                 at = f" while it is at {killer.lost_node}" if killer.lost_node else ""
-                screen.say(f"          {killer.victim}, which led the schedules, is killed (SIGKILL){at}")
+                screen.say(f"          {killer.victim}, which led the schedules, is killed on purpose (SIGKILL){at}")
             elif not in_month:
                 time.sleep(LOOK_EVERY_S)
 
@@ -301,6 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
         console.print("Stopped.")
         return 0 if options.ui else 130
     console.print(f"[bold green]All is well[/], and everything is stopped, after {time.monotonic() - started:.0f} s.")
+    console.print("To see the same in the browser: [bold]make demo-ui[/].")
     return 0
 
 

@@ -70,7 +70,7 @@ class PlainScreen:
         for node in snapshot.nodes:
             if node.progress and snapshot.elapsed_s >= self._progress_after.setdefault(node.name, 0):
                 self._progress_after[node.name] = snapshot.elapsed_s + _PROGRESS_EVERY_S
-                self.say(f"{snapshot.elapsed_s:6.1f} s  {node.name}: {node.progress}")
+                self.say(f"{snapshot.elapsed_s:6.1f} s  {node.name}: Spark {node.progress}")
         self._last = now
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ def _picture(snapshot: Snapshot) -> RenderableType:
     table.add_row("  every 5 s", f"{settings.FRESHNESS} has run {snapshot.scheduled_runs} times")
     for node in snapshot.nodes:
         if node.progress:
-            table.add_row("  Spark", f"{node.name}: {node.progress}")
+            table.add_row("  Spark", f"{node.name}: Spark {node.progress}")
     for run in snapshot.runs:
         by = f", requested by sensor {run.sensor}" if run.sensor else ""
         took = f" {run.seconds:.0f} s" if run.seconds else ""

@@ -47,7 +47,7 @@ def test_the_demo_ends_well_though_a_worker_is_killed(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     code, said = demo(directory, "--kill-worker")
     assert code == 0, said
-    assert " is killed (SIGKILL) while it is at flights_2013-" in said
+    assert " is killed on purpose (SIGKILL) while it is at flights_2013-" in said
     assert " leads the schedules now" in said
     assert "registerParent, in Kahn's order" in said
     assert "taken over from a lost worker" in said
