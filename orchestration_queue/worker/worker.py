@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
-from orchestration_queue.options import Duration, WorkerOptions, as_timedelta, milliseconds, seconds
-from orchestration_queue.options.durations import checked_duration
-from orchestration_queue.options.worker import checked_concurrency
+from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.outcome import Strategy
-from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
 from orchestration_queue.worker.checks import check_collaborators, check_handler, check_options
-from orchestration_queue.worker.events import Announcer, Listener, WorkerEventType
+from orchestration_queue.worker.control import WorkerControl
+from orchestration_queue.worker.events import WorkerEventType
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
 from orchestration_queue.worker.limits import WorkerLimits
 from orchestration_queue.worker.loop import WorkerLoop
-from orchestration_queue.worker.machine import Machine, Pause, Phase
+from orchestration_queue.worker.machine import Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
 from orchestration_queue.worker.middleware import LeaseObserver, Lifespan, Middleware, OptionDefaults
 from orchestration_queue.worker.outages import Outages
@@ -45,7 +42,7 @@ from orchestration_queue.worker.runner import Handler, Router, Runner
 from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from orchestration_queue.worker.slots import SharedSlots
-from orchestration_queue.worker.stop_signals import running_loop, stopping_on_signals
+from orchestration_queue.worker.stop_signals import stopping_on_signals
 from orchestration_queue.worker.threads import Threads
 
 __all__ = ["Worker"]
@@ -62,7 +59,7 @@ _KEPT_AWAY = timedelta(seconds=1)
 """Pause after an upstream service refused a job, unless the handler or the options say how long."""
 
 
-class Worker:
+class Worker(WorkerControl):
     """Takes jobs of one queue and runs them.
 
     A handler returns the job's result, or raises to fail the attempt. It may be a coroutine function, which runs
@@ -96,9 +93,6 @@ class Worker:
         >>> asyncio.run(Worker("greetings", greet).run())  # doctest: +SKIP
     """
 
-    can_resize = True
-    """Whether its concurrency may change while it runs."""
-
     def __init__(
         self,
         queue: str,
@@ -111,20 +105,19 @@ class Worker:
         strategies: Mapping[str, Strategy] | None = None,
         slots: SharedSlots | None = None,
     ) -> None:
-        self.keys = QueueKeys(queue, prefix)
-        self.options = check_options(options)
+        keys, checked = QueueKeys(queue, prefix), check_options(options)
         check_handler(handler)
         check_collaborators(url, middleware, strategies, slots)
-        if self.options.dead_letter_queue is not None:
-            dead_letter_keys(self.keys, self.options.dead_letter_queue)
-        self.id = _new_id()
-        self._handler = handler
-        self._url = url
-        if self.options.batch is not None and not getattr(handler, "takes_batches", True):
+        if checked.dead_letter_queue is not None:
+            dead_letter_keys(keys, checked.dead_letter_queue)
+        if checked.batch is not None and not getattr(handler, "takes_batches", True):
             raise UsageError(
                 "options.batch hands several jobs to a handler at once, and a task takes the arguments of one; "
                 "pass a function of a list of jobs, or drop the batch."
             )
+        super().__init__(keys, checked, slots)
+        self._handler = handler
+        self._url = url
         given: object = handler
         self._lifespan = given if isinstance(given, Lifespan) else None
         self._lease_observer = given if isinstance(given, LeaseObserver) else None
@@ -132,64 +125,16 @@ class Worker:
         brought = self._lifespan.middleware if self._lifespan else ()
         self._middleware = (*brought, *middleware)
         self._strategies = strategies
-        self._machine = _machine(self.options, slots)
-        self._announcer = Announcer()
-        self._deadline: asyncio.TimerHandle | None = None
-        self._away: asyncio.TimerHandle | None = None
-        self._patience: asyncio.Timeout | None = None
         self._started_ms = now_ms()
-        self._loop: WorkerLoop | None = None
-        self._event_loop: asyncio.AbstractEventLoop | None = None
-        self._leaving = asyncio.Event()
-        self._has_run = self._was_killed = self._was_dismissed = False
         self._heartbeat: Heartbeat | None = None
         self._has_joined = False
-        self._lease_ms = milliseconds(self.options.lease)
-        self._concurrency = self.options.concurrency
-        self._threads: Threads | None = None
+        self._lease_ms = milliseconds(checked.lease)
         self._io: QueueIO
-        self._limits: WorkerLimits
-
-    def renamed(self) -> Self:
-        """Give the worker a new id, for a process that is a copy of another; returns the worker itself.
-
-        Raises:
-            UsageError: It runs already.
-        """
-        if self._has_run:
-            raise UsageError(f"Worker {self.id} has been started, so it keeps its id; make another `Worker`.")
-        self.id = _new_id()
-        return self
 
     @property
     def io(self) -> QueueIO:
         """The worker's connections and clock; set before its first job starts."""
         return self._io
-
-    @property
-    def is_listening(self) -> bool:
-        """Whether it is idle: waiting at the server for the next job."""
-        return self._machine.listening > 0
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it takes no jobs for now, for whatever reason."""
-        return bool(self._machine.pauses)
-
-    @property
-    def running(self) -> int:
-        """How many jobs run here at this moment."""
-        return self._machine.running
-
-    @property
-    def concurrency(self) -> int:
-        """How many jobs it runs at a time; with batches, how many of these."""
-        return self._concurrency
-
-    @property
-    def may_receive(self) -> bool:
-        """Whether jobs may still arrive that it had asked for; a paused worker hands them back."""
-        return self._machine.may_receive
 
     @property
     def is_ready(self) -> bool:
@@ -201,135 +146,6 @@ class Worker:
     def leases_renewed(self) -> int:
         """How often it renewed the lease of a running job so far."""
         return self._heartbeat.renewed if self._heartbeat else 0
-
-    def subscribe(self, listener: Listener) -> None:
-        """Call a function, on this worker's loop, with each :class:`WorkerEvent` from now on.
-
-        Raises:
-            UsageError: It cannot be called.
-        """
-        if not callable(listener):
-            raise UsageError(f"`listener` must be a function of one event, got {listener!r}; pass `def f(event)`.")
-        self._announcer.listeners.append(listener)
-
-    @property
-    def was_killed(self) -> bool:
-        """Whether :meth:`kill` was called."""
-        return self._was_killed
-
-    @property
-    def was_dismissed(self) -> bool:
-        """Whether a client stopped it, by :meth:`Queue.control_workers`."""
-        return self._was_dismissed
-
-    def dismiss(self) -> None:
-        """Stop for good: as :meth:`stop`, and what supervises this process in :func:`run_workers` starts no other."""
-        self._was_dismissed = True
-        self.stop()
-
-    def pause(self) -> None:
-        """Take no new jobs, on this worker alone; the running ones go on. Any thread may call it."""
-        self._call(self._pause, Pause.WORKER)
-
-    def resume(self) -> None:
-        """Take jobs again, unless the queue is paused. Any thread may call it."""
-        self._call(self._resume, Pause.WORKER)
-
-    def set_concurrency(self, concurrency: int) -> None:
-        """Run at most ``concurrency`` jobs at a time; those that run go on. Any thread may call it.
-
-        Raises:
-            InvalidOptionError: It is no whole number from 1 to 10,000.
-            UsageError: This worker has a process for each slot.
-        """
-        checked_concurrency(concurrency)
-        if not self.can_resize:
-            raise UsageError(f"Worker {self.id} has a process for each slot; restart it with another concurrency.")
-        self._call(self._resize, concurrency)
-
-    def _resize(self, concurrency: int) -> None:
-        self._concurrency = concurrency
-        size = self.options.batch.size if self.options.batch else 1
-        self._machine.resize(concurrency * size, size)
-        if self._threads is not None:
-            self._threads.resize(concurrency)
-        self._changed()
-
-    def keep_away(self, delay: Duration) -> None:
-        """Start no job on this worker for a while, as when the service that they all call asks for it."""
-        delay = checked_duration(delay, "delay")
-        loop = asyncio.get_running_loop()
-        end = loop.time() + delay.total_seconds()
-        if self._away is not None:
-            end = max(end, self._away.when())
-            self._away.cancel()
-        self._away = loop.call_at(end, self._resume, Pause.LIMIT)
-        if self._loop is not None:
-            self._limits.pause_for(milliseconds(delay))
-        self._pause(Pause.LIMIT)
-
-    def cancel(self, job_id: str) -> bool:
-        """Stop a job that runs here at once; it fails as ``revoked``. Call it on the loop.
-
-        Returns:
-            False when it does not run here: cancel it through its queue then, which reaches every worker.
-        """
-        return self._loop is not None and self._loop.cancel(job_id)
-
-    def stop(self) -> None:
-        """Take no new jobs, finish the running ones within ``options.drain``, and leave. Any thread may call it."""
-        self._call(self._stop)
-
-    def kill(self) -> None:
-        """Leave at once: running jobs are given up, and other workers take them when their leases end.
-
-        Outcomes are still sent, unless the server does not answer within two seconds. Any thread may call it.
-        """
-        self._was_killed = True
-        self._call(self._kill)
-
-    def _call(self, action: Callable[..., object], *args: object) -> None:
-        """Do something on the worker's own event loop, or at once while it does not run."""
-        loop = self._event_loop
-        if loop is None or loop is running_loop():
-            action(*args)
-            return
-        with suppress(RuntimeError):  # the loop was closed: the worker has left
-            loop.call_soon_threadsafe(action, *args)
-
-    def _stop(self) -> None:
-        if self._machine.phase is not Phase.RUNNING:
-            return
-        log.info("Worker %s is draining: %d jobs are running", self.id, self.running)
-        self._machine.drain()
-        self._leaving.set()
-        if self._loop is not None:
-            self._limits.leave()
-        self._changed()
-        if self._event_loop is not None:
-            self._deadline = self._event_loop.call_later(seconds(self.options.drain), self._drain_ended)
-
-    def _drain_ended(self) -> None:
-        """Give up what still runs, and name it."""
-        if self._loop is not None and (left := [lease.job_id for lease in self._loop.running]):
-            log.warning(
-                "Worker %s of queue %s leaves %d jobs unfinished after a drain of %g s; other workers run them again "
-                "when their leases end: %s",
-                self.id,
-                self.keys.queue,
-                len(left),
-                seconds(self.options.drain),
-                _listed(left),
-            )
-        self._kill()
-
-    def _kill(self) -> None:
-        self._machine.abandon()
-        self._leaving.set()
-        if self._loop is not None:
-            self._loop.give_up_all()
-        if self._patience is not None and self._patience.when() is None:
-            self._patience.reschedule(asyncio.get_running_loop().time() + SHUTDOWN_TIMEOUT_S)
 
     async def run(self) -> None:
         """Serve until :meth:`stop` is called.
@@ -393,7 +209,8 @@ class Worker:
             on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
         )
         stack.callback(heartbeat.close)
-        self._limits = WorkerLimits(self.options, self.keys, calls, io.clock.now_ms, self._budget_exceeded)
+        exceeded = partial(self._announcer.tell, WorkerEventType.BUDGET_EXCEEDED)
+        self._limits = WorkerLimits(self.options, self.keys, calls, io.clock.now_ms, exceeded)
         stack.push_async_callback(self._limits.pools.aclose)
         interval = as_timedelta(self.options.promotion_interval)
         leader = SchedulerLeader(self.keys, calls, interval, io.clock.now_ms)
@@ -490,31 +307,6 @@ class Worker:
         if self._loop is not None:
             self._loop.renewed(lease, answer)
 
-    def _cancel_signalled(self, job_id: str, at_ms: int) -> None:
-        """Cancel a job that a client cancelled at that time; it may run here, or be about to."""
-        if self._loop is not None and self._loop.is_cancelled(job_id, at_ms):
-            log.info("Job %r of queue %s is cancelled", job_id, self.keys.queue)
-            self.cancel(job_id)
-
-    def _changed(self) -> None:
-        """Let the machine decide again after a change."""
-        if self._loop is not None:
-            self._loop.change()
-
-    def _look_again(self) -> None:
-        self._machine.look_again()
-        self._changed()
-
-    def _pause(self, who: Pause) -> None:
-        if who not in self._machine.pauses:
-            self._machine.pause(who)
-            self._changed()
-
-    def _resume(self, who: Pause) -> None:
-        if who in self._machine.pauses:
-            self._machine.resume(who)
-            self._changed()
-
     def _options_of(self, name: str) -> Mapping[str, Any]:
         """Options of jobs that were added without them: the task's before the queue's."""
         own = self._default_options(name) if self._default_options is not None else {}
@@ -534,9 +326,6 @@ class Worker:
         if tick.moved:
             self._look_again()
 
-    def _budget_exceeded(self, record: JobRecord) -> None:
-        self._announcer.tell(WorkerEventType.BUDGET_EXCEEDED, record)
-
     def _describe(self) -> dict[str, object]:
         """Return what the registry says of this kind of worker beside what it says of all; by default nothing."""
         return {}
@@ -545,25 +334,6 @@ class Worker:
         running = self._loop.running if self._loop is not None else ()
         description = describe_worker(self, self._started_ms, running, task_names(self._handler)) | self._describe()
         await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
-
-
-def _new_id() -> str:
-    return f"worker-{now_ms()}-{secrets.token_hex(4)}"
-
-
-def _listed(job_ids: Sequence[str], most: int = 20) -> str:
-    more = f" and {len(job_ids) - most} more" if len(job_ids) > most else ""
-    return ", ".join(job_ids[:most]) + more
-
-
-def _machine(options: WorkerOptions, shared: SharedSlots | None) -> Machine:
-    if options.batch is None:
-        return Machine(options.concurrency, shared=shared)
-    if shared is not None:
-        raise UsageError("A batch waits until its slots are full, which shared ones may never be; drop one of both.")
-    size = options.batch.size
-    slots = options.concurrency * size
-    return Machine(slots, batch_size=max(size, -(-slots // 2)))
 
 
 async def _cancelled(task: asyncio.Future[None]) -> None:
