@@ -4,6 +4,7 @@
 --- @arg   consumer             text         the caller
 --- @arg   idle_ms              int          how long a lease lasts
 --- @arg   most                 int          at most this many jobs
+--- @flags allow-oom
 --- @returns list per job its entry id, its fields, and how often it had been delivered
 --- @cost    O(log N) per job
 

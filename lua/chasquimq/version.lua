@@ -1,5 +1,5 @@
 --- Return the revision of this library.
---- @returns text `3`, growing with every change of the library
+--- @returns text `4`, growing with every change of the library
 --- @cost    O(1)
 
-return "3"
+return "4"

@@ -30,7 +30,6 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _EARLY_CANCELS = 100
 """Cancelled jobs that are remembered because the reply that starts them may be on its way."""
-_SOON_S = 0.002
 _MOMENT_S = 0.02
 """Between two questions whether a queue at its global concurrency has room again."""
 
@@ -118,7 +117,7 @@ class WorkerLoop:
         """Let the machine decide again after a change from outside, even while it waits at the server."""
         self._decide()
         if self._machine.listening:
-            self._begin(self._unblock())
+            self._begin(self._io.waker.wake_while(lambda: self._machine.listening))
 
     def give_up_all(self) -> None:
         """Cancel every running job, without an outcome."""
@@ -326,11 +325,3 @@ class WorkerLoop:
             pass  # the outage lasts, and was told of
         except OrchestrationQueueError as error:
             self._tell_failure("Work could not be taken up again after an outage, which will be tried again", error)
-
-    async def _unblock(self) -> None:
-        """End the wait at the server, which may only be on its way there."""
-        pause_s = _SOON_S
-        with suppress(OrchestrationQueueError):
-            while self._machine.listening and not await self._io.wake():
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _MOMENT_S)

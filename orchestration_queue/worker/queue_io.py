@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
-from orchestration_queue.protocol.call import Call, integer
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease
 from orchestration_queue.protocol.operations import (
@@ -35,6 +34,7 @@ from orchestration_queue.worker.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.outages import Outages
 from orchestration_queue.worker.queue_defaults import QueueDefaults
+from orchestration_queue.worker.waker import Waker
 
 __all__ = ["QueueIO"]
 
@@ -61,6 +61,7 @@ class QueueIO:
         clock: The server's, once :meth:`set_clock` was called; set again by each tick.
         defaults: What the queue sets for its workers; read with each tick.
         outages: Notices them.
+        waker: Ends a wait at the server early.
     """
 
     def __init__(
@@ -82,8 +83,7 @@ class QueueIO:
         self.outages = Outages(seconds(options.lease))
         self._named_letters: str | None = None
         self._group, self._start_from = GROUP, "0"
-        self._waiting_as: int | None = None
-        self._is_name_doubted = False
+        self.waker = Waker(calls, waits, keys.stream)
         self._signals: AsyncConnection | None = None
         self._last_signal = ""
 
@@ -184,14 +184,14 @@ class QueueIO:
             log.error("Not all jobs that wait for those of queue %s could be told of their end: %s", self.queue, error)
 
     async def listen(self, want: int, block_ms: int) -> list[Delivery]:
-        """Wait at the server for up to ``want`` jobs; returns none when the time is up or :meth:`wake` was called."""
-        await self._name_wait()
+        """Wait at the server for up to ``want`` jobs; return none when time is up or the :attr:`waker` ended it."""
+        await self.waker.prepare()
         return await self._read(want, block_ms)
 
     async def watch(self, block_ms: int) -> Sequence[Delivery]:
         """Wait at the server until the stream holds an undelivered job, and leave it there; return no job."""
         last = await self._waits.follow(queue_state.handed_out_until(self._keys))
-        await self._name_wait()
+        await self.waker.prepare()
         await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
         return ()
 
@@ -224,38 +224,15 @@ class QueueIO:
         if self._signals is not None:
             await self._signals.aclose()
 
-    async def _name_wait(self) -> None:
-        """Find out by which name the server can be asked to end the next wait."""
-        if self._waiting_as is None or self._is_name_doubted:
-            self._is_name_doubted = False
-            who = Call("CLIENT", args=("ID",), near=self._keys.stream)
-            self._waiting_as = integer(await self._waits.execute(who))
-
     async def _read(self, want: int, block_ms: int) -> list[Delivery]:
         return await self._waits.run(exchanges.read_group(self._keys, self._consumer, want, block_ms))
-
-    async def wake(self) -> bool:
-        """End a wait at the server early, without losing what it may just have been given.
-
-        Returns:
-            False when no wait was ended: it may be over, or not have reached the server yet.
-        """
-        if self._waiting_as is None:
-            return False
-        unblock = Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._keys.stream)
-        if integer(await self._calls.execute(unblock)) == 1:
-            return True
-        # The wait may be on its way under this name, so it stays. Or the socket was replaced meanwhile, or in a cluster
-        # the queue has moved: the next wait asks again.
-        self._is_name_doubted = True
-        return False
 
     async def recover(self, held: set[str]) -> list[Delivery]:
         """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived.
 
         Those that came from a list go back there, for anybody.
         """
-        self._waiting_as = None
+        self.waker.forget()
         with self.outages.watch():
             await self.join()
         now_ms = self.clock.now_ms()

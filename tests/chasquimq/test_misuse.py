@@ -179,6 +179,8 @@ OPTIONS: list[dict[str, Any]] = [
     *({"max_dead_letters": length} for length in (0, "x")),
     *({"shutdown_timeout": timeout} for timeout in (-1, "x", None)),
     *({flag: "perhaps"} for flag in ("store_results", "emit_events", "run_promoter", "run_schedulers")),
+    *({"rate_limit": limit} for limit in (5, {"max": 0, "duration": 1}, {"max": 1, "duration": 0}, {"max": 1})),
+    {"token_limit": {"max_tokens": 5}},
     {"concurency": 5},
 ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, BackoffSpec, ChasquiQueue, NewChasquiJob
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope, split_member, unpack_envelope
-from orchestration_queue.dialects.chasquimq.jobs import prepare_job
+from orchestration_queue.dialects.chasquimq.jobs import JobBuilder
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import ScheduleError, UsageError
@@ -28,7 +28,8 @@ def test_a_delayed_job_of_an_id_is_sent_as_the_original_sends_it(case: dict[str,
     assert parts is not None
     created_at_ms = unpack_envelope(parts[1]).created_at_ms
     new = NewChasquiJob(given["name"], given["data"], delay=given["delay_ms"] / 1000, job_id=given["job_id"])
-    (call,) = prepare_job(ChasquiKeys("vec-del"), new, created_at_ms, iter(()), 1).calls
+    builder = JobBuilder(ChasquiKeys("vec-del"), created_at_ms, iter(()), 1)
+    (call,) = builder.build(builder.check(new)).calls
     assert call.keys == (marker, delayed, index)
     assert call.args == (int(ttl_s), int(run_at_ms), packed)
 

@@ -371,3 +371,18 @@ async def test_a_stop_from_another_thread_ends_the_worker(server: Any, server_ur
 def test_mistakes_are_refused_at_once(make: Any) -> None:
     with pytest.raises(UsageError):
         make()
+
+
+async def test_an_idle_worker_stops_without_waiting_for_its_read(
+    queue: AsyncChasquiQueue, server: Any, server_url: str
+) -> None:
+    async def work(job: ChasquiJob) -> None:
+        pass
+
+    def unblocked() -> int:
+        return int(server.info("commandstats").get("cmdstat_client|unblock", {}).get("calls", 0))
+
+    before = unblocked()
+    async with working(queue.name, work, server_url):
+        await wait_until(lambda: server.info("clients")["blocked_clients"], "a read that waits")
+    assert unblocked() > before

@@ -127,16 +127,16 @@ async def test_a_wait_that_is_ended_on_its_way_to_the_server_ends_when_it_is_the
     async with AsyncConnection(server_url) as calls, AsyncConnection(server_url) as waits:
         io = QueueIO(queue.keys, "idle", calls, waits, WorkerOptions())
         await io.join()
-        name_wait = io._name_wait
+        name_wait = io.waker.prepare
 
         async def name_and_end() -> None:
             await name_wait()
-            assert not await io.wake(), "the wait is there already"
+            assert not await io.waker.wake(), "the wait is there already"
 
-        monkeypatch.setattr(io, "_name_wait", name_and_end)
+        monkeypatch.setattr(io.waker, "prepare", name_and_end)
         waiting = asyncio.ensure_future(io.listen(1, 300_000))
         async with asyncio.timeout(60):
-            while not await io.wake():  # noqa: ASYNC110
+            while not await io.waker.wake():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             assert await waiting == []
 

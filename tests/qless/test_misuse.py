@@ -222,6 +222,8 @@ WRONG: dict[str, Callable[..., Any]] = {
     **{f"interval {value!r}": lambda value=value: Options(interval=value) for value in (0, -1, "soon", None)},
     **{f"retry_delay {value!r}": lambda value=value: Options(retry_delay=value) for value in (-1, "soon")},
     **{f"shutdown {value!r}": lambda value=value: Options(shutdown_timeout=value) for value in (-1, "soon", None)},
+    **{f"rate {value!r}": lambda value=value: Options(rate_limit=value) for value in (5, {"max": 1}, {"max": 0})},
+    "a limit of tokens": lambda: Options(token_limit={"max_tokens": 5}),
 }
 
 

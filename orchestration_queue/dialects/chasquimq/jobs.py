@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.checks import (
@@ -15,16 +15,25 @@ from orchestration_queue.dialects.chasquimq.checks import (
     moment_ms,
     retry_override,
 )
-from orchestration_queue.dialects.chasquimq.envelope import Envelope, join_member, pack_envelope
+from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, join_member, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
-from orchestration_queue.errors import InvalidOptionError, ServerError
+from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["LATEST_MS", "MAX_LENGTH", "ChasquiJob", "NewChasquiJob", "PreparedJob", "prepare_job", "publish_call"]
+__all__ = [
+    "LATEST_MS",
+    "MAX_LENGTH",
+    "ChasquiJob",
+    "CheckedJob",
+    "JobBuilder",
+    "NewChasquiJob",
+    "PreparedJob",
+    "publish_call",
+]
 
 MAX_LENGTH = 1_000_000
 """About how many jobs a stream may hold; beyond it the server drops the oldest."""
@@ -92,8 +101,7 @@ class ChasquiJob:
 LATEST_MS = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedJob:
+class PreparedJob(NamedTuple):
     """A checked job and the calls that add it; the last one's reply says whether it was added."""
 
     job: ChasquiJob
@@ -109,40 +117,77 @@ class PreparedJob:
         return self.job
 
 
-def prepare_job(keys: ChasquiKeys, new: NewChasquiJob, now_ms: int, ids: Iterator[str], max_length: int) -> PreparedJob:
-    """Check a job and build the calls that add it.
+class CheckedJob(NamedTuple):
+    """A job that the wire can carry.
+
+    Attributes:
+        new: The job as it was given.
+        payload: Its packed data.
+        retry: Its own retry rules.
+        run_at_ms: When it may run, epoch ms; None for at once.
+    """
+
+    new: NewChasquiJob
+    payload: bytes
+    retry: RetryOverride | None
+    run_at_ms: int | None
+
+
+class JobBuilder:
+    """Builds the calls that add jobs. All are checked before the first is built, so that none is sent if one is wrong.
 
     Args:
         keys: The queue's keys.
-        new: The job.
         now_ms: The time, epoch ms.
-        ids: New ids, one of which it takes unless it has its own.
+        ids: New ids, one of which each job takes unless it has its own.
         max_length: About how many jobs the stream may hold.
-
-    Raises:
-        UsageError: The wire cannot carry it; nothing was sent.
     """
-    name, run_at_ms = checked_name(new.name), _run_at_ms(new, now_ms)
-    job_id = next(ids) if new.job_id is None else checked_id(new.job_id)
-    envelope = Envelope(job_id, pack(new.data), now_ms, retry=retry_override(new.attempts, new.backoff))
-    packed = pack_envelope(envelope)
-    created_at = datetime.fromtimestamp(now_ms / 1000, UTC)
-    job = ChasquiJob(keys.queue, job_id, name, new.data, 0, created_at)
-    if run_at_ms > now_ms:
-        ttl_s = max(1, (run_at_ms - now_ms) // 1000) + MARKER_GRACE_S
-        member, is_unique = join_member(name, packed), new.job_id is not None
-        return PreparedJob(job, _delay_calls(keys, job, is_unique, run_at_ms, ttl_s, member))
-    if new.job_id is None:
-        return PreparedJob(job, (publish_call(keys, name, packed, max_length),))
-    call = functions.add(
-        stream_key=keys.stream,
-        marker_key=keys.marker(job_id),
-        ttl_s=MARKER_GRACE_S,
-        max_length=max_length,
-        job_name=name,
-        envelope=packed,
-    )
-    return PreparedJob(job, (call,))
+
+    def __init__(self, keys: ChasquiKeys, now_ms: int, ids: Iterator[str], max_length: int) -> None:
+        self._keys = keys
+        self._now_ms = now_ms
+        self._created_at = datetime.fromtimestamp(now_ms / 1000, UTC)
+        self._ids = ids
+        self._max_length = max_length
+
+    def check(self, new: NewChasquiJob) -> CheckedJob:
+        """Check a job; raises UsageError when the wire cannot carry it."""
+        if not isinstance(new, NewChasquiJob):
+            raise UsageError(f"A job to add must be a NewChasquiJob, got {new!r}; pass `NewChasquiJob(name, data)`.")
+        checked_name(new.name)
+        run_at_ms = None
+        if new.delay is not None or new.delay_until is not None:
+            run_at_ms = _run_at_ms(new, self._now_ms)
+        if new.job_id is not None:
+            checked_id(new.job_id)
+        retry = retry_override(new.attempts, new.backoff)
+        return CheckedJob(new, pack(new.data), retry, run_at_ms)
+
+    def build(self, checked: CheckedJob) -> PreparedJob:
+        """Build the calls that add a checked job."""
+        new, payload, retry, run_at_ms = checked
+        keys, now_ms, name = self._keys, self._now_ms, new.name
+        job_id = next(self._ids) if new.job_id is None else new.job_id
+        job = ChasquiJob(keys.queue, job_id, name, new.data, 0, self._created_at)
+        if retry is None:
+            packed = pack([job_id, payload, now_ms, 0])  # what pack_envelope builds, in a quarter of its time
+        else:
+            packed = pack_envelope(Envelope(job_id, payload, now_ms, retry=retry))
+        if run_at_ms is not None and run_at_ms > now_ms:
+            ttl_s = max(1, (run_at_ms - now_ms) // 1000) + MARKER_GRACE_S
+            member, is_unique = join_member(name, packed), new.job_id is not None
+            return PreparedJob(job, _delay_calls(keys, job, is_unique, run_at_ms, ttl_s, member))
+        if new.job_id is None:
+            return PreparedJob(job, (publish_call(keys, name, packed, self._max_length),))
+        call = functions.add(
+            stream_key=keys.stream,
+            marker_key=keys.marker(job_id),
+            ttl_s=MARKER_GRACE_S,
+            max_length=self._max_length,
+            job_name=name,
+            envelope=packed,
+        )
+        return PreparedJob(job, (call,))
 
 
 def publish_call(keys: ChasquiKeys, name: str, envelope: bytes, max_length: int) -> Call:
@@ -156,7 +201,7 @@ def _run_at_ms(new: NewChasquiJob, now_ms: int) -> int:
         raise InvalidOptionError("`delay` and `delay_until` exclude each other; pass either.")
     if new.delay_until is not None:
         return moment_ms(new.delay_until, "delay_until")
-    return now_ms if new.delay is None else now_ms + duration_ms(new.delay, "delay")
+    return now_ms + duration_ms(new.delay, "delay")
 
 
 def _delay_calls(

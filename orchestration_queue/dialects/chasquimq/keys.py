@@ -26,6 +26,7 @@ class ChasquiKeys:
         promoter_lock: Held by the worker that promotes delayed jobs.
         scheduler_lock: Held by the worker that fires repeatable jobs.
         paused: Exists while the queue is paused.
+        starts: Begins the names of the counts of jobs that workers with a rate limit took; only ours know it.
     """
 
     def __init__(self, queue: str) -> None:
@@ -41,6 +42,7 @@ class ChasquiKeys:
         self.promoter_lock = prefix + "promoter:lock"
         self.scheduler_lock = prefix + "scheduler:lock"
         self.paused = prefix + "paused"
+        self.starts = prefix + "starts"
 
     def spec(self, key: str) -> str:
         """Return the key of a repeatable job's spec."""

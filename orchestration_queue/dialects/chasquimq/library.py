@@ -6,4 +6,4 @@ from orchestration_queue.protocol.library import Library
 
 __all__ = ["LIBRARY"]
 
-LIBRARY = Library("chasquimq", "3", "chasquimq_version")
+LIBRARY = Library("chasquimq", "4", "chasquimq_version")

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestration_queue.options.base import Options
+from orchestration_queue.dialects.options import DialectOptions
+from orchestration_queue.options import RateLimit
 from orchestration_queue.options.durations import DurationField, NonNegative
 
 __all__ = ["ChasquiWorkerOptions"]
@@ -15,7 +16,7 @@ __all__ = ["ChasquiWorkerOptions"]
 _Lease = Annotated[DurationField, Field(ge=timedelta(milliseconds=100), le=timedelta(days=1))]
 
 
-class ChasquiWorkerOptions(Options):
+class ChasquiWorkerOptions(DialectOptions):
     """Limits, leases and what a worker keeps. The defaults are the original's; durations may be numbers of seconds."""
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
@@ -53,6 +54,9 @@ class ChasquiWorkerOptions(Options):
 
     max_dead_letters: Annotated[int, Field(ge=1)] = 100_000
     """About how many dead letters are kept."""
+
+    rate_limit: RateLimit | None = None
+    """Take at most so many jobs in each window, over all workers of this limit; those of the original do not count."""
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
     """How long running jobs may go on after `stop`."""

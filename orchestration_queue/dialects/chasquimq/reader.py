@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.dialects.rates import StartLimiter
 from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.options import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.worker.waker import Waker
 
 __all__ = ["Entry", "Reader"]
 
@@ -68,6 +70,15 @@ class Reader:
         self._claim_interval_s = min(5.0, lease_s / 4)
         self._next_claim = self._next_pause_check = 0.0
         self._is_out = False
+        self._is_waiting = False
+        limit = options.rate_limit
+        self._limiter = StartLimiter(limit, calls, keys.starts) if limit else None
+        self.is_drained = False
+        self._waker = Waker(calls, waits, keys.stream)
+
+    async def wake(self) -> None:
+        """End a read that waits for entries. What it may just have been given is returned."""
+        await self._waker.wake_while(lambda: self._is_waiting)
 
     async def create_group(self) -> None:
         """Create the queue's stream and group, unless they are there."""
@@ -75,8 +86,17 @@ class Reader:
         try:
             await self._calls.execute(Call("XGROUP", args=args, near=self._keys.stream), repeatable=True)
         except ServerError as error:
-            if error.code != "BUSYGROUP":
+            if error.code != "BUSYGROUP" and not (error.code == "OOM" and await self._has_group()):
                 raise
+
+    async def _has_group(self) -> bool:
+        """Whether the group exists; a full server refuses to create it even then, but can be drained."""
+        pending = Call("XPENDING", (self._keys.stream,), (self._options.group,))
+        try:
+            await self._calls.execute(pending, repeatable=True)
+        except ServerError:
+            return False
+        return True
 
     async def leave(self) -> None:
         """Remove the worker from the group, unless jobs are left in its name."""
@@ -90,6 +110,7 @@ class Reader:
     async def read(self, most: int) -> list[Entry]:
         """Return up to `most` entries; none after a second without any, while the queue is paused, or in an outage."""
         try:
+            self.is_drained = False
             entries = await self._read(most)
         except OrchestrationQueueError as error:
             if isinstance(error, ServerError) and error.code == "NOGROUP":
@@ -99,6 +120,7 @@ class Reader:
             elif not self._is_out:
                 log.warning("Queue %s cannot be read and is tried again: %s", self._keys.queue, error)
             self._is_out = True
+            self._waker.forget()
             await asyncio.sleep(_OUTAGE_S)
             return []
         self._is_out = False
@@ -111,13 +133,28 @@ class Reader:
                 await asyncio.sleep(_PAUSED_S)
                 return []
             self._next_pause_check = now + _PAUSED_S
+        if self._limiter is None:
+            return await self._take(most, _BLOCK_S)
+        granted = await self._limiter.reserve(most)
+        if not granted:
+            await asyncio.sleep(self._limiter.pause_s())
+            return []
+        entries: list[Entry] = []
+        try:
+            entries = await self._take(granted, min(_BLOCK_S, self._limiter.left_s()))
+        finally:
+            await self._limiter.give_back(granted - len(entries))
+        return entries
+
+    async def _take(self, most: int, block_s: float) -> list[Entry]:
+        now = asyncio.get_running_loop().time()
         if now >= self._next_claim:
             entries = await self._claim(most)
             if len(entries) < most:
                 self._next_claim = now + self._claim_interval_s
             if entries:
                 return entries
-        return await self._read_new(most)
+        return await self._read_new(most, block_s)
 
     async def _claim(self, most: int) -> list[Entry]:
         lease_ms = int(seconds(self._options.lease) * 1000)
@@ -131,9 +168,15 @@ class Reader:
         claimed = await self._calls.execute(call)
         return [Entry(entry_id.decode(), flat, deliveries) for entry_id, flat, deliveries in claimed]
 
-    async def _read_new(self, most: int) -> list[Entry]:
-        block_ms = max(1, int(min(_BLOCK_S, self._claim_interval_s) * 1000))
+    async def _read_new(self, most: int, block_s: float) -> list[Entry]:
+        block_ms = max(1, int(min(block_s, self._claim_interval_s) * 1000))
         head = ("GROUP", self._options.group, self._consumer, "COUNT", most, "BLOCK", block_ms)
         args = (*head, "STREAMS", self._keys.stream, ">")
-        reply = await self._waits.execute(Call("XREADGROUP", args=args, near=self._keys.stream))
+        await self._waker.prepare()
+        self._is_waiting = True
+        try:
+            reply = await self._waits.execute(Call("XREADGROUP", args=args, near=self._keys.stream))
+        finally:
+            self._is_waiting = False
+        self.is_drained = not reply
         return [Entry(entry_id.decode(), flat) for _, entries in reply or () for entry_id, flat in entries]

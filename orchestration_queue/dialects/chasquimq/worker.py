@@ -103,6 +103,7 @@ class ChasquiWorker:
         self._handlers = HandlerRunner(FORM, self._options.concurrency, middleware)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._is_stopping = False
+        self._reader: Reader | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -123,6 +124,8 @@ class ChasquiWorker:
     def _stop(self) -> None:
         self._is_stopping = True
         self._freed.set()
+        if self._reader is not None:
+            self._waking = asyncio.ensure_future(self._reader.wake())
 
     async def run(self) -> None:
         """Work until :meth:`stop` is called, or the process is asked to end by SIGTERM or SIGINT.
@@ -183,11 +186,11 @@ class ChasquiWorker:
         stack.push_async_callback(_cancel, background)
         stack.push_async_callback(self._finish)
         log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self._keys.queue, self._options.concurrency)
+        self._reader = reader
         reading = asyncio.ensure_future(self._read(reader))
         # None of the others ends by itself: its error is raised.
         done, _ = await asyncio.wait({reading, *background}, return_when=asyncio.FIRST_COMPLETED)
-        self._is_stopping = True
-        self._freed.set()
+        self._stop()
         await reading
         for task in done:
             task.result()
@@ -202,9 +205,9 @@ class ChasquiWorker:
                 continue
             entries = await reader.read(free)
             self._observer.read(len(entries), sum(entry.deliveries > 0 for entry in entries))
-            if had_jobs and not entries and self._options.emit_events:
+            if had_jobs and reader.is_drained and self._options.emit_events:
                 self._outbox.report(build_event("drained", ""))
-            had_jobs = bool(entries)
+            had_jobs = bool(entries) or (had_jobs and not reader.is_drained)
             for entry in entries:
                 self._take(entry)
 

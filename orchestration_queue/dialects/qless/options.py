@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestration_queue.options.base import Options
+from orchestration_queue.dialects.options import DialectOptions
+from orchestration_queue.options import RateLimit
 from orchestration_queue.options.durations import DurationField, NonNegative
 
 __all__ = ["QlessWorkerOptions"]
 
 
-class QlessWorkerOptions(Options):
+class QlessWorkerOptions(DialectOptions):
     """How jobs are taken, kept and retried. Durations may be numbers of seconds."""
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -28,6 +29,10 @@ class QlessWorkerOptions(Options):
     retry_delay: NonNegative | None = None
     """Retry a job whose handler raised after this long, while it has retries left; None fails it at once, as other
     clients do."""
+
+    rate_limit: RateLimit | None = None
+    """Take at most so many jobs of each queue in each window, over all workers of this limit; those of other clients
+    do not count."""
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
     """How long running jobs may go on after `stop`."""

@@ -28,6 +28,7 @@ from orchestration_queue.dialects.qless.options import QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.dialects.qless.sandbox import FORM
 from orchestration_queue.dialects.qless.settling import Settler
+from orchestration_queue.dialects.rates import StartLimiter
 from orchestration_queue.errors import OrchestrationQueueError, SandboxedError, UnrecoverableError, UsageError
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
@@ -93,6 +94,7 @@ class QlessWorker:
         self._handlers = HandlerRunner(FORM, self._options.concurrency, middleware)
         self._client = AsyncQlessClient(url=url, worker=self.name)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._limiters: dict[str, StartLimiter] = {}
         self._turn = 0
         self._is_stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,6 +134,10 @@ class QlessWorker:
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
             self._settler = Settler(connection, self.name)
+            if limit := self._options.rate_limit:
+                self._limiters = {
+                    queue: StartLimiter(limit, connection, f"oq:qless:starts:{queue}") for queue in self._queues
+                }
             stack.push_async_callback(farewell, partial(self._client.deregister, self.name))
             stack.push_async_callback(farewell, self._settler.flush)
             stack.push_async_callback(self._finish)
@@ -158,7 +164,7 @@ class QlessWorker:
                 self._start(job)
             if not jobs and not self._is_stopping:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds(self._options.interval) if free else None):
+                    async with asyncio.timeout(self._pause_s() if free else None):
                         await self._freed.wait()
 
     async def _pop(self, free: int) -> list[QlessJob]:
@@ -172,10 +178,27 @@ class QlessWorker:
         taken: list[QlessJob] = []
         for queue in queues:
             if wanted := min(share, free - len(taken)):
-                found = await self._client.pop(queue, wanted)
+                found = await self._pop_within_limit(queue, wanted)
                 self._observer.taken(queue, len(found))
                 taken += found
         return taken
+
+    async def _pop_within_limit(self, queue: str, wanted: int) -> list[QlessJob]:
+        limiter = self._limiters.get(queue)
+        if limiter is None:
+            return await self._client.pop(queue, wanted)
+        jobs: list[QlessJob] = []
+        if granted := await limiter.reserve(wanted):
+            try:
+                jobs = await self._client.pop(queue, granted)
+            finally:
+                await limiter.give_back(granted - len(jobs))
+        return jobs
+
+    def _pause_s(self) -> float:
+        """How long to wait when no queue had a job that may start."""
+        pauses = [limiter.pause_s() for limiter in self._limiters.values()]
+        return min([seconds(self._options.interval), *pauses])
 
     def _start(self, job: QlessJob) -> None:
         if job.jid in self._running:

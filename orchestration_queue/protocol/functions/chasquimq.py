@@ -727,7 +727,7 @@ def version() -> Call:
     """Return the revision of this library.
 
     Returns:
-        The call. Its reply (text): `3`, growing with every change of the library.
+        The call. Its reply (text): `4`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -199,7 +199,7 @@ do -- cancel
 end
 
 do -- claim
-  redis.register_function("chasquimq_claim", function(KEYS, ARGV)
+  redis.register_function{ function_name = "chasquimq_claim", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     local group = ARGV[1]
     local consumer = ARGV[2]
     local idle_ms = whole(ARGV[3], "claim", "idle_ms")
@@ -214,7 +214,7 @@ do -- claim
       end
     end
     return claimed
-  end)
+  end }
 end
 
 do -- delay
@@ -504,6 +504,6 @@ end
 do -- version
   redis.register_function("chasquimq_version", function(KEYS, ARGV)
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "3"
+    return "4"
   end)
 end

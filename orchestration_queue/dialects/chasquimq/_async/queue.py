@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
@@ -23,13 +24,13 @@ from orchestration_queue.dialects.chasquimq.entries import (
 from orchestration_queue.dialects.chasquimq.jobs import (
     MAX_LENGTH,
     ChasquiJob,
+    JobBuilder,
     NewChasquiJob,
     PreparedJob,
-    prepare_job,
 )
 from orchestration_queue.dialects.chasquimq.packing import unpack
 from orchestration_queue.dialects.chasquimq.ulid import ulids
-from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.errors import JobFailedError, ServerError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
@@ -38,7 +39,7 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncChasquiQueue"]
 
-_BATCH = 1000
+_BATCH = 128
 """How many jobs go to the server at once."""
 _BLOCK_S = 5.0
 
@@ -92,8 +93,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             UsageError: The wire cannot carry a value; nothing was sent.
         """
         new = NewChasquiJob(name, data, delay, delay_until, attempts, backoff, job_id)
-        (prepared,) = self._prepare([new])
-        return await self._send(prepared)
+        return await self._send(self._prepare(new))
 
     async def _send(self, prepared: PreparedJob) -> ChasquiJob:
         if len(prepared.calls) == 1:
@@ -101,7 +101,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         return prepared.added((await self._pipeline(prepared.calls))[-1])
 
     async def add_bulk(self, jobs: Iterable[NewChasquiJob]) -> list[ChasquiJob]:
-        """Add many jobs, 1,000 per exchange. All are checked before the first is sent.
+        """Add many jobs, each batch while the server works on the one before. All are checked before the first is sent.
 
         Returns:
             A job for each given, in the same order.
@@ -112,12 +112,27 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         """
         if not isinstance(jobs, Iterable):
             raise UsageError(f"`jobs` must be a list of NewChasquiJob, got {jobs!r}.")
-        prepared = self._prepare(jobs)
+        builder = self._builder()
+        checked = [builder.check(new) for new in jobs]
+        if not checked:
+            return []
+        prepared: list[PreparedJob] = []
+
+        def batches() -> Iterator[list[Call]]:
+            for first in range(0, len(checked), _BATCH):
+                batch = [builder.build(job) for job in checked[first : first + _BATCH]]
+                prepared.extend(batch)
+                yield [call for job in batch for call in job.calls]
+
+        # Each is built while the server works on the one before.
+        answers = await (await self._connection()).pipelines(batches())
+        replies = chain.from_iterable(answers)
         added: list[ChasquiJob] = []
-        for first in range(0, len(prepared), _BATCH):
-            batch = prepared[first : first + _BATCH]
-            replies = iter(await self._pipeline([call for job in batch for call in job.calls]))
-            added.extend(job.added([next(replies) for _ in job.calls][-1]) for job in batch)
+        for job in prepared:
+            reply = next(replies)
+            for _ in job.calls[1:]:
+                reply = reply if isinstance(reply, ServerError) else next(replies)
+            added.append(job.added(reply))  # raises for a refused job, after which replies may be missing
         return added
 
     async def add_and_wait(
@@ -148,7 +163,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             TimeoutError: The time is up. The job goes on.
         """
         wait_s = duration_ms(timeout, "timeout") / 1000
-        (prepared,) = self._prepare([NewChasquiJob(name, data, attempts=attempts, backoff=backoff)])
+        prepared = self._prepare(NewChasquiJob(name, data, attempts=attempts, backoff=backoff))
         async with AsyncChasquiEvents(self.name, url=self._url) as events:
             after = await events.start()
         job = await self._send(prepared)
@@ -187,17 +202,13 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
                         raise JobFailedError(self.name, job_id, reason or event.fields.get("reason", ""))
         raise TimeoutError(f"Job {job_id!r} of queue {self.name!r} did not end in time; it goes on.")
 
-    def _prepare(self, jobs: Iterable[NewChasquiJob]) -> list[PreparedJob]:
+    def _builder(self) -> JobBuilder:
         at_ms = now_ms()
-        ids = ulids(at_ms, secrets.randbits)
-        prepared = []
-        for new in jobs:
-            if not isinstance(new, NewChasquiJob):
-                raise UsageError(
-                    f"A job to add must be a NewChasquiJob, got {new!r}; pass `NewChasquiJob(name, data)`."
-                )
-            prepared.append(prepare_job(self.keys, new, at_ms, ids, self._max_length))
-        return prepared
+        return JobBuilder(self.keys, at_ms, ulids(at_ms, secrets.randbits), self._max_length)
+
+    def _prepare(self, new: NewChasquiJob) -> PreparedJob:
+        builder = self._builder()
+        return builder.build(builder.check(new))
 
     async def cancel(self, job_id: str) -> bool:
         """Remove a job that waits for its time.

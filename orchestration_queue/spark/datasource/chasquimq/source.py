@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from orchestration_queue.dialects.chasquimq.jobs import MAX_LENGTH, NewChasquiJob, prepare_job
+from orchestration_queue.dialects.chasquimq.jobs import MAX_LENGTH, JobBuilder, NewChasquiJob
 from orchestration_queue.dialects.chasquimq.ulid import ulids
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
@@ -114,11 +114,11 @@ class ChasquiDataSource(DataSource):
 def _add_rows(connection: Connection, options: WriteOptions, rows: RowEncoder, batch: pa.RecordBatch) -> int:
     """Add rows as jobs, 1,000 in an exchange."""
     common, now, new = options.options, now_ms(), 0
-    prepared, ids = [], ulids(now, secrets.randbits)
+    prepared, builder = [], JobBuilder(options.address.keys, now, ulids(now, secrets.randbits), MAX_LENGTH)
     for name, job_id, data, (_, delay_s) in zip(*rows.columns(batch), strict=True):
         delay = common.delay if delay_s is None else delay_s
         job = NewChasquiJob(name, json.loads(data), delay, None, common.attempts or None, None, job_id)
-        prepared.append(prepare_job(options.address.keys, job, now, ids, MAX_LENGTH))
+        prepared.append(builder.build(builder.check(job)))
     for first in range(0, len(prepared), BATCH_SIZE):
         some = prepared[first : first + BATCH_SIZE]
         # Each job has an id, so that its call adds it once, however often it is sent.
