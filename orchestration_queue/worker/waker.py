@@ -40,7 +40,7 @@ class Waker:
             self._waiting_as = integer(await self._waits.execute(who))
 
     def forget(self) -> None:
-        """Ask for the name anew: the connection broke."""
+        """Ask for the name again, since the connection broke."""
         self._waiting_as = None
 
     async def wake(self) -> bool:

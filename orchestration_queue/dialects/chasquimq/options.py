@@ -56,7 +56,7 @@ class ChasquiWorkerOptions(DialectOptions):
     """About how many dead letters are kept."""
 
     rate_limit: RateLimit | None = None
-    """Take at most so many jobs in each window, over all workers of this limit; those of the original do not count."""
+    """The most jobs to take in a window, over all workers of this limit; those of the original do not count."""
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
     """How long running jobs may go on after `stop`."""

@@ -31,7 +31,7 @@ class QlessWorkerOptions(DialectOptions):
     clients do."""
 
     rate_limit: RateLimit | None = None
-    """Take at most so many jobs of each queue in each window, over all workers of this limit; those of other clients
+    """The most jobs to take of each queue in a window, over all workers of this limit; those of other clients
     do not count."""
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
