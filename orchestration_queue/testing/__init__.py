@@ -13,16 +13,24 @@ from typing import TYPE_CHECKING
 from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from orchestration_queue.testing.assertions import assert_enqueued, assert_not_enqueued, enqueued
+    from orchestration_queue.testing.assertions import (
+        JobCriteria,
+        assert_enqueued,
+        assert_failed,
+        assert_not_enqueued,
+        enqueued,
+    )
     from orchestration_queue.testing.background import StartWorker, running_worker
     from orchestration_queue.testing.draining import drain, drain_async
     from orchestration_queue.testing.server import ephemeral_server
     from orchestration_queue.testing.time_machine import TimeMachine
 
 __all__ = [
+    "JobCriteria",
     "StartWorker",
     "TimeMachine",
     "assert_enqueued",
+    "assert_failed",
     "assert_not_enqueued",
     "drain",
     "drain_async",
@@ -32,7 +40,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "assertions": "assert_enqueued assert_not_enqueued enqueued",
+    "assertions": "JobCriteria assert_enqueued assert_failed assert_not_enqueued enqueued",
     "background": "StartWorker running_worker",
     "draining": "drain drain_async",
     "server": "ephemeral_server",

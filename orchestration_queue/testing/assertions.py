@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from reprlib import Repr
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from orchestration_queue.client import AsyncQueue, Queue
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.options import Duration, milliseconds, seconds, wire_number
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
+from orchestration_queue.states import JobState
 from orchestration_queue.tasks import Task
 
-__all__ = ["assert_enqueued", "assert_not_enqueued", "enqueued"]
+__all__ = ["JobCriteria", "assert_enqueued", "assert_failed", "assert_not_enqueued", "enqueued"]
 
 _ANYTHING: Any = object()
 _MOST_SHOWN = 20
 
+_CRITERIA: Mapping[str, Callable[[JobRecord], Any]] = {
+    "tags": lambda job: job.tags,
+    "share": lambda job: job.share,
+    "pools": lambda job: job.pools,
+    "tracked": lambda job: job.is_tracked,
+    "kind": lambda job: job.failure_kind,
+}
+
 _short = Repr()
 _short.maxstring, _short.maxother, _short.maxdict, _short.maxlist = 120, 200, 20, 20
+
+
+class JobCriteria(TypedDict, total=False):
+    """What else jobs can be told by."""
+
+    tags: Collection[str]
+    """Tags that they have, beside others."""
+    share: str
+    """The share that they start from."""
+    pools: Mapping[str, int]
+    """The slots that they hold while they run, by pool."""
+    tracked: bool
+    """Whether retention keeps them."""
+    kind: str
+    """The kind of failure of their last attempt."""
 
 
 def enqueued(queue: Queue | AsyncQueue) -> list[JobRecord]:
@@ -46,6 +70,7 @@ def assert_enqueued(
     delay: Duration | None = None,
     priority: int | None = None,
     where: Callable[[JobRecord], object] | None = None,
+    **criteria: Unpack[JobCriteria],
 ) -> list[JobRecord]:
     """Assert that matching jobs are in the queue and have not finished.
 
@@ -58,6 +83,7 @@ def assert_enqueued(
         delay: The delay they were added with.
         priority: Their priority.
         where: Anything else that must hold of their records.
+        **criteria: ``tags``, ``share``, ``pools``, ``tracked``, ``kind``, as of :class:`JobCriteria`.
 
     Returns:
         The matching jobs, in the order in which they were added.
@@ -66,14 +92,54 @@ def assert_enqueued(
         AssertionError: There are fewer or more. The message lists what is there, and how it differs.
     """
     __tracebackhide__ = True
-    wanted = _Wanted(name, data, job_id, delay, priority, where)
+    wanted = _Wanted(name, data, job_id, delay, priority, where, criteria)
     jobs = _jobs(queue)
     found = [job for job in jobs if not job.is_finished and wanted.matches(job)]
     if (found and count is None) or len(found) == count:
         return found
-    expected = "at least one job" if count is None else f"{count} job{'' if count == 1 else 's'}"
     raise AssertionError(
-        f"Queue {queue.name!r} should hold {expected} {wanted}, and holds {len(found)}.\n{_listing(jobs, wanted)}"
+        f"Queue {queue.name!r} should hold {_expected(count)} {wanted}, and holds {len(found)}.\n"
+        + _listing(jobs, wanted)
+    )
+
+
+def assert_failed(
+    queue: Queue | AsyncQueue,
+    name: str | Task[..., Any] | None = None,
+    *,
+    data: Any = _ANYTHING,
+    count: int | None = None,
+    job_id: str | None = None,
+    where: Callable[[JobRecord], object] | None = None,
+    **criteria: Unpack[JobCriteria],
+) -> list[JobRecord]:
+    """Assert that matching jobs failed for good.
+
+    Args:
+        queue: The queue, of either face.
+        name: The jobs' name, or their task; None matches every name.
+        data: Their data, equal to this; parts may be :data:`unittest.mock.ANY`.
+        count: How many there must be, exactly; None asks for one at least.
+        job_id: Their id.
+        where: Anything else that must hold of their records, such as of their ``failed_reason``.
+        **criteria: ``kind``, ``tags``, ``share``, ``pools``, ``tracked``, as of :class:`JobCriteria`.
+
+    Returns:
+        The matching jobs, in the order in which they were added.
+
+    Raises:
+        AssertionError: There are fewer or more. The message lists what failed, with kind and reason.
+    """
+    __tracebackhide__ = True
+    wanted = _Wanted(name, data, job_id, None, None, where, criteria)
+    failed = [job for job in _jobs(queue) if job.state is JobState.FAILED]
+    found = [job for job in failed if wanted.matches(job)]
+    if (found and count is None) or len(found) == count:
+        return found
+    lines = [f"{_line(job)}, {job.failure_kind}: {job.failed_reason}" for job in failed[:_MOST_SHOWN]]
+    raise AssertionError(
+        f"Queue {queue.name!r} should have {_expected(count)} {wanted} that failed, and has {len(found)}.\n"
+        + "\n".join([f"It has {len(failed)} that failed:" if failed else "None failed.", *lines])
     )
 
 
@@ -84,6 +150,7 @@ def assert_not_enqueued(
     data: Any = _ANYTHING,
     job_id: str | None = None,
     where: Callable[[JobRecord], object] | None = None,
+    **criteria: Unpack[JobCriteria],
 ) -> None:
     """Assert that no matching job is in the queue, other than finished ones; without criteria, none at all.
 
@@ -93,12 +160,13 @@ def assert_not_enqueued(
         data: Their data, equal to this; parts may be :data:`unittest.mock.ANY`.
         job_id: Their id.
         where: Anything else that must hold of their records.
+        **criteria: ``tags``, ``share``, ``pools``, ``tracked``, ``kind``, as of :class:`JobCriteria`.
 
     Raises:
         AssertionError: There is one. The message lists them.
     """
     __tracebackhide__ = True
-    wanted = _Wanted(name, data, job_id, None, None, where)
+    wanted = _Wanted(name, data, job_id, None, None, where, criteria)
     found = [job for job in enqueued(queue) if wanted.matches(job)]
     if found:
         lines = "\n".join(map(_line, found[:_MOST_SHOWN]))
@@ -129,6 +197,14 @@ class _Wanted:
     delay: Duration | None
     priority: int | None
     where: Callable[[JobRecord], object] | None
+    criteria: JobCriteria
+
+    def __post_init__(self) -> None:
+        for name, value in self.criteria.items():
+            if name not in _CRITERIA:
+                raise UsageError(f"There is no criterion {name!r}; pass {', '.join(_CRITERIA)}, or `where`.")
+            if name == "tags" and isinstance(value, str):
+                raise UsageError(f"`tags` must be a list of tags, got {value!r}; pass `tags=[{value!r}]`.")
 
     @property
     def name(self) -> str | None:
@@ -152,6 +228,10 @@ class _Wanted:
             lines.append(f"delay: {delay / 1000:g} s instead of {seconds(self.delay):g} s")
         if self.priority is not None and job.priority != self.priority:
             lines.append(f"priority: {job.priority} instead of {self.priority}")
+        for name, value in self.criteria.items():
+            found = _CRITERIA[name](job)
+            if not (set(value) <= set(found) if name == "tags" else found == value):  # type: ignore[call-overload]
+                lines.append(f"{name}: {_short.repr(found)} instead of {_short.repr(value)}")
         if self.where is not None and not lines and not self.where(job):
             lines.append(f"{getattr(self.where, '__name__', 'where')} does not hold")
         return lines
@@ -164,11 +244,16 @@ class _Wanted:
             "of priority": self.priority,
         }
         words = [f"{word} {value!r}" for word, value in criteria.items() if value is not None]
+        words += [f"with {name} {value!r}" for name, value in self.criteria.items()]
         if self.data is not _ANYTHING:
             words.append(f"with data {_short.repr(self.data)}")
         if self.where is not None:
             words.append("for which `where` holds")
         return " ".join(words) or "of any name"
+
+
+def _expected(count: int | None) -> str:
+    return "at least one job" if count is None else f"{count} job{'' if count == 1 else 's'}"
 
 
 def _delay(job: JobRecord) -> float:

@@ -8,8 +8,9 @@ from unittest.mock import ANY
 
 import pytest
 
-from orchestration_queue import AsyncQueue, JobOptions, Queue
-from orchestration_queue.testing import assert_enqueued, assert_not_enqueued, drain, enqueued
+from orchestration_queue import AsyncQueue, JobOptions, Queue, Tasks
+from orchestration_queue.errors import Failed, UsageError
+from orchestration_queue.testing import assert_enqueued, assert_failed, assert_not_enqueued, drain, enqueued
 from tests.testing.conftest import Workshop
 
 
@@ -32,11 +33,15 @@ def failure(queue: Queue | AsyncQueue, *args: Any, **criteria: Any) -> list[str]
         {"priority": 3},
         {"delay": timedelta(minutes=5)},
         {"where": lambda job: job.data["at"] > 4},
+        {"tags": ("red",)},
+        {"tags": ["blue", "red"], "share": "acme", "pools": {"gpu": 2}, "tracked": True},
     ],
 )
 def test_what_matches_is_returned(oq_queue: Queue, criteria: dict[str, Any]) -> None:
-    options = JobOptions(job_id="mine", priority=3, delay=timedelta(minutes=5))
-    oq_queue.add("send", {"to": "ann", "at": 5}, options)
+    options = JobOptions(
+        job_id="mine", priority=3, delay=timedelta(minutes=5), tags=("red", "blue"), share="acme", pools={"gpu": 2}
+    )
+    oq_queue.add("send", {"to": "ann", "at": 5}, options).track()
     (job,) = assert_enqueued(oq_queue, **criteria)
     assert job.id == "mine"
 
@@ -52,6 +57,11 @@ def test_what_matches_is_returned(oq_queue: Queue, criteria: dict[str, Any]) -> 
         ({"priority": 3}, "priority: 0 instead of 3"),
         ({"delay": timedelta(minutes=5)}, "delay: 0 s instead of 300 s"),
         ({"where": lambda job: False}, "<lambda> does not hold"),
+        ({"tags": ("red",)}, "tags: () instead of ('red',)"),
+        ({"share": "acme"}, "share: None instead of 'acme'"),
+        ({"pools": {"gpu": 1}}, "pools: {} instead of {'gpu': 1}"),
+        ({"tracked": True}, "tracked: False instead of True"),
+        ({"kind": "upload error"}, "kind: None instead of 'upload error'"),
         ({"count": 2}, "matches"),
     ],
 )
@@ -145,3 +155,34 @@ async def test_the_async_face_needs_no_await_that_could_be_forgotten(oq_async_qu
     assert [job.name for job in enqueued(oq_async_queue)] == ["send"]
     with pytest.raises(AssertionError):
         assert_not_enqueued(oq_async_queue, "send")
+
+
+def test_failed_jobs_are_found_by_kind(oq_queue: Queue) -> None:
+    tasks = Tasks()
+
+    @tasks.task
+    def upload(to: str) -> None:
+        raise Failed(f"no room at {to}", kind="upload error")
+
+    oq_queue.add("upload", {"to": "s3"}, JobOptions(attempts=1, tags=("red",)))
+    with pytest.raises(AssertionError, match="None failed"):
+        assert_failed(oq_queue, "upload")
+    drain(oq_queue, tasks, raise_failures=False)
+    (job,) = assert_failed(oq_queue, upload, kind="upload error", tags=["red"], count=1)
+    assert job.failed_reason == "no room at s3"
+    assert_failed(oq_queue, "send", count=0)
+    with pytest.raises(AssertionError) as caught:
+        assert_failed(oq_queue, kind="timeout", where=lambda job: True)
+    assert str(caught.value).splitlines() == [
+        f"Queue '{oq_queue.name}' should have at least one job with kind 'timeout' for which `where` holds that "
+        "failed, and has 0.",
+        "It has 1 that failed:",
+        "  1: 'upload', failed, data {'to': 's3'}, upload error: no room at s3",
+    ]
+
+
+@pytest.mark.parametrize("criteria", [{"tags": "red"}, {"color": "red"}])
+def test_criteria_that_cannot_be_meant_are_refused(oq_queue: Queue, criteria: dict[str, Any]) -> None:
+    for ask in (assert_enqueued, assert_failed, assert_not_enqueued):
+        with pytest.raises(UsageError, match=r"tags"):
+            ask(oq_queue, **criteria)
