@@ -175,11 +175,13 @@ class Demo:
 
     def _follow(self, watch: Watch, screen: Screen, killer: LeaderKiller, *, in_month: bool) -> Snapshot:
         limit = TIME_LIMIT_S * (1 + settings.scale() // 10)
-        deadline = time.monotonic() + limit
+        deadline, successor = time.monotonic() + limit, ""
         while True:
             snapshot = watch.look()
             screen.show(snapshot)
             self.fleet.check()
+            if not successor and (successor := killer.successor):
+                screen.say(f"          {successor} leads the schedules now")
             for node in snapshot.failed:
                 reason = node.record.failed_reason if node.record else None
                 raise DemoError(f"Node {node.name} failed: {reason}.")
@@ -189,8 +191,7 @@ class Demo:
             if all(run.is_over for run in snapshot.runs):
                 if in_month and not killer.victim:
                     raise DemoError("The scheduler leader was never caught with a month in its hands, and not killed.")
-                if killer.successor:
-                    screen.say(f"          {killer.successor} leads the schedules now")
+                if successor:
                     return snapshot
             if time.monotonic() > deadline:
                 raise DemoError(f"It was not over after {limit:.0f} s: {snapshot.done} nodes are done.")
