@@ -1,0 +1,83 @@
+"""Pools and tags of a job: what is accepted from callers, and what is read of what other clients stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options.pools import (
+    MAX_POOL_SLOTS,
+    MAX_POOLS,
+    checked_pool,
+    checked_pool_slots,
+    checked_weights,
+    pools_from_wire,
+)
+from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
+
+LONGEST = "x" * 100
+TOO_LONG = "x" * 101
+
+
+def test_a_pool_has_a_short_name() -> None:
+    assert checked_pool(LONGEST) == LONGEST
+    for name in (TOO_LONG, "", "a:b", 5):
+        with pytest.raises(UsageError):
+            checked_pool(name)
+        with pytest.raises(InvalidOptionError):
+            checked_weights({name: 1})
+
+
+@pytest.mark.parametrize("slots", [0, 1, MAX_POOL_SLOTS])
+def test_a_pool_has_up_to_a_thousand_slots(slots: int) -> None:
+    assert checked_pool_slots(slots) == slots
+
+
+@pytest.mark.parametrize("slots", [-1, MAX_POOL_SLOTS + 1, True, 1.0, "1", None])
+def test_other_slots_are_refused(slots: Any) -> None:
+    with pytest.raises(UsageError, match="whole number from 0 to 1,000"):
+        checked_pool_slots(slots)
+
+
+def test_a_job_holds_slots_of_up_to_eight_pools() -> None:
+    most = {str(place): MAX_POOL_SLOTS if place else 1 for place in range(MAX_POOLS)}
+    weights = checked_weights(most)
+    assert weights == most
+    assert hash(weights) == hash(checked_weights(dict(reversed(most.items()))))
+    for pools in ({**most, "more": 1}, ["a"], None):
+        with pytest.raises(InvalidOptionError):
+            checked_weights(pools)
+
+
+@pytest.mark.parametrize("weight", [0, -1, MAX_POOL_SLOTS + 1, True, 1.0, "1"])
+def test_other_weights_are_refused_and_passed_over_when_stored(weight: Any) -> None:
+    with pytest.raises(InvalidOptionError):
+        checked_weights({"a": weight})
+    assert pools_from_wire({"a": weight, "b": 1, "c": MAX_POOL_SLOTS}) == {"b": 1, "c": MAX_POOL_SLOTS}
+
+
+def test_stored_pools_with_odd_names_are_passed_over() -> None:
+    assert pools_from_wire({TOO_LONG: 1, "a:b": 1, LONGEST: 2}) == {LONGEST: 2}
+    assert pools_from_wire(["a"]) == pools_from_wire(None) == {}
+    stored = {f"p{place}": 1 for place in reversed(range(MAX_POOLS + 2))}
+    assert list(pools_from_wire(stored)) == [f"p{place}" for place in range(MAX_POOLS)]
+
+
+@pytest.mark.parametrize("tag", ["", TOO_LONG, "a\nb", 5, None])
+def test_a_tag_is_short_and_printable(tag: Any) -> None:
+    assert checked_tag(LONGEST) == LONGEST
+    with pytest.raises(InvalidOptionError, match="1 to 100 printable characters"):
+        checked_tag(tag)
+    assert tags_from_wire([tag, "a", LONGEST, "a"]) == ("a", LONGEST)
+
+
+def test_a_job_has_up_to_twenty_tags_each_once() -> None:
+    most = [str(place) for place in range(MAX_TAGS)]
+    assert checked_tags([*most, "0"]) == tuple(most)
+    for tags in ([*most, "more"], "a", b"a", 5):
+        with pytest.raises(InvalidOptionError):
+            checked_tags(tags)
+    assert tags_from_wire([*most, "more"]) == tuple(most)
+    assert tags_from_wire("a") == tags_from_wire(None) == ()
