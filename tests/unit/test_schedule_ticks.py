@@ -10,6 +10,7 @@ import pytest
 
 from orchestration_queue.options import name_problem
 from orchestration_queue.schedules import (
+    Awaited,
     Every,
     JobTemplate,
     SchedulerEntry,
@@ -180,3 +181,34 @@ def test_fire_ids_are_legal_and_tell_schedulers_apart() -> None:
     assert [name_problem(job_id) for job_id in ids] == [None] * len(ids)
     assert scheduled_job_id("etl.nightly", NOW) == f"repeat.etl.nightly.{NOW}"
     assert scheduled_job_id("a:b", NOW) == f"repeat.a%3Ab.{NOW}"
+
+
+def test_a_run_that_waits_for_the_one_before_leaves_the_plan_as_it_is() -> None:
+    plan = tick(every=1000, nextRun=NOW, oq={"overlap": "queue_one", "job": "before"})
+    held = plan.held["nightly"].text
+    assert held is not None
+    assert json.loads(held)["nextRun"] == NOW + 1000
+
+
+@pytest.mark.parametrize(("ended_ms", "last_run"), [(NOW - 4999, 1), (NOW - 10_000, NOW - 4999), (0, NOW - 4999)])
+def test_who_ended_the_job_has_a_moment_to_tell_the_schedule(ended_ms: int, last_run: int) -> None:
+    waiting = {"nightly": entry_text(repeatAfterComplete=1000, nextRun=0, lastRun=last_run)}
+    for fate in ("ended", "gone"):
+        assert evaluate(waiting, NOW, awaited={"nightly": Awaited(fate, ended_ms)}).is_empty
+
+
+@pytest.mark.parametrize(
+    ("awaited", "next_ms"),
+    [
+        (Awaited("ended", NOW - 5000), NOW - 4000),
+        (Awaited("gone"), NOW + 1000),
+        (Awaited("open"), None),
+        (Awaited(), None),
+    ],
+)
+def test_a_schedule_that_nobody_told_goes_on_from_the_end_of_its_job(awaited: Awaited, next_ms: int | None) -> None:
+    waiting = {"nightly": entry_text(repeatAfterComplete=1000, nextRun=0, lastRun=NOW - 5000)}
+    plan = evaluate(waiting, NOW, awaited={"nightly": awaited})
+    assert {name: json.loads(text)["nextRun"] for name, text in plan.updates.items()} == (
+        {} if next_ms is None else {"nightly": next_ms}
+    )
