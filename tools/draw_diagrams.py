@@ -30,6 +30,8 @@ PICTURES = DOCS / "assets" / "diagrams"
 
 _MERMAID = "mermaid@12.3.0"
 _BLOCK = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_NAMED = re.compile(r"^```(\w+)\n(?:#|//) ([\w./-]+\.\w+)\n", re.MULTILINE)
+"""A block of code whose first line is a comment with its file's name."""
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PAGE = """<!doctype html><meta charset="utf-8"><body><script src="mermaid.min.js"></script><script>
 mermaid.initialize({{
@@ -58,7 +60,7 @@ def diagrams() -> Iterator[str]:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Put the pictures in place of the texts. MkDocs calls it for each page, and refuses one without a picture."""
+    """Put the pictures in place of the texts, and files' names above their blocks. MkDocs calls it for each page."""
     up = "../" * page.file.src_uri.count("/")
 
     def shown(block: re.Match[str]) -> str:
@@ -66,7 +68,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         where = up + picture(block[1]).relative_to(DOCS).as_posix()
         return f"[![Diagram: {headings[-1] if headings else page.title}]({where}){{ .diagram }}]({where})"
 
-    return _BLOCK.sub(shown, markdown)
+    return _NAMED.sub(r'```\1 title="\2"\n', _BLOCK.sub(shown, markdown))
 
 
 def draw(text: str, script: Path) -> str:

@@ -112,7 +112,7 @@ def _replay(
     client: Queue,
     letter_id: Annotated[str | None, typer.Argument(help="The dead letter's id.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters of the queue.")] = False,
-    count: Annotated[int, typer.Option(help="With --all: at most this many, oldest first; 0 means all.")] = 0,
+    count: Annotated[int, typer.Option(help="With all: at most this many, oldest first; 0 means all.")] = 0,
 ) -> Done:
     """Run dead jobs again, as new jobs with all their attempts."""
     if (letter_id is None) is not everything:

@@ -140,7 +140,7 @@ def add(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add or replace a scheduler; pass one of --cron, --every and --after."""
+    """Add or replace a scheduler, by a cron pattern, an interval, or a pause after each job."""
     bounds: dict[str, Any] = {
         "start": parsed_instant("start", start, tz),
         "end": parsed_instant("end", end, tz),
