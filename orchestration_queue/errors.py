@@ -304,10 +304,17 @@ class NotReplicatedError(TransportError):
 
 
 class JobFailedError(OrchestrationQueueError):
-    """The job failed; the message ends with its reason."""
+    """The job failed; the message ends with its reason.
 
-    def __init__(self, queue: str, job_id: str, reason: str) -> None:
-        self.queue, self.job_id, self.reason = queue, job_id, reason
+    Attributes:
+        queue: The job's queue.
+        job_id: The job's id.
+        reason: Why it failed.
+        kind: The kind of failure, as far as a ChasquiMQ queue keeps one, such as ``retries_exhausted``; else empty.
+    """
+
+    def __init__(self, queue: str, job_id: str, reason: str, kind: str = "") -> None:
+        self.queue, self.job_id, self.reason, self.kind = queue, job_id, reason, kind
         super().__init__(f"Job {job_id!r} of queue {queue!r} failed: {reason}")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiRef, add_relay
+from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import FlowFailedError, OrchestrationQueueError, StateError, UnrecoverableError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.tasks import Tasks
@@ -80,9 +81,29 @@ async def test_a_node_fails_with_the_reason_of_its_job_and_a_retry_runs_another(
         flow = await flows.submit(graph(queue.name))
         with pytest.raises(FlowFailedError, match="page 2 is blank"):
             await flow.wait(WAIT_S)
+        assert [(group.kind, group.count) for group in await own.failures()] == [("unrecoverable", 1)]
         await flow.retry()
         assert (await flow.wait(WAIT_S))["ocr"] == "read"
     assert len(set(jobs)) == 2
+
+
+async def test_a_node_whose_job_no_handler_may_run_fails(
+    flows: AsyncFlowProducer, own: AsyncQueue, queue: AsyncChasquiQueue, server_url: str
+) -> None:
+    """The event of such a dead letter names no job."""
+
+    async def ocr(job: ChasquiJob) -> str:
+        return "read"
+
+    limit = len(pack({"lang": "pt"}))
+    async with (
+        serving(own, tasks(server_url), server_url),
+        working(queue.name, ocr, server_url, max_payload_bytes=limit),
+    ):
+        flow = await flows.submit(graph(queue.name))
+        with pytest.raises(FlowFailedError, match="oversize_payload"):
+            await flow.wait(WAIT_S)
+    assert [(group.kind, group.count) for group in await own.failures()] == [("oversize_payload", 1)]
 
 
 async def test_a_node_that_is_taken_over_waits_for_the_same_job(

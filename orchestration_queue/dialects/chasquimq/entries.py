@@ -17,6 +17,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions.chasquimq import Replayed
 
 __all__ = [
+    "REASONS",
     "ChasquiCounts",
     "ChasquiDeadLetter",
     "ChasquiEvent",
@@ -61,6 +62,10 @@ class ChasquiCounts:
     dead_letters: int
     schedules: int
     is_paused: bool
+
+
+REASONS = frozenset({"retries_exhausted", "unrecoverable", "decode_failed", "malformed", "oversize_payload"})
+"""Why jobs become dead letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEve
 from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueue
 from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.checks import checked_name, retry_override
+from orchestration_queue.dialects.chasquimq.entries import REASONS
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.errors import Failed, JobFailedError, UsageError
 from orchestration_queue.flows.node import RelayedNode
 from orchestration_queue.server import parse_url
 from orchestration_queue.tasks import Tasks
@@ -27,6 +28,8 @@ _TASK = "chasquimq"
 @dataclass(frozen=True, slots=True)
 class ChasquiRef:
     """A ChasquiMQ queue as a node's queue: its job runs there, and the node ends as the job does.
+
+    A node that fails has the dead letter's reason, such as ``retries_exhausted``, as its kind of failure.
 
     The node itself is a task on a queue of ours, whose worker needs :func:`add_relay`. It adds the job, waits for its
     end, and returns its result. It takes one slot and one connection meanwhile. A task that is taken over by another
@@ -117,10 +120,12 @@ def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
             await remote.add(name, data, attempts=attempts, backoff=pauses, job_id=sent["id"])
             try:
                 return await remote.wait(sent["id"], after=sent["after"])
-            except JobFailedError:
+            except JobFailedError as error:
                 # Otherwise a flow that is retried would find this failure as the new attempt's.
                 await job.update_progress(None)
-                raise
+                if error.kind not in REASONS:
+                    raise
+                raise Failed(str(error), kind=error.kind) from None
 
 
 async def _sent(job: AsyncActiveJob, queue: str, url: str | None) -> dict[str, Any]:

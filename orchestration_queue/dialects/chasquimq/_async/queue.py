@@ -16,6 +16,7 @@ from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiCounts,
+    ChasquiDeadLetter,
     count_calls,
     read_counts,
     read_delayed,
@@ -41,6 +42,7 @@ __all__ = ["AsyncChasquiQueue"]
 
 _BATCH = 128
 """How many jobs go to the server at once."""
+_PAGE = 100
 _BLOCK_S = 5.0
 
 
@@ -193,14 +195,27 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             await events.check_cursor()
             while end_ms is None or (wait_s := min(_BLOCK_S, (end_ms - now_ms()) / 1000)) > 0:
                 for event in await events.read(wait_s):
+                    if event.type == "dlq" and not event.job_id and (letter := await self._find_letter(job_id, after)):
+                        raise JobFailedError(self.name, job_id, letter.detail or letter.reason, letter.reason)
                     if event.job_id != job_id:
                         continue
                     reason = event.fields.get("reason", reason) if event.type == "failed" else reason
                     if event.type == "completed":
                         return await self.find_result(job_id)
                     if event.type == "dlq":
-                        raise JobFailedError(self.name, job_id, reason or event.fields.get("reason", ""))
+                        kind = event.fields.get("reason", "")
+                        raise JobFailedError(self.name, job_id, reason or kind, kind)
         raise TimeoutError(f"Job {job_id!r} of queue {self.name!r} did not end in time; it goes on.")
+
+    async def _find_letter(self, job_id: str, after: str) -> ChasquiDeadLetter | None:
+        """Find the dead letter of a job that no handler ran: the event of such a one names no job."""
+        place = str(max(0, int(after.partition("-")[0]) - 1))
+        while page := await self.dead_letters(_PAGE, after=place):
+            for letter in page:
+                if letter.job_id == job_id:
+                    return letter
+            place = page[-1].id
+        return None
 
     def _builder(self) -> JobBuilder:
         at_ms = now_ms()
