@@ -39,6 +39,7 @@ ASSETS = Path(__file__).parent.parent / "docs" / "assets"
 COLORS = 256
 PAGES = {
     "overview": "/ui",
+    "queue": "/ui/queues/reports?state=failed&q=render",
     "job": "/ui/queues/reports/jobs/report-7",
     "flow": "/ui/queues/flights/flows/flights-2026-11-22",
     "schedule": "/ui/queues/reports/schedulers/nightly-export",

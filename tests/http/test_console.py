@@ -579,6 +579,24 @@ async def test_every_page_and_act_needs_its_scope(guarded: HttpApp) -> None:
                 assert (status == 403) is (token not in wanted), (route.path, token, status)
 
 
+async def test_the_server_page_shows_libraries_and_slow_commands(
+    ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis
+) -> None:
+    await queue.add("a")
+    usual = raw.config_get("slowlog-log-slower-than")["slowlog-log-slower-than"]
+    raw.config_set("slowlog-log-slower-than", 0)
+    raw.echo(HOSTILE)
+    raw.config_set("slowlog-log-slower-than", -1)
+    shown = await page(ui, "/server")
+    raw.slowlog_reset()
+    empty = await page(ui, "/server")
+    raw.config_set("slowlog-log-slower-than", usual or 10_000)
+    assert "glidemq, orchestration_queue_1" in shown
+    assert re.search(r"<dt>Keys</dt><dd>\d+, of which \d+ expire</dd>", shown)
+    assert "ECHO &lt;img src=x" in shown
+    assert "The log is empty" in empty
+
+
 async def test_the_first_page_is_small(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
     await queue.add("a")
     first = await page(ui, "")

@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestration_queue.client import AsyncBroadcast, AsyncJob, AsyncQueue
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
+from orchestration_queue.http.console import server_facts
 from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
@@ -26,7 +27,7 @@ from orchestration_queue.http.messages import Raw, Request, Stream
 from orchestration_queue.http.parameters import FINISHED
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
-from orchestration_queue.protocol.call import Call, text
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.operations import audit, event_log
 from orchestration_queue.protocol.operations.letter_groups import group_letters
 
@@ -37,6 +38,7 @@ _REASONS_S = 3.0
 _LOG_LINES = 200
 _MOST_FOUND = 200
 _QUIET_S = 0.4
+_SLOWEST, _SLOWEST_OF = 10, 128
 
 
 class Pages:
@@ -209,12 +211,18 @@ class Pages:
         )  # fmt: skip
 
     async def server(self, _: Request) -> Raw:
-        """Show the server's own figures and the last acts."""
+        """Show the server's own figures, its slow log and the last acts."""
         connection = self._service.connection
-        info = text(await connection.execute(Call("INFO")))
-        facts = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+        info, functions, logged = await asyncio.gather(
+            connection.execute(Call("INFO")), or_none(connection.execute(Call("FUNCTION", args=("LIST",)))),
+            or_none(connection.execute(Call("SLOWLOG", args=("GET", _SLOWEST_OF)))),
+        )  # fmt: skip
         acts = await connection.run(audit.recent(self._service.prefix, 100))
-        return self._views.page("server.html", title="Server", url=str(connection.url), facts=facts, acts=acts)
+        slow = server_facts.slow_log(logged or ())[:_SLOWEST]
+        return self._views.page(
+            "server.html", title="Server", url=str(connection.url), facts=server_facts.facts(info, functions or ()),
+            slow=slow, acts=acts,
+        )  # fmt: skip
 
     async def live(self, request: Request) -> Stream:
         """Stream a line whenever something happened in the queue, a few times a second at most."""
