@@ -1,4 +1,4 @@
-"""What the server tells of itself, as its page shows it."""
+"""What the server says about its own state, as its page shows it."""
 
 from __future__ import annotations
 
