@@ -24,6 +24,7 @@ from orchestration_queue.options.base import MAX_PRIORITY, Options, suggestion
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
 from orchestration_queue.options.pools import checked_weights
+from orchestration_queue.options.shares import checked_job_share
 
 __all__ = [
     "CONFIG_TAG",
@@ -107,6 +108,8 @@ class StepConfig(Options):
     """Processor time of the step's process; the kernel kills one that takes more."""
     pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights)] | None = None
     """Slots of the queue's pools that the step holds while it runs."""
+    share: Annotated[str, BeforeValidator(checked_job_share)] | None = None
+    """The fair share of the queue that the step starts from, such as a tenant's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ class JobRoute:
         memory_mib: The memory that its process may allocate; None for no limit.
         cpu_seconds: The processor time that its process may take; None for no limit.
         pools: Slots of the queue's pools that it holds while it runs.
+        share: The fair share that it starts from; None for none.
     """
 
     queue: str
@@ -138,6 +142,7 @@ class JobRoute:
     memory_mib: int | None = None
     cpu_seconds: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
+    share: str | None = None
 
     def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> JobRoute:
         """Apply the tags of a step and its run; a step's own go before its run's.

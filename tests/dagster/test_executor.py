@@ -429,6 +429,21 @@ def test_a_step_holds_slots_of_the_queue_s_pools(fleet: Fleet) -> None:
             assert queue.pools.remove(name), "no step holds or waits for slots"
 
 
+def test_a_step_starts_from_a_share_of_the_queue(fleet: Fleet) -> None:
+    def config(share: object) -> dict[str, str]:
+        return {"orchestration_queue/config": json.dumps({"share": share})}
+
+    assert ROUTE.with_tags(config("a"), config("b")).share == "a"
+    assert ROUTE.with_tags({}, config("b")).share == "b"
+    for wrong in ("", "a:b", 5, "x" * 101):
+        with pytest.raises(InvalidOptionError, match="Share"):
+            ROUTE.with_tags(config(wrong), {})
+    result = fleet.run(steps.where_job, tags=config("tenant-a"))
+    assert result.success
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        assert queue.get(f"dagster.{result.run_id}.where_0.1").record.share == "tenant-a"
+
+
 def test_a_bad_tag_ends_the_run_before_any_step_starts(fleet: Fleet) -> None:
     result = fleet.run(steps.where_job, tags={"orchestration_queue/isolation": "jail"})
     assert not result.success

@@ -13,6 +13,7 @@ from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.states import JobState
 from orchestration_queue.testing import drain
+from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -116,8 +117,35 @@ def test_results_and_dead_letters_are_read(queue: Queue, read: Any) -> None:
 
 
 def test_an_empty_queue_has_no_rows_of_anything(queue: Queue, read: Any) -> None:
-    for what in ("jobs", "results", "dead_letters"):
+    for what in ("jobs", "results", "dead_letters", "statistics"):
         assert read(read=what).collect() == []
+
+
+def test_statistics_are_read_by_day_and_task(queue: Queue, read: Any) -> None:
+    fill(queue)
+    wait_until_sync(lambda: queue.statistics().all.completed == 270, "the worker's count", 60)
+    (row,) = read(read="statistics").collect()
+    found = queue.statistics()
+    task = found.tasks["double"]
+    assert (row.day, row.name, row.started, row.completed, row.failed, row.retried) == (
+        found.day.isoformat(), "double", task.wait.count, 270, 30, task.retried,
+    )  # fmt: skip
+    assert row.run_mean_s == task.run.mean.total_seconds()
+    assert (row.wait_p99_s, row.wait_deviation_s) == (
+        task.wait.p99.total_seconds(),
+        task.wait.deviation.total_seconds(),
+    )
+    some = read(read="statistics", columns="failed,name")
+    assert [tuple(each) for each in some.collect()] == [(30, "double")]
+    assert some.where("failed > 30").count() == 0
+
+
+def test_shares_and_tracking_are_columns_of_jobs(queue: Queue, read: Any) -> None:
+    queue.add("n", None, {"share": "acme", "tags": ["red"]}).track()
+    queue.add("n")
+    rows = {row.id: row for row in read(columns="id,share,tags,tracked_at").collect()}
+    assert (rows["1"].share, json.loads(rows["1"].tags), rows["1"].tracked_at is not None) == ("acme", ["red"], True)
+    assert (rows["2"].share, rows["2"].tracked_at) == (None, None)
 
 
 def test_filters_spare_the_reading_of_other_states_and_times(queue: Queue, read: Any, raw: redis.Redis) -> None:

@@ -178,6 +178,7 @@ class QueueStepHandler(StepHandler):
             lease=self._options.lease,
             headers=headers,
             pools=route.pools,
+            share=route.share,
             remove_on_complete=KEPT,
             remove_on_fail=KEPT,
         )

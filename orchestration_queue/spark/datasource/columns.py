@@ -49,6 +49,8 @@ _JOB = {
     "options": Column("string", "opts"),
     "tags": Column("string", "tags"),
     "failure_kind": Column("string", "failureKind"),
+    "share": Column("string", "share"),
+    "tracked_at": Column("timestamp", "tracked"),
 }
 
 Tables: TypeAlias = Mapping[str, Mapping[str, Column]]
@@ -74,6 +76,16 @@ COLUMNS: Tables = {
         "failed_reason": Column("string"),
         "attempts_made": Column("bigint"),
         "added_at": Column("timestamp"),
+    },
+    "statistics": {
+        "day": Column("string"),
+        "name": Column("string"),
+        **{name: Column("bigint") for name in ("started", "completed", "failed", "retried")},
+        **{
+            f"{what}_{part}_s": Column("double")
+            for what in ("wait", "run")
+            for part in ("mean", "deviation", "p50", "p90", "p99")
+        },
     },
 }
 

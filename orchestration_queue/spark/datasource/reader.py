@@ -51,7 +51,7 @@ class ReadOptions:
 
     Attributes:
         address: The queue.
-        read: ``jobs``, ``results``, ``events`` or ``dead_letters``.
+        read: ``jobs``, ``results``, ``events``, ``dead_letters`` or ``statistics``.
         columns: The columns wanted; all when empty.
         states: For jobs, the states they are in.
         parts: Into how many parts each state, or the stream, is cut at most.

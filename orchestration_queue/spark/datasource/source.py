@@ -24,6 +24,7 @@ from orchestration_queue.spark.datasource.reader import (
     PushingJobsReader,
     ReadOptions,
 )
+from orchestration_queue.spark.datasource.statistics import StatisticsReader
 from orchestration_queue.spark.datasource.stream import STREAM_OPTIONS, QueueStreamReader
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
@@ -70,6 +71,8 @@ class QueueDataSource(DataSource):
     def _reader(self, options: ReadOptions, schema: StructType) -> DataSourceReader:
         if options.read == "dead_letters":
             return DeadLettersReader(options, schema)
+        if options.read == "statistics":
+            return StatisticsReader(options, schema)
         if options.read == "events":
             return EventsReader(options, EventsPartitionReader(options, schema, watches_losses=False))
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
