@@ -122,6 +122,7 @@ __all__ = [
     "resume_run",
     "resumptions",
     "running_step",
+    "sqlite_event_log",
     "sqlite_storages",
     "step_key_of",
     "storage_id",
@@ -243,6 +244,7 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     """
     from alembic.script import ScriptDirectory
     from dagster._core.storage import sql
+    from dagster._core.storage.event_log.migration import ASSET_KEY_INDEX_COLS
 
     scripts = SimpleNamespace(from_config=cache(ScriptDirectory.from_config))
     setattr(sql, "ScriptDirectory", scripts)  # noqa: B010  not a name that modules export
@@ -251,7 +253,14 @@ def warm_up(instance: dg.DagsterInstance) -> None:
         # Dagster reflects the table of runs for each event of a run. A migration only adds columns.
         if (ask := getattr(instance.run_storage, name, None)) is not None:
             setattr(instance.run_storage, name, partial(bool, ask()))
+    if (ask := getattr(instance.event_log_storage, name := "has_secondary_index", None)) is not None:
+        # Dagster asks in the transaction of each asset event, on another connection.
+        setattr(instance.event_log_storage, name, known := cache(ask))
+        known(ASSET_KEY_INDEX_COLS)
     instance.get_latest_materialization_event(dg.AssetKey("warm_up"))
+    manager = (ref := instance.get_ref()) and ref.compute_logs_data
+    if manager is not None and manager.module_name.startswith(("dagster.", "orchestration_queue.")):
+        _ = instance.compute_log_manager  # which those of others might connect for, or start threads
 
 
 def rehearse(adopt: Callable[[Any], None]) -> None:
@@ -282,6 +291,14 @@ def sqlite_storages() -> Sequence[ModuleType]:
     from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 
     return sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage
+
+
+def sqlite_event_log(instance: dg.DagsterInstance) -> Any:
+    """Return the event log of an instance where it is Dagster's own in SQLite files, one for each run; else None."""
+    from dagster._core.storage.event_log import SqliteEventLogStorage
+
+    storage = instance.event_log_storage
+    return storage if isinstance(storage, SqliteEventLogStorage) else None
 
 
 def can_be_copied(instance: dg.DagsterInstance) -> bool:

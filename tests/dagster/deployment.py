@@ -138,6 +138,7 @@ def deployment(home: Path, url: str, database: str | None, scratch: Path) -> Ite
     workspace = re.sub(r"host: \S+", "host: 127.0.0.1", config["workspace.yaml"]).replace("4000", ports["4000"])
     (home / "workspace.yaml").write_text(workspace)
     values = {"OQ_URL": url, "DAGSTER_POSTGRES_URL": database or "", "DAGSTER_HOME": str(home), "SCRATCH": str(scratch)}
+    values["FRESHNESS_DAEMON_INTERVAL_SECONDS"] = "2"
 
     def here(word: str) -> str:
         word = word.replace("/opt/dagster", str(home)).replace("0.0.0.0", "127.0.0.1")

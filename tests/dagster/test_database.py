@@ -1,19 +1,27 @@
-"""A step's process waits for a PostgreSQL that restarts, and stores the end of a step once."""
+"""How a step's process stores: through restarts of PostgreSQL, the end of a step once, and soon in SQLite."""
 
 from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 from dagster._core.execution.plan.objects import StepSuccessData
+from dagster._core.storage.event_log import SqliteEventLogStorage
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from orchestration_queue.dagster.steps.database import keep_connection, outlast_outages
+from orchestration_queue.dagster.steps.database import (
+    keep_connection,
+    outlast_outages,
+    sqlite_engines,
+    wait_for_the_disk_once,
+)
 from tests.dagster.step_workers import READY, home_is
 from tests.dagster.stores import Database, postgres
 from tests.processes import OQ, running_process
@@ -112,3 +120,34 @@ def test_other_errors_are_raised_at_once(instance: dg.DagsterInstance) -> None:
     with pytest.raises(ProgrammingError, match="no table"):
         storage.store_event(end_of_step("wrong"))
     assert len(calls) == 1
+
+
+def test_a_step_in_sqlite_waits_for_the_disk_at_its_end_alone() -> None:
+    """The commit of the end takes to the disk all that was committed to the run's file before."""
+    with dg.instance_for_test() as instance:
+        run = instance.create_run_for_job(nothing_to_do)
+        instance.report_engine_event("as the run's own process has made the file", run)
+        storage = instance.event_log_storage
+        assert isinstance(storage, SqliteEventLogStorage)
+
+        def level(connect: Callable[[], Any]) -> int:
+            with connect() as connection:
+                return int(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+
+        of_the_run, normal, full = partial(storage.run_connection, run.run_id), 1, 2
+        sqlite_engines.share()
+        keep_connection(instance)
+        try:
+            wait_for_the_disk_once(instance, run.run_id)
+            instance.report_engine_event("in the middle", run)
+            assert (level(of_the_run), level(storage.index_connection)) == (normal, full)
+            storage.store_event(end_of_step(run.run_id))
+            assert level(of_the_run) == full
+        finally:
+            sqlite_engines.close()
+        assert len(instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_SUCCESS)) == 1
+
+
+@dg.job
+def nothing_to_do() -> None:
+    """A job of a run that is not executed."""

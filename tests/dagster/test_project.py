@@ -16,11 +16,12 @@ import pytest
 from tests.dagster.deployment import deployment
 from tests.dagster.project import ALL, OPEN, Project, is_there
 from tests.dagster.stores import postgres, queue_server
-from tests.processes import worker_process
+from tests.processes import OQ, worker_process
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(400)]
 
+_FRESHNESS = """{ assetNodes(assetKeys: [{path: ["fresh"]}]) { freshnessStatusInfo { freshnessStatus } } }"""
 DAYS = [str(date(2024, 1, 1) + timedelta(days=number)) for number in range(500)]
 REGIONS = [f"region_{number}" for number in range(8)]
 
@@ -51,7 +52,7 @@ def test_schedules_sensors_and_backfills_start_as_in_the_ui(project: Project) ->
     project.backfill("by_day_and_region", ["2024-02-03|region_1"])
     for kind, name in (("Sensor", "new_customers"), ("Sensor", "automation"), ("Schedule", "every_minute")):
         project.switch(kind, name, "RUNNING")
-    (project.scratch / "customer").touch()
+    (project.scratch / "customer-acme").touch()
 
 
 def test_assets_of_all_kinds_are_materialized(project: Project) -> None:
@@ -181,11 +182,33 @@ def test_backfills_in_one_run_and_in_one_for_each_partition(project: Project) ->
     assert project.lines("days_and_regions", 1) == ["2024-02-03|region_1"]
 
 
-def test_the_schedule_the_sensor_and_the_automation_have_asked_for_their_runs(project: Project) -> None:
-    assert project.lines("customers", 1) == ["acme"]
+def freshness(project: Project) -> str:
+    """Return what the page of an asset with a freshness policy shows."""
+    found = project.ask(_FRESHNESS)
+    return str(found[0]["freshnessStatusInfo"]["freshnessStatus"])
+
+
+@pytest.mark.parametrize(("daemon", "customer"), [("dagster-daemon", "acme"), ("oq dagster daemon", "initech")])
+def test_the_schedule_the_sensor_and_the_automation_have_asked_for_their_runs(
+    project: Project, daemon: str, customer: str
+) -> None:
+    """And an asset is fresh once it is materialized, and stale after a minute: under Dagster's daemon, then ours."""
+    if daemon != "dagster-daemon":
+        stock = project.parts.commands["dagster-daemon"]
+        assert stock[1] == "run"
+        project.parts.kill("dagster-daemon")
+        project.parts.commands["dagster-daemon"] = [OQ, *daemon.split()[1:], *stock[2:]]
+        project.parts.start("dagster-daemon")
+        wait_until_sync(lambda: freshness(project) == "DEGRADED", "the asset to be stale", 150)
+    (project.scratch / f"customer-{customer}").touch()
+    eager, ticks = len(project.lines("eager")), len(project.lines("ticks"))
+    project.ends(project.launch("__ASSET_JOB", "fresh"))
+    wait_until_sync(lambda: freshness(project) == "HEALTHY", "the asset to be fresh", 120)
     project.ends(project.launch("plain", "table_0"))
-    assert project.lines("eager", 1)
-    assert project.lines("ticks", 1, 150)
+    assert project.lines("eager", eager + 1)
+    assert project.lines("ticks", ticks + 1, 150)
+    wait_until_sync(lambda: customer in project.lines("customers"), "the run of the new partition", 120)
+    assert len(project.lines("customers")) == len(set(project.lines("customers")))
 
 
 def test_no_run_is_left_open(project: Project) -> None:

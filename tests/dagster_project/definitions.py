@@ -2,13 +2,14 @@
 
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
 
 from orchestration_queue.dagster import queue_executor
 from tests.dagster_project.assets import CHECKS, CLIENTS, OTHERS, PLAIN
-from tests.dagster_project.traces import is_set, note
+from tests.dagster_project.traces import is_set, note, signs
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", end_date="2025-05-15")  # 500
 REGIONS = dg.StaticPartitionsDefinition([f"region_{number}" for number in range(8)])
@@ -43,6 +44,11 @@ def by_customer(context: dg.AssetExecutionContext) -> None:
 def eager() -> None:
     """Is made whenever its upstream was."""
     note("eager", os.getpid())
+
+
+@dg.asset(freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(minutes=1)))
+def fresh() -> None:
+    """Is stale as soon as Dagster allows."""
 
 
 @dg.asset
@@ -145,16 +151,18 @@ customers = dg.define_asset_job("customers_job", dg.AssetSelection.assets(by_cus
 
 @dg.sensor(job=customers, minimum_interval_seconds=1)
 def new_customers() -> dg.SensorResult | dg.SkipReason:
-    """Adds a partition and asks for its run once a file is there."""
-    if not is_set("customer"):
+    """Adds a partition, and asks for its run, for each file that is there."""
+    if not (names := signs("customer-")):
         return dg.SkipReason("no customer")
-    requests = [CUSTOMERS.build_add_request(["acme"])]
-    return dg.SensorResult([dg.RunRequest("acme", partition_key="acme")], dynamic_partitions_requests=requests)
+    requests = [CUSTOMERS.build_add_request(names)]
+    return dg.SensorResult(
+        [dg.RunRequest(name, partition_key=name) for name in names], dynamic_partitions_requests=requests
+    )
 
 
 defs = dg.Definitions.merge(
     dg.Definitions(
-        assets=[*PLAIN, *OTHERS, days_at_once, by_region, by_day_and_region, by_customer, eager, heard],
+        assets=[*PLAIN, *OTHERS, days_at_once, by_region, by_day_and_region, by_customer, eager, fresh, heard],
         asset_checks=CHECKS,
         jobs=[
             mapped,

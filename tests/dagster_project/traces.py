@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["is_set", "note", "span"]
+__all__ = ["is_set", "note", "signs", "span"]
 
 
 def _scratch() -> Path:
@@ -24,6 +24,11 @@ def note(name: str, line: object) -> None:
 def is_set(name: str) -> bool:
     """Return whether the test has made this file."""
     return (_scratch() / name).exists()
+
+
+def signs(prefix: str) -> list[str]:
+    """Return the rest of the names of the files that the test has made with this prefix."""
+    return sorted(path.name.removeprefix(prefix) for path in _scratch().glob(f"{prefix}*"))
 
 
 @contextmanager

@@ -6,22 +6,39 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from inspect import isfunction
+from pathlib import Path
 from typing import Any, TypeVar
 
 import dagster as dg
 
-from orchestration_queue.dagster._compat import check_captured_interrupt, sqlite_storages
+from orchestration_queue.dagster._compat import check_captured_interrupt, sqlite_event_log, sqlite_storages
 
-__all__ = ["await_database", "keep_connection", "outlast_outages", "sqlite_engines"]
+__all__ = [
+    "await_database",
+    "keep_connection",
+    "outlast_outages",
+    "sqlite_engines",
+    "sqlite_kept_open",
+    "wait_for_the_disk_once",
+]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
 _OUTAGE_S = 60.0
 """How long the database may be away before a step or a run fails that reads or writes, or a fork server that starts."""
 _PAUSE_S = 0.5
+_ENDS = frozenset(
+    {
+        dg.DagsterEventType.STEP_SUCCESS,
+        dg.DagsterEventType.STEP_FAILURE,
+        dg.DagsterEventType.STEP_UP_FOR_RETRY,
+        dg.DagsterEventType.STEP_SKIPPED,
+    }
+)
 
 T = TypeVar("T")
 
@@ -60,7 +77,9 @@ class _SqliteEngines:
         self._engines: dict[str, Any] = {}
         self._bare: dict[str, Any] = {}
         self._inherited: list[object] = []
-        self._keeps_connections = False
+        self.keeps_connections = False
+        self._is_registered = False
+        self._eager = ""
 
     def share(self) -> None:
         """Have Dagster's storages take their engines from here."""
@@ -80,15 +99,26 @@ class _SqliteEngines:
         Dagster opens and closes one for each statement. Closing the last connection of a file also copies its
         write-ahead log back, with waits for the disk that take longer than most statements.
         """
-        if not self._keeps_connections:
+        if not self._is_registered:
             os.register_at_fork(after_in_child=self._open_anew)
-        self._keeps_connections = True
+        self._is_registered = True
+        self.keeps_connections = True
         for url in self._engines:
             self._keep(url)
 
+    def hurry(self, url: str) -> None:
+        """Have commits to this file return before the disk has them, until :meth:`sync`."""
+        self._eager = url
+
+    def sync(self) -> None:
+        """Have the next commit return when the disk has it, with all that was committed before."""
+        if (engine := self._engines.get(self._eager)) is not None:
+            with closing(engine.raw_connection()) as connection:
+                connection.execute("PRAGMA synchronous=FULL")
+
     def close(self) -> None:
         """Close the connections, so that the last process of a file leaves no write-ahead log beside it."""
-        self._keeps_connections = False
+        self.keeps_connections = False
         for url, bare in self._bare.items():
             self._engines[url].pool.dispose()
             self._engines[url].pool = bare
@@ -100,7 +130,7 @@ class _SqliteEngines:
             engine.dispose = lambda: None  # Dagster asks for it after each statement
             self.adopt(engine)
             self._engines[url] = engine
-            if self._keeps_connections:
+            if self.keeps_connections:
                 self._keep(url)
             if len(self._engines) > _MOST_ENGINES:
                 oldest = list(self._engines)[1]  # not the first, which has what was compiled
@@ -111,12 +141,16 @@ class _SqliteEngines:
     def _keep(self, url: str) -> None:
         engine = self._engines[url]
         if url not in self._bare:
+            from sqlalchemy import event
+
             self._bare[url] = engine.pool
             engine.pool = _one_connection(engine.pool, engine.dialect)
+            if url == self._eager:
+                event.listen(engine.pool, "connect", _hurry)
 
     def _open_anew(self) -> None:
         """Leave the connections to the process that this one was forked from: SQLite forbids even to close them."""
-        if self._keeps_connections:
+        if self.keeps_connections:
             for url, bare in self._bare.items():
                 self._inherited.append(self._engines[url].pool)
                 self._engines[url].pool = _one_connection(bare, self._engines[url].dialect)
@@ -124,6 +158,10 @@ class _SqliteEngines:
 
 sqlite_engines = _SqliteEngines()
 """Those of this process."""
+
+
+def _hurry(connection: Any, _record: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _one_connection(bare: Any, dialect: Any) -> Any:
@@ -154,6 +192,43 @@ def keep_connection(instance: dg.DagsterInstance) -> None:
 
     share()
     os.register_at_fork(after_in_child=share)
+
+
+def wait_for_the_disk_once(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Have this process, which does a step of a run, wait for the disk at the step's end alone, in SQLite.
+
+    What a step tells before its end need not outlast a loss of power that the step does not outlast. The commit of its
+    end takes all of it to the disk. Call this after :func:`keep_connection`, and before the run's file is used.
+    """
+    if (storage := sqlite_event_log(instance)) is None or not Path(storage.path_for_shard(run_id)).exists():
+        return
+    storage._initialized_dbs.add(run_id)  # as the run's own process has made it, which Dagster takes long to see
+    sqlite_engines.hurry(storage.conn_string_for_shard(run_id))
+    store = storage.store_event
+
+    def stored(entry: dg.EventLogEntry) -> None:
+        if (event := entry.dagster_event) and event.event_type in _ENDS:
+            sqlite_engines.sync()
+        store(entry)
+
+    setattr(storage, "store_event", stored)  # noqa: B010  mypy knows it as a method
+
+
+@contextmanager
+def sqlite_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
+    """Have this process, which executes a run, keep a connection to each SQLite file meanwhile.
+
+    No connection that a step closes is the last one of its file then, which would wait for the disk.
+    """
+    if sqlite_engines.keeps_connections or sqlite_event_log(instance) is None:
+        yield
+        return
+    sqlite_engines.share()
+    sqlite_engines.keep_connections()
+    try:
+        yield
+    finally:
+        sqlite_engines.close()
 
 
 def outlast_outages(instance: dg.DagsterInstance) -> None:

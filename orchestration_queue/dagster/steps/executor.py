@@ -26,6 +26,7 @@ from orchestration_queue.dagster._compat import (
     get_tag_concurrency_limits_config,
 )
 from orchestration_queue.dagster.job_health import Cause
+from orchestration_queue.dagster.steps.database import sqlite_kept_open
 from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
 from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -92,7 +93,8 @@ class QueueExecutor(StepDelegatingExecutor):
         self._handler.begin(plan_context.run_id)
         self._must_look_now = True
         try:
-            yield from super().execute(plan_context, execution_plan)
+            with sqlite_kept_open(plan_context.instance):
+                yield from super().execute(plan_context, execution_plan)
         finally:
             self._handler.close()
 

@@ -35,6 +35,7 @@ from orchestration_queue.dagster.steps.database import (
     keep_connection,
     outlast_outages,
     sqlite_engines,
+    wait_for_the_disk_once,
 )
 from orchestration_queue.dagster.steps.fork_safety import (
     close_idle_connections,
@@ -282,6 +283,8 @@ def _do(
         with nullcontext(opened) if opened else await_database(dg.DagsterInstance.get) as instance:
             if is_alone:
                 keep_connection(instance)
+                if work.kind is WorkKind.STEP:
+                    wait_for_the_disk_once(instance, work.run_id)
             guard_events(instance, fence.admit)
             outlast_outages(instance)
             if crash := frame["crash"]:
