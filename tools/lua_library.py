@@ -24,10 +24,22 @@ def write_library(library: str, prefix: str, contracts: list[Contract], modules:
     """
     wanted = in_order(contracts, modules)
     checks = _LENIENT if library == _WIRE else _STRICT
-    parts = [_PROLOGUE.format(library=library) + checks.format(prefix=prefix)]
+    parts = [checks.format(prefix=prefix)]
     parts.extend(f"modules.{name} = (function()\n{modules[name].strip()}\nend)()\n" for name in wanted)
     parts.extend(_function(contract, prefix, strict=library != _WIRE) for contract in contracts)
-    return "\n".join(parts)
+    return _PROLOGUE.format(library=library) + _with_locals("\n".join(parts))
+
+
+def _with_locals(text: str) -> str:
+    """Reach what functions use of the server and of Lua through locals, which are looked up once.
+
+    A global is two or three lookups each time, as the server's own globals stand behind a library's. A library has none
+    of them while it loads: the first call of a function looks them up.
+    """
+    used = sorted({match[0] for match in _LOOKED_UP.finditer(text)})
+    names = {name: "_" + name.replace(".", "_") for name in used}
+    text = _LOOKED_UP.sub(lambda match: names[match[0]], text)
+    return _LOOK_UP.format(names=", ".join(names.values()), globals=", ".join(names)) + text
 
 
 _PROLOGUE = """#!lua name={library}
@@ -39,6 +51,20 @@ local function require(name)
   return modules[name]
 end
 
+"""
+
+_LOOKED_UP = re.compile(
+    r"(?<![\w.:\"'`])(?:redis\.p?call\b|(?:string|table|math|cjson)\.(?!huge\b|null\b)[a-z_]+\b"
+    r"|(?:ipairs|pairs|tonumber|tostring|type|unpack|pcall|error|next|select)(?=[(]))"
+)
+"""What a function of a library looks up: names of the server and of Lua as the sources use them."""
+
+_LOOK_UP = """
+local {names}
+
+local function look_up()
+  {names} = {globals}
+end
 """
 
 _LENIENT = """
@@ -139,7 +165,8 @@ def _function(contract: Contract, prefix: str, *, strict: bool) -> str:
     records = dict.fromkeys(argument.record for argument in contract.arguments if argument.record)
     requires += "".join(f"  local {record} = {{}}\n" for record in records)
     words = "KEYS, ARGV" if "ARGV" in unpack else "KEYS" if "KEYS" in unpack else ""
-    callback = f"function({words})\n{unpack}{indented}  end"
+    look_up = "    if not _redis_call then\n      look_up()\n    end\n"
+    callback = f"function({words})\n{look_up}{unpack}{indented}  end"
     registered = f'("{prefix}{contract.name}", {callback})'
     if contract.flags:
         registered = (
@@ -266,12 +293,14 @@ class _Unpacking:
         word, names = f"ARGV[{position}]", f'"{self.contract.name}", "{argument.name}"'
         number = argument.type in ("int", "number")
         if self.strict:
-            check = {"int": "whole", "flag": "flag"}.get(argument.type)
-            return f"{check}({word}, {names})" if check else word
+            if argument.type == "int":
+                return f'{word} == "0" and 0 or whole({word}, {names})'
+            return f"flag({word}, {names})" if argument.type == "flag" else word
         if argument.type == "flag":
             return f'{word} == "1"'
         if number:
-            word = f"numeric({word})"
+            # Zeros are common, and to read one as a number costs as much as thirty instructions.
+            word = f'{word} == "0" and 0 or numeric({word})'
         if argument.maybe:
             return word if number else f'{word} or ""'
         if argument.default is None:

@@ -3,13 +3,17 @@
 local admission = require("admission")
 local failure = require("failure")
 local lists = require("lists")
+local numbers = require("numbers")
 local record = require("record")
 local release = require("release")
 local stream = require("stream")
 
 local activation = {}
 
-local STAMPED = { "state", "processedOn", "lastActive" }
+-- The fields that the activation itself writes, and those that decide about it.
+local STAMPED = "stamped"
+local DECISIVE = record.control()
+DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -20,22 +24,35 @@ local function put_down(queue, job_id, entry)
   end
 end
 
---- The flat record with its new values: each field once.
-local function stamped(flat, job, stamp)
+--- What the flat record says about whether and how the job may start, as a table, with `stamp` written into the record
+--- in the same pass.
+local function read_and_stamp(flat, stamp)
+  -- Of this size from the start: it would grow four times.
+  local job = { state = nil, name = nil, priority = nil, timestamp = nil, processedOn = nil, lastActive = nil }
   for index = 1, #flat, 2 do
     local name = flat[index]
-    if name == "state" then
-      flat[index + 1] = "active"
-    elseif name == "processedOn" or name == "lastActive" then
-      flat[index + 1] = stamp
+    local role = DECISIVE[name]
+    if role then
+      job[name] = flat[index + 1]
+      if role == STAMPED then
+        flat[index + 1] = name == "state" and "active" or stamp
+      end
     end
   end
+  return job
+end
+
+--- Add the stamped fields that the record did not have.
+local function complete(flat, job, stamp)
   local size = #flat
-  for _, name in ipairs(STAMPED) do
-    if not job[name] then
-      flat[size + 1], flat[size + 2] = name, name == "state" and "active" or stamp
-      size = size + 2
-    end
+  if not job.state then
+    flat[size + 1], flat[size + 2], size = "state", "active", size + 2
+  end
+  if not job.processedOn then
+    flat[size + 1], flat[size + 2], size = "processedOn", stamp, size + 2
+  end
+  if not job.lastActive then
+    flat[size + 1], flat[size + 2] = "lastActive", stamp
   end
   return flat
 end
@@ -66,7 +83,8 @@ function activation.try(queue, job_id, entry, now, skip_events)
   if flat.err or #flat == 0 then
     return nil, ""
   end
-  local job = record.from_flat(flat)
+  local stamp = numbers.text(now)
+  local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
   elseif job.revoked == "1" then
@@ -83,12 +101,11 @@ function activation.try(queue, job_id, entry, now, skip_events)
     put_down(queue, job_id, entry)
     return nil, verdict
   end
-  local stamp = string.format("%.0f", now)
   redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
   if entry.id == "" then
     lists.activated(queue, job_id, now)
   end
-  return stamped(flat, job, stamp)
+  return complete(flat, job, stamp)
 end
 
 return activation

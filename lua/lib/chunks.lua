@@ -16,25 +16,25 @@ function chunks.any_exist(keys)
   return false
 end
 
-local function send(issue, words, ...)
-  local head = { ... }
+local function send(issue, words, command, key, further)
   for first = 1, #words, WORDS do
-    local command = { unpack(head) }
-    for index = first, math.min(first + WORDS - 1, #words) do
-      command[#command + 1] = words[index]
+    local last = math.min(first + WORDS - 1, #words)
+    if further then
+      issue(command, key, further, unpack(words, first, last))
+    else
+      issue(command, key, unpack(words, first, last))
     end
-    issue(unpack(command))
   end
 end
 
---- Send a command with words of a list behind the given ones.
-function chunks.call(words, ...)
-  send(redis.call, words, ...)
+--- Send a command on a key with the words of a list last, behind a `further` one that may be left out.
+function chunks.call(words, command, key, further)
+  send(redis.call, words, command, key, further)
 end
 
 --- The same about a key that must stop no call.
-function chunks.guarded_call(words, ...)
-  send(guarded.call, words, ...)
+function chunks.guarded_call(words, command, key, further)
+  send(guarded.call, words, command, key, further)
 end
 
 return chunks

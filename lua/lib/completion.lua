@@ -4,6 +4,7 @@ local active = require("active")
 local events = require("events")
 local flows = require("flows")
 local metrics = require("metrics")
+local numbers = require("numbers")
 local ordering = require("ordering")
 local record = require("record")
 local release = require("release")
@@ -39,7 +40,7 @@ function completion.write(queue, done)
   local key = queue .. "job:" .. done.job_id
   local added = redis.call(
     "HSET", key,
-    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", done.now_ms
+    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", numbers.text(done.now_ms)
   )
   if added == 3 and redis.call("HLEN", key) == 3 then
     redis.call("UNLINK", key)
@@ -72,7 +73,7 @@ function completion.settle(queue, done, known, parent_job_key)
   end
   if exists then
     flows.notify_registered(queue, done.job_id)
-    redis.call("ZADD", queue .. "completed", done.now_ms, done.job_id)
+    redis.call("ZADD", queue .. "completed", numbers.text(done.now_ms), done.job_id)
     retention.apply(queue, "completed", { done.job_id }, done.now_ms, done)
   end
 end

@@ -18,48 +18,49 @@ function creation.problem(queue, job, replaced_id)
   return nil
 end
 
---- A number as the server is given it: zeros are common, and turning a number into text is what costs most here.
-local function text(number)
-  return number == 0 and "0" or number
-end
+local NONE = {}
 
-local function append(fields, name, value)
+--- The fields with one more; the first makes the list.
+local function with(fields, name, value)
+  if not fields then
+    return { name, value }
+  end
   local size = #fields
   fields[size + 1], fields[size + 2] = name, value
+  return fields
 end
 
 --- The fields that only some jobs have.
 local function optional_fields(job, sequence, names)
-  local fields = {}
+  local fields
   if sequence then
-    append(fields, "groupKey", job.ordering_key)
-    append(fields, "orderingSeq", sequence)
+    fields = { "groupKey", job.ordering_key, "orderingSeq", sequence }
   end
   if job.cost > 0 then
-    append(fields, "cost", job.cost)
+    fields = with(fields, "cost", job.cost)
   end
   if job.ttl_ms > 0 then
-    append(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
+    fields = with(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
   end
   if job.parent_id ~= "" then
-    append(fields, "parentId", job.parent_id)
+    fields = with(fields, "parentId", job.parent_id)
     if job.parent_queue ~= "" then
-      append(fields, "parentQueue", job.parent_queue)
+      fields = with(fields, "parentQueue", job.parent_queue)
     end
   end
   if job.scheduler_name and job.scheduler_name ~= "" then
-    append(fields, "schedulerName", job.scheduler_name)
+    fields = with(fields, "schedulerName", job.scheduler_name)
   end
   if job.lifo then
-    append(fields, "lifo", 1)
+    fields = with(fields, "lifo", "1")
   end
   if names then
-    append(fields, "tags", cjson.encode(names))
+    fields = with(fields, "tags", cjson.encode(names))
   end
   if job.share then
-    append(fields, "share", job.share)
+    fields = with(fields, "share", job.share)
   end
-  return fields
+  return fields or NONE
 end
 
 --- Write a job whose id is taken. With a `state` it gets no place: another call releases it. One of many is moved on from its
@@ -69,10 +70,13 @@ function creation.write(queue, job_id, job, state)
   local names = tags.of_options(job.opts)
   job.share = shares.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
+  -- Zeros are common, and a text costs less to send than a number.
   redis.call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
-    "timestamp", job.timestamp_ms, "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
-    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence, names))
+    "timestamp", job.timestamp_ms, "attemptsMade", "0",
+    "delay", job.delay_ms == 0 and "0" or job.delay_ms, "priority", job.priority == 0 and "0" or job.priority,
+    "maxAttempts", job.max_attempts == 0 and "0" or job.max_attempts, "state", state,
+    unpack(optional_fields(job, sequence, names))
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)

@@ -42,7 +42,7 @@ function failure.expire(queue, job_id, now, processed_on)
 end
 
 function failure.has_expired(job, now)
-  local expire_at = numbers.finite(job.expireAt) or 0
+  local expire_at = job.expireAt and numbers.finite(job.expireAt) or 0
   return expire_at > 0 and now > expire_at
 end
 

@@ -12,8 +12,13 @@ local fetch = {}
 
 local MOST_POPS = 6
 local MOST_ENTRIES = 3
+-- The stack of a script holds some 8000 words.
+local MOST_UNPACKED = 1000
 
 local function activated(completed_id, job_id, entry_id, flat)
+  if #flat <= MOST_UNPACKED then
+    return { "NEXT_HASH", completed_id, job_id, entry_id, unpack(flat) }
+  end
   local reply = { "NEXT_HASH", completed_id, job_id, entry_id }
   for index = 1, #flat do
     reply[index + 4] = flat[index]

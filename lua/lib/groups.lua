@@ -24,19 +24,19 @@ end
 function groups.load(queue, name)
   local values = guarded.call("HMGET", hash(queue, name), unpack(FIELDS))
   return {
-    max_concurrency = tonumber(values[1]) or 0,
-    active = tonumber(values[2]) or 0,
-    next_seq = tonumber(values[3]) or 0,
-    rate_max = tonumber(values[4]) or 0,
-    rate_duration = tonumber(values[5]) or 0,
-    window_start = tonumber(values[6]) or 0,
-    rate_count = tonumber(values[7]) or 0,
-    capacity = tonumber(values[8]) or 0,
-    refill_rate = tonumber(values[9]) or 0,
-    tokens = tonumber(values[10]),
-    last_refill = tonumber(values[11]),
-    remainder = tonumber(values[12]),
-    held_until = tonumber(values[13]) or 0,
+    max_concurrency = values[1] and tonumber(values[1]) or 0,
+    active = values[2] and tonumber(values[2]) or 0,
+    next_seq = values[3] and tonumber(values[3]) or 0,
+    rate_max = values[4] and tonumber(values[4]) or 0,
+    rate_duration = values[5] and tonumber(values[5]) or 0,
+    window_start = values[6] and tonumber(values[6]) or 0,
+    rate_count = values[7] and tonumber(values[7]) or 0,
+    capacity = values[8] and tonumber(values[8]) or 0,
+    refill_rate = values[9] and tonumber(values[9]) or 0,
+    tokens = values[10] and tonumber(values[10]) or nil,
+    last_refill = values[11] and tonumber(values[11]) or nil,
+    remainder = values[12] and tonumber(values[12]) or nil,
+    held_until = values[13] and tonumber(values[13]) or 0,
   }
 end
 

@@ -30,7 +30,7 @@ function ids.take(queue, custom_id, reserved)
     return custom_id
   end
   for _ = 0, MOST_COLLISIONS do
-    local job_id = string.format("%.0f", redis.call("INCR", queue .. "id"))
+    local job_id = string.format("%d", redis.call("INCR", queue .. "id"))
     if not ids.exists(queue, job_id) and not (reserved and reserved[queue .. "job:" .. job_id]) then
       return job_id
     end
@@ -43,7 +43,7 @@ function ids.take_many(queue, count)
   local last = redis.call("INCRBY", queue .. "id", count)
   local taken, keys, free = {}, {}, {}
   for index = 1, count do
-    taken[index] = string.format("%.0f", last - count + index)
+    taken[index] = string.format("%d", last - count + index)
     keys[index] = queue .. "job:" .. taken[index]
   end
   if not chunks.any_exist(keys) then

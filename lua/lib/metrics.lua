@@ -20,16 +20,27 @@ local function prune(key, oldest_minute)
   end
 end
 
+local last_minute, last_bucket
+
+--- How the fields of a minute begin.
+local function bucket_of(minute)
+  if minute ~= last_minute then
+    last_minute, last_bucket = minute, string.format("m:%.0f:", minute)
+  end
+  return last_bucket
+end
+
 --- How long a job has run; 0 when it never started or clocks disagree.
 function metrics.duration(now, processed_on)
-  return math.max(0, now - (tonumber(processed_on) or now))
+  local began = type(processed_on) == "number" and processed_on or tonumber(processed_on) or now
+  return now > began and now - began or 0
 end
 
 --- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
 function metrics.add(queue, outcome, now, jobs, duration)
   local key = queue .. "metrics:" .. outcome
   local minute = now - now % MINUTE_MS
-  local bucket = string.format("m:%.0f:", minute)
+  local bucket = bucket_of(minute)
   local count = redis.call("HINCRBY", key, bucket .. "c", jobs)
   if duration > 0 then
     redis.call("HINCRBY", key, bucket .. "d", duration)

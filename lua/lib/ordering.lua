@@ -4,8 +4,8 @@ local ordering = {}
 
 --- Note that a sequence number of a key has finished, and move the contiguous mark as far as it goes.
 function ordering.done(queue, key, sequence)
-  local seq = tonumber(sequence) or 0
-  if not key or key == "" or seq <= 0 then
+  local seq = key and key ~= "" and tonumber(sequence) or 0
+  if seq <= 0 then
     return
   end
   local mark = "orderdone:" .. key

@@ -19,9 +19,9 @@ function record.load(queue, job_id)
     return nil
   end
   local job, found = {}, false
-  for index, name in ipairs(CONTROL) do
+  for index = 1, #CONTROL do
     if values[index] then
-      job[name], found = values[index], true
+      job[CONTROL[index]], found = values[index], true
     end
   end
   if found or redis.call("EXISTS", key) == 1 then
@@ -35,13 +35,13 @@ function record.locate(job_key)
   return job_key:match("^(.*:)job:([^:]*)$")
 end
 
---- A flat field/value reply as a table.
-function record.from_flat(flat)
-  local job = {}
-  for index = 1, #flat, 2 do
-    job[flat[index]] = flat[index + 1]
+--- The names of the control fields, as a set.
+function record.control()
+  local names = {}
+  for index = 1, #CONTROL do -- a library has no `ipairs` while it loads
+    names[CONTROL[index]] = true
   end
-  return job
+  return names
 end
 
 --- When a job was due on its queue: by its record, or by `otherwise`.

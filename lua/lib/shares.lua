@@ -41,7 +41,7 @@ end
 
 --- The share that the options of a new job name; nil without one.
 function shares.of_options(opts)
-  if not opts:find('"share"', 1, true) then
+  if opts == "{}" or not opts:find('"share"', 1, true) then
     return nil
   end
   local readable, decoded = pcall(cjson.decode, opts)

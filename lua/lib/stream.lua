@@ -16,6 +16,9 @@ end
 
 --- The value of one field of an entry; nil when absent.
 function stream.field(fields, name)
+  if fields[1] == name then
+    return fields[2]
+  end
   for index = 1, #fields, 2 do
     if fields[index] == name then
       return fields[index + 1]

@@ -27,7 +27,7 @@ end
 
 --- The tags that the options of a new job name; nil without any.
 function tags.of_options(opts)
-  if not opts:find('"tags"', 1, true) then
+  if opts == "{}" or not opts:find('"tags"', 1, true) then
     return nil
   end
   local readable, decoded = pcall(cjson.decode, opts)

@@ -134,15 +134,18 @@ class TestRecord:
     def test_a_jobs_key_names_queue_and_id(self, key: str, found: tuple[str, str]) -> None:
         assert tuple(module("record").locate(key)) == found
 
-    @given(st.dictionaries(st.text("abc:", min_size=1), st.text("xyz"), max_size=6))
-    def test_a_flat_reply_is_read_pair_by_pair(self, fields: dict[str, str]) -> None:
-        flat = runtime().table_from([word for pair in fields.items() for word in pair])
-        assert dict(module("record").from_flat(flat)) == fields
-
     @pytest.mark.parametrize("text", [None, "", "soon"])
     def test_what_is_no_number_counts_as_none(self, text: str | None) -> None:
         job = table(orderingSeq=text, priority=text)
         assert (module("record").sequence(job), module("record").priority(job)) == (0, 0)
+
+
+class TestNumbers:
+    @given(st.lists(st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+    def test_a_number_is_written_without_fraction_or_exponent(self, numbers: list[float]) -> None:
+        texts = [module("numbers").text(float(number)) for number in numbers]
+        assert [float(text) for text in texts] == [float(f"{number:.0f}") for number in numbers]
+        assert all(text.lstrip("-").isdigit() for text in texts)
 
 
 class TestGroups:

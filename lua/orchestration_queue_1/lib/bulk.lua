@@ -26,8 +26,11 @@ end
 
 --- Where the parent keeps what it waits for, if it is of this queue; the caller tells one of another.
 local function parent_deps_key(queue, job)
+  if job.parent_id == "" then
+    return nil
+  end
   local end_of_queue = "{" .. job.parent_queue .. "}:"
-  return job.parent_id ~= "" and queue:sub(-#end_of_queue) == end_of_queue and queue .. "deps:" .. job.parent_id
+  return queue:sub(-#end_of_queue) == end_of_queue and queue .. "deps:" .. job.parent_id
 end
 
 local function add(queue, job, taken_id, skip_events)

@@ -16,8 +16,8 @@ local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
 --- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
 local function start(self, job_id, entry_id)
-  local entry = { id = entry_id, group = self.group, consumer = self.consumer, unfinished = true }
-  local flat, verdict = activation.try(self.queue, job_id, entry, self.now, self.skip_events)
+  self.entry.id = entry_id
+  local flat, verdict = activation.try(self.queue, job_id, self.entry, self.now, self.skip_events)
   if flat then
     local started = self.started
     local size = #started

@@ -16,6 +16,9 @@ local outcomes = {}
 
 --- Notify the jobs that wait for this one that it has completed.
 local function notify_parents(self, job_id, job, registered)
+  if not registered and not job.parentId then
+    return
+  end
   dependents.each(self.queue, job_id, job, registered, function(parent_queue, parent_id)
     propagation.completed(self.outcomes, parent_queue, parent_id, self.queue .. job_id)
   end)
@@ -39,7 +42,7 @@ local function complete(self, done, job, registered)
   completion.write(self.queue, done)
   completion.free(self.queue, done, job)
   notify_parents(self, done.job_id, job, registered)
-  exchange.completed(self, done, job.processedOn)
+  exchange.completed(self, done)
   return "c"
 end
 
@@ -86,16 +89,21 @@ end
 
 --- Tell outcomes; returns a letter for each.
 function outcomes.settle(self, settlements)
+  if not settlements[1] then
+    return ""
+  end
   local letters = {}
   local registered = any_registered(self.queue, settlements)
-  for index, done in ipairs(settlements) do
-    local fields = done.kind == "c" and lease.COMPLETION or lease.OTHER
-    local job, same = lease.look(self.queue, done, fields)
+  for index = 1, #settlements do
+    local done = settlements[index]
+    local job, same = lease.look(self.queue, done, done.kind == "c" and lease.COMPLETION or lease.OTHER)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else
       exchange.leave(self, done.job_id, done.entry_id)
-      propagation.knows(self.outcomes, done.job_id, job, registered)
+      if done.kind ~= "c" then
+        propagation.knows(self.outcomes, done.job_id, job, registered)
+      end
       letters[index] = SETTLE[done.kind](self, done, job, registered)
     end
   end

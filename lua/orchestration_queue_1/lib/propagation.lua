@@ -85,8 +85,10 @@ end
 --- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
 --- queues are left to the caller; nil finds out whether it is needed.
 function propagation.new(queue, now, room, leaves)
-  local self = { queue = queue, now = now, room = room, leaves = leaves }
-  self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
+  local self = {
+    queue = queue, now = now, room = room, leaves = leaves,
+    todo = {}, decisions = {}, elsewhere = {}, remaining = {},
+  }
   failure.watch(function(failed_queue, job_id)
     hear(self, failed_queue, job_id)
   end)

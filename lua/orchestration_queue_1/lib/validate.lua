@@ -51,6 +51,12 @@ local function check_entry(entry_id)
   end
 end
 
+local function check_entries(list)
+  for _, delivery in ipairs(list) do
+    check_entry(delivery.entry_id)
+  end
+end
+
 function validate.check(settlements, hand_backs, deliveries, dead_letter)
   validate.check_queue_name("exchange", dead_letter)
   for _, done in ipairs(settlements) do
@@ -64,11 +70,8 @@ function validate.check(settlements, hand_backs, deliveries, dead_letter)
       check_entry(done.entry_id)
     end
   end
-  for _, list in ipairs({ hand_backs, deliveries }) do
-    for _, delivery in ipairs(list) do
-      check_entry(delivery.entry_id)
-    end
-  end
+  check_entries(hand_backs)
+  check_entries(deliveries)
 end
 
 return validate

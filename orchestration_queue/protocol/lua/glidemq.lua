@@ -8,21 +8,27 @@ local function require(name)
 end
 
 
+local _cjson_decode, _cjson_encode, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _table_concat, _tonumber, _tostring, _type, _unpack
+
+local function look_up()
+  _cjson_decode, _cjson_encode, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _table_concat, _tonumber, _tostring, _type, _unpack = cjson.decode, cjson.encode, error, ipairs, math.ceil, math.floor, math.max, math.min, pairs, pcall, redis.call, redis.pcall, string.format, table.concat, tonumber, tostring, type, unpack
+end
+
 --- Refuse a call whose key or argument is absent or no number, before anything is written.
 local function missing(fname, word)
-  error("ERR glidemq_" .. fname .. ": '" .. word .. "' is missing or malformed", 0)
+  _error("ERR glidemq_" .. fname .. ": '" .. word .. "' is missing or malformed", 0)
 end
 
 --- A number; nil when the word is not one or is absent. Lua would take `nan` and `inf` for numbers.
 local function numeric(word)
-  local number = tonumber(word)
+  local number = _tonumber(word)
   return number and number - number == 0 and number or nil
 end
 
 --- What every key of the queue begins with, from a key whose own name comes last.
 local function queue_of(fname, key, name)
   if key:sub(-#name) ~= name then
-    error("ERR glidemq_" .. fname .. ": the key '" .. key .. "' must end in '" .. name .. "'", 0)
+    _error("ERR glidemq_" .. fname .. ": the key '" .. key .. "' must end in '" .. name .. "'", 0)
   end
   return key:sub(1, -#name - 1)
 end
@@ -38,21 +44,21 @@ local KEPT_S = 7 * 86400
 local function set_aside(key)
   local kept = key:gsub("}:", "}:damaged:", 1)
   redis.log(redis.LOG_WARNING, key .. " is of another type than expected; it is " .. kept .. " now")
-  redis.call("UNLINK", kept)
-  redis.call("RENAME", key, kept)
-  redis.call("EXPIRE", kept, KEPT_S)
+  _redis_call("UNLINK", kept)
+  _redis_call("RENAME", key, kept)
+  _redis_call("EXPIRE", kept, KEPT_S)
 end
 
 --- As `redis.call`, on a key of this queue. A key of another type is set aside first, as if it had never been there.
 function guarded.call(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
-  if type(reply) ~= "table" or not reply.err then
+  local reply = _redis_pcall(command, key, ...)
+  if _type(reply) ~= "table" or not reply.err then
     return reply
   elseif not reply.err:find("WRONGTYPE", 1, true) then
-    error(reply)
+    _error(reply)
   end
   set_aside(key)
-  return redis.call(command, key, ...)
+  return _redis_call(command, key, ...)
 end
 
 return guarded
@@ -70,32 +76,32 @@ local WORDS = 1000
 --- Whether any of the keys exists.
 function chunks.any_exist(keys)
   for first = 1, #keys, WORDS do
-    if redis.call("EXISTS", unpack(keys, first, math.min(first + WORDS - 1, #keys))) > 0 then
+    if _redis_call("EXISTS", _unpack(keys, first, _math_min(first + WORDS - 1, #keys))) > 0 then
       return true
     end
   end
   return false
 end
 
-local function send(issue, words, ...)
-  local head = { ... }
+local function send(issue, words, command, key, further)
   for first = 1, #words, WORDS do
-    local command = { unpack(head) }
-    for index = first, math.min(first + WORDS - 1, #words) do
-      command[#command + 1] = words[index]
+    local last = _math_min(first + WORDS - 1, #words)
+    if further then
+      issue(command, key, further, _unpack(words, first, last))
+    else
+      issue(command, key, _unpack(words, first, last))
     end
-    issue(unpack(command))
   end
 end
 
---- Send a command with words of a list behind the given ones.
-function chunks.call(words, ...)
-  send(redis.call, words, ...)
+--- Send a command on a key with the words of a list last, behind a `further` one that may be left out.
+function chunks.call(words, command, key, further)
+  send(_redis_call, words, command, key, further)
 end
 
 --- The same about a key that must stop no call.
-function chunks.guarded_call(words, ...)
-  send(guarded.call, words, ...)
+function chunks.guarded_call(words, command, key, further)
+  send(guarded.call, words, command, key, further)
 end
 
 return chunks
@@ -113,15 +119,15 @@ local MOST_COLLISIONS = 1000
 local LARGEST = 2 ^ 53 - 1
 
 function ids.exists(queue, job_id)
-  return redis.call("EXISTS", queue .. "job:" .. job_id) == 1
+  return _redis_call("EXISTS", queue .. "job:" .. job_id) == 1
 end
 
 --- Keep automatic ids clear of a caller's numeric one.
 local function advance(queue, custom_id)
-  local number = custom_id:match("^%d+$") and tonumber(custom_id)
+  local number = custom_id:match("^%d+$") and _tonumber(custom_id)
   if number and number > 0 and number <= LARGEST then
-    if number > (tonumber(redis.call("GET", queue .. "id")) or 0) then
-      redis.call("SET", queue .. "id", string.format("%.0f", number))
+    if number > (_tonumber(_redis_call("GET", queue .. "id")) or 0) then
+      _redis_call("SET", queue .. "id", _string_format("%.0f", number))
     end
   end
 end
@@ -134,7 +140,7 @@ function ids.take(queue, custom_id, reserved)
     return custom_id
   end
   for _ = 0, MOST_COLLISIONS do
-    local job_id = string.format("%.0f", redis.call("INCR", queue .. "id"))
+    local job_id = _string_format("%d", _redis_call("INCR", queue .. "id"))
     if not ids.exists(queue, job_id) and not (reserved and reserved[queue .. "job:" .. job_id]) then
       return job_id
     end
@@ -144,16 +150,16 @@ end
 
 --- Take automatic ids for `count` new jobs at once; fewer when some of the next ones are in use.
 function ids.take_many(queue, count)
-  local last = redis.call("INCRBY", queue .. "id", count)
+  local last = _redis_call("INCRBY", queue .. "id", count)
   local taken, keys, free = {}, {}, {}
   for index = 1, count do
-    taken[index] = string.format("%.0f", last - count + index)
+    taken[index] = _string_format("%d", last - count + index)
     keys[index] = queue .. "job:" .. taken[index]
   end
   if not chunks.any_exist(keys) then
     return taken
   end
-  for _, job_id in ipairs(taken) do
+  for _, job_id in _ipairs(taken) do
     if not ids.exists(queue, job_id) then
       free[#free + 1] = job_id
     end
@@ -186,14 +192,14 @@ function tokens.refill(bucket, now)
   if elapsed <= 0 or rate <= 0 then
     return level, last, bucket.remainder or 0
   end
-  local enough = math.ceil(capacity * 1000 / rate)
-  local raw = math.min(elapsed, enough) * rate + (bucket.remainder or 0)
-  return math.min(capacity, level + math.floor(raw / 1000)), now, raw % 1000
+  local enough = _math_ceil(capacity * 1000 / rate)
+  local raw = _math_min(elapsed, enough) * rate + (bucket.remainder or 0)
+  return _math_min(capacity, level + _math_floor(raw / 1000)), now, raw % 1000
 end
 
 --- How long until `cost` is there.
 function tokens.wait_ms(cost, level, refill_rate)
-  return math.ceil((cost - level) * 1000 / math.max(refill_rate, 1))
+  return _math_ceil((cost - level) * 1000 / _math_max(refill_rate, 1))
 end
 
 return tokens
@@ -224,34 +230,34 @@ end
 
 --- The group's numbers.
 function groups.load(queue, name)
-  local values = guarded.call("HMGET", hash(queue, name), unpack(FIELDS))
+  local values = guarded.call("HMGET", hash(queue, name), _unpack(FIELDS))
   return {
-    max_concurrency = tonumber(values[1]) or 0,
-    active = tonumber(values[2]) or 0,
-    next_seq = tonumber(values[3]) or 0,
-    rate_max = tonumber(values[4]) or 0,
-    rate_duration = tonumber(values[5]) or 0,
-    window_start = tonumber(values[6]) or 0,
-    rate_count = tonumber(values[7]) or 0,
-    capacity = tonumber(values[8]) or 0,
-    refill_rate = tonumber(values[9]) or 0,
-    tokens = tonumber(values[10]),
-    last_refill = tonumber(values[11]),
-    remainder = tonumber(values[12]),
-    held_until = tonumber(values[13]) or 0,
+    max_concurrency = values[1] and _tonumber(values[1]) or 0,
+    active = values[2] and _tonumber(values[2]) or 0,
+    next_seq = values[3] and _tonumber(values[3]) or 0,
+    rate_max = values[4] and _tonumber(values[4]) or 0,
+    rate_duration = values[5] and _tonumber(values[5]) or 0,
+    window_start = values[6] and _tonumber(values[6]) or 0,
+    rate_count = values[7] and _tonumber(values[7]) or 0,
+    capacity = values[8] and _tonumber(values[8]) or 0,
+    refill_rate = values[9] and _tonumber(values[9]) or 0,
+    tokens = values[10] and _tonumber(values[10]) or nil,
+    last_refill = values[11] and _tonumber(values[11]) or nil,
+    remainder = values[12] and _tonumber(values[12]) or nil,
+    held_until = values[13] and _tonumber(values[13]) or 0,
   }
 end
 
 function groups.write(queue, name, ...)
-  redis.call("HSET", hash(queue, name), ...)
+  _redis_call("HSET", hash(queue, name), ...)
 end
 
 function groups.write_absent(queue, name, field, value)
-  redis.call("HSETNX", hash(queue, name), field, value)
+  _redis_call("HSETNX", hash(queue, name), field, value)
 end
 
 function groups.forget(queue, name, ...)
-  redis.call("HDEL", hash(queue, name), ...)
+  _redis_call("HDEL", hash(queue, name), ...)
 end
 
 --- Refill the bucket and remember it; returns the tokens there.
@@ -267,14 +273,14 @@ end
 --- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
 function groups.window_room(group, now)
   if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
-    return math.max(group.rate_max - group.rate_count, 0)
+    return _math_max(group.rate_max - group.rate_count, 0)
   end
   return nil
 end
 
 --- Say that a sequence number will never activate.
 function groups.skip(queue, name, seq)
-  groups.write(queue, name, string.format("skip:%.0f", seq), 1)
+  groups.write(queue, name, _string_format("skip:%.0f", seq), 1)
 end
 
 --- Step over the sequence numbers that will never activate; returns whether there were any.
@@ -283,7 +289,7 @@ function groups.advance(queue, name, group)
   if seq <= 0 then
     return false
   end
-  while redis.call("HDEL", key, string.format("skip:%.0f", seq)) == 1 do
+  while _redis_call("HDEL", key, _string_format("skip:%.0f", seq)) == 1 do
     seq = seq + 1
     if seq - group.next_seq == MOST_SKIPS then
       groups.wake_soon(queue, name)
@@ -301,24 +307,24 @@ end
 --- Park a job until admission.
 function groups.park(queue, name, job_id, score)
   guarded.call("ZADD", groups.parked_key(queue, name), score, job_id)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 
 --- The rank of a job among the parked.
 function groups.park_score(job_id, job)
-  local seq = tonumber(job.orderingSeq) or 0
-  return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
+  local seq = _tonumber(job.orderingSeq) or 0
+  return seq > 0 and seq or _tonumber(job_id) or _tonumber(job.timestamp) or 0
 end
 
 --- Leave the group alone until a given time.
 function groups.hold_until(queue, name, due)
-  redis.call("ZADD", queue .. "ratelimited", due, name)
+  _redis_call("ZADD", queue .. "ratelimited", due, name)
 end
 
 --- Note on a group that exists that nothing of it starts until a given time.
 function groups.note_hold(queue, name, due)
-  if redis.call("EXISTS", hash(queue, name)) == 1 then
-    groups.write(queue, name, "heldUntil", string.format("%.0f", due))
+  if _redis_call("EXISTS", hash(queue, name)) == 1 then
+    groups.write(queue, name, "heldUntil", _string_format("%.0f", due))
   end
 end
 
@@ -333,7 +339,7 @@ end
 
 --- Have the next promotion check the group, unless it is being held back.
 function groups.wake_soon(queue, name)
-  redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
+  _redis_call("ZADD", queue .. "ratelimited", "NX", 0, name)
 end
 
 return groups
@@ -362,7 +368,7 @@ local function changes(group, job)
     end
   end
   if not (job.keeps_concurrency and group.max_concurrency > 0) then
-    set("maxConcurrency", math.max(job.group_concurrency, 1), group.max_concurrency)
+    set("maxConcurrency", _math_max(job.group_concurrency, 1), group.max_concurrency)
   end
   if group.next_seq <= 0 then
     set("nextSeq", 1)
@@ -390,7 +396,7 @@ function membership.join(queue, job)
   local group = groups.load(queue, name)
   local fields = changes(group, job)
   if fields[1] then
-    groups.write(queue, name, unpack(fields))
+    groups.write(queue, name, _unpack(fields))
   end
   if job.keeps_limits then
     groups.write_absent(queue, name, "active", 0)
@@ -402,7 +408,7 @@ function membership.join(queue, job)
       groups.forget(queue, name, "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder")
     end
   end
-  return redis.call("HINCRBY", queue .. "ordering", name, 1)
+  return _redis_call("HINCRBY", queue .. "ordering", name, 1)
 end
 
 return membership
@@ -414,28 +420,43 @@ modules.numbers = (function()
 local numbers = {}
 
 local LONGEST = 15
+local LARGEST = 2 ^ 53
 
 --- A whole number as every client writes it; nil for anything else, such as `inf`, `0x10` or `zz`.
 function numbers.whole(text)
-  if type(text) == "number" then
-    return text
+  if not text or _type(text) == "number" then
+    return text or nil
+  elseif text == "0" then
+    return 0
   end
-  return type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and tonumber(text) or nil
+  return _type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and _tonumber(text) or nil
 end
 
 --- A finite number; nil for anything else.
 function numbers.finite(text)
-  local number = tonumber(text)
+  local number = _tonumber(text)
   return number and number > -math.huge and number < math.huge and number or nil
+end
+
+local last_number, last_text
+
+--- A number as the wire has it, without a fraction. To write one takes a tenth of a command, three times as long with `%.0f`,
+--- and a call writes its time more than once, so the last one is kept.
+function numbers.text(number)
+  if number ~= last_number then
+    local is_exact = number % 1 == 0 and number < LARGEST and number > -LARGEST
+    last_number, last_text = number, _string_format(is_exact and "%d" or "%.0f", number)
+  end
+  return last_text
 end
 
 --- Count in a field of a hash. A field that is no whole number counts from 0 again: it must not stop the caller.
 function numbers.count(key, field, amount)
-  local reply = redis.pcall("HINCRBY", key, field, amount)
-  if type(reply) == "number" then
+  local reply = _redis_pcall("HINCRBY", key, field, amount)
+  if _type(reply) == "number" then
     return reply
   end
-  redis.call("HSET", key, field, amount)
+  _redis_call("HSET", key, field, amount)
   return amount
 end
 
@@ -459,17 +480,17 @@ local CONTROL = {
 function record.load(queue, job_id)
   local key = queue .. "job:" .. job_id
   -- A key that is not a hash is not a job: it must not keep its neighbors from being read.
-  local values = redis.pcall("HMGET", key, unpack(CONTROL))
+  local values = _redis_pcall("HMGET", key, _unpack(CONTROL))
   if values.err then
     return nil
   end
   local job, found = {}, false
-  for index, name in ipairs(CONTROL) do
+  for index = 1, #CONTROL do
     if values[index] then
-      job[name], found = values[index], true
+      job[CONTROL[index]], found = values[index], true
     end
   end
-  if found or redis.call("EXISTS", key) == 1 then
+  if found or _redis_call("EXISTS", key) == 1 then
     return job
   end
   return nil
@@ -480,20 +501,20 @@ function record.locate(job_key)
   return job_key:match("^(.*:)job:([^:]*)$")
 end
 
---- A flat field/value reply as a table.
-function record.from_flat(flat)
-  local job = {}
-  for index = 1, #flat, 2 do
-    job[flat[index]] = flat[index + 1]
+--- The names of the control fields, as a set.
+function record.control()
+  local names = {}
+  for index = 1, #CONTROL do -- a library has no `ipairs` while it loads
+    names[CONTROL[index]] = true
   end
-  return job
+  return names
 end
 
 --- When a job was due on its queue: by its record, or by `otherwise`.
 function record.arrival(queue, job_id, otherwise)
-  local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
-  local time = tonumber(times[1] or nil) or tonumber(otherwise)
-  return time and time + (tonumber(times[2]) or 0)
+  local times = _redis_call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
+  local time = _tonumber(times[1] or nil) or _tonumber(otherwise)
+  return time and time + (_tonumber(times[2]) or 0)
 end
 
 function record.has_ended(job)
@@ -536,24 +557,24 @@ local function counter_key(queue)
 end
 
 function lists.counted(queue)
-  return tonumber(redis.call("GET", counter_key(queue))) or 0
+  return _tonumber(_redis_call("GET", counter_key(queue))) or 0
 end
 
 --- Note that jobs were popped: should their worker die before it activates them, they can be found.
 function lists.taken(queue, job_ids)
   local members = {}
-  for _, job_id in ipairs(job_ids) do
+  for _, job_id in _ipairs(job_ids) do
     members[#members + 1], members[#members + 2] = TAKEN, job_id
   end
   if members[1] then
-    guarded.call("ZADD", index_key(queue), unpack(members))
+    guarded.call("ZADD", index_key(queue), _unpack(members))
   end
   return job_ids
 end
 
 --- Pop up to `count` jobs, from the LIFO list only when no job has priority.
 function lists.pop(queue, count)
-  local popped = redis.call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
+  local popped = _redis_call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
   return popped and popped[2] or {}
 end
 
@@ -574,15 +595,15 @@ end
 --- Count jobs popped from a list as in a worker's hands.
 function lists.count_in(queue, number)
   if number > 0 then
-    redis.call("INCRBY", counter_key(queue), number)
+    _redis_call("INCRBY", counter_key(queue), number)
   end
 end
 
 --- Count jobs out again; the count never falls below zero.
 local function count_out(queue, number)
-  local left = math.min(lists.counted(queue), number)
+  local left = _math_min(lists.counted(queue), number)
   if left > 0 then
-    redis.call("DECRBY", counter_key(queue), left)
+    _redis_call("DECRBY", counter_key(queue), left)
   end
 end
 
@@ -617,8 +638,8 @@ local function scan(queue, visit)
   local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
   local cursor = "0"
   for _ = 1, MOST_SCANS do
-    local page = redis.call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
-    for _, key in ipairs(page[2]) do
+    local page = _redis_call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
+    for _, key in _ipairs(page[2]) do
       local job_id = key:sub(#prefix + 1)
       -- No id has a colon: what has one is a key below a job's.
       if not job_id:find(":", 1, true) then
@@ -639,7 +660,7 @@ function lists.indexed(queue)
   local active, taken = {}, {}
   local members = guarded.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
   for index = 1, #members, 2 do
-    local job_id, score = members[index], tonumber(members[index + 1])
+    local job_id, score = members[index], _tonumber(members[index + 1])
     local job = record.load(queue, job_id)
     if job and job.state == "active" and lists.holds(job) then
       active[#active + 1] = { id = job_id, job = job }
@@ -659,7 +680,7 @@ function lists.all(queue)
     return active, taken, true
   end
   local known = {}
-  for _, entry in ipairs(active) do
+  for _, entry in _ipairs(active) do
     known[entry.id] = true
   end
   local complete = scan(queue, function(job_id)
@@ -667,7 +688,7 @@ function lists.all(queue)
     if job and job.state == "active" and lists.holds(job) then
       known[job_id] = true
       active[#active + 1] = { id = job_id, job = job }
-      lists.activated(queue, job_id, tonumber(job.lastActive) or 0)
+      lists.activated(queue, job_id, _tonumber(job.lastActive) or 0)
     end
   end)
   return active, taken, complete
@@ -680,7 +701,7 @@ end
 
 --- Whether no list job is in anybody's hands.
 function lists.is_idle(queue)
-  return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
+  return lists.counted(queue) <= 0 and _redis_call("EXISTS", index_key(queue)) == 0
 end
 
 --- Correct the count; returns by how much it was too high.
@@ -688,7 +709,7 @@ function lists.heal(queue)
   local counted = lists.counted(queue)
   if counted <= 0 then
     if counted < 0 then
-      redis.call("SET", counter_key(queue), 0)
+      _redis_call("SET", counter_key(queue), 0)
     end
     return 0
   end
@@ -698,7 +719,7 @@ function lists.heal(queue)
     return 0
   end
   if drift > 0 then
-    redis.call("DECRBY", counter_key(queue), drift)
+    _redis_call("DECRBY", counter_key(queue), drift)
   end
   return drift
 end
@@ -714,26 +735,26 @@ local scheduled = {}
 local SHIFT = 2 ^ 42
 
 function scheduled.add(queue, member, priority, due)
-  redis.call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
+  _redis_call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
 end
 
 --- Priority band and due time of a score.
 function scheduled.split(score)
-  local band = math.floor(score / SHIFT)
+  local band = _math_floor(score / SHIFT)
   return band, score - band * SHIFT
 end
 
 --- The score as an exact range bound.
 function scheduled.bound(band, due)
-  return string.format("%.0f", band * SHIFT + due)
+  return _string_format("%.0f", band * SHIFT + due)
 end
 
 --- Band and due time of the lowest member that is in no band below `band`; nil without such a member.
 function scheduled.first(key, band)
   local from = band and scheduled.bound(band, 0) or "-inf"
-  local lowest = redis.call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+  local lowest = _redis_call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
   if lowest[2] then
-    return scheduled.split(tonumber(lowest[2]))
+    return scheduled.split(_tonumber(lowest[2]))
   end
   return nil
 end
@@ -755,11 +776,14 @@ local MOST_EXACT = 2 ^ 53
 
 --- Make a job ready; returns its entry's id. What follows `name` goes into the entry.
 function stream.push(queue, job_id, name, ...)
-  return redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+  return _redis_call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
 end
 
 --- The value of one field of an entry; nil when absent.
 function stream.field(fields, name)
+  if fields[1] == name then
+    return fields[2]
+  end
   for index = 1, #fields, 2 do
     if fields[index] == name then
       return fields[index + 1]
@@ -773,9 +797,9 @@ function stream.settle(queue, group, entry_id, broadcast)
   if entry_id == "" or group == "" then
     return
   end
-  redis.call("XACK", queue .. "stream", group, entry_id)
+  _redis_call("XACK", queue .. "stream", group, entry_id)
   if not broadcast then
-    redis.call("XDEL", queue .. "stream", entry_id)
+    _redis_call("XDEL", queue .. "stream", entry_id)
   end
 end
 
@@ -783,7 +807,7 @@ end
 function stream.pages(key, size, visit)
   local from = "-"
   repeat
-    local page = redis.call("XRANGE", key, from, "+", "COUNT", size)
+    local page = _redis_call("XRANGE", key, from, "+", "COUNT", size)
     if page[1] and visit(page) then
       return
     end
@@ -794,7 +818,7 @@ end
 --- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
 function stream.walk(key, visit)
   stream.pages(key, PAGE, function(page)
-    for _, entry in ipairs(page) do
+    for _, entry in _ipairs(page) do
       if visit(entry[1], entry[2]) then
         return true
       end
@@ -803,15 +827,15 @@ function stream.walk(key, visit)
 end
 
 local function millisecond_of(key, command, from, to)
-  local entry = redis.call(command, key, from, to, "COUNT", 1)[1]
-  return entry and tonumber(entry[1]:match("^%d+")) or 0
+  local entry = _redis_call(command, key, from, to, "COUNT", 1)[1]
+  return entry and _tonumber(entry[1]:match("^%d+")) or 0
 end
 
 --- The lowest id between two, written by `format`, from which on no entry precedes what is searched.
 local function bisect(key, precedes, low, high, format)
   while low < high do
-    local middle = math.floor((low + high) / 2)
-    local entry = redis.call("XRANGE", key, string.format(format, middle), "+", "COUNT", 1)[1]
+    local middle = _math_floor((low + high) / 2)
+    local entry = _redis_call("XRANGE", key, _string_format(format, middle), "+", "COUNT", 1)[1]
     if entry and precedes(entry) then
       low = middle + 1
     else
@@ -822,7 +846,7 @@ local function bisect(key, precedes, low, high, format)
 end
 
 local function find_in(entries, job_id)
-  for _, entry in ipairs(entries) do
+  for _, entry in _ipairs(entries) do
     if stream.field(entry[2], "jobId") == job_id then
       return entry[1]
     end
@@ -832,13 +856,13 @@ end
 --- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry or where
 --- the clocks of producers disagree.
 local function find_near(queue, job_id)
-  local key, time, number = queue .. "stream", record.arrival(queue, job_id), tonumber(job_id)
+  local key, time, number = queue .. "stream", record.arrival(queue, job_id), _tonumber(job_id)
   -- Whether an entry precedes the job's: by time, and within a bulk of one time by automatic id.
   local function precedes(entry)
     local other_id = stream.field(entry[2], "jobId") or ""
     local other_time = record.arrival(queue, other_id, entry[1]:match("^%d+"))
     if other_time == time then
-      local other_number = tonumber(other_id)
+      local other_number = _tonumber(other_id)
       return number ~= nil and other_number ~= nil and other_number < number
     end
     return other_time < time
@@ -848,15 +872,15 @@ local function find_near(queue, job_id)
     return nil
   end
   local millisecond = bisect(key, precedes, millisecond_of(key, "XRANGE", "-", "+"), newest, "%.0f")
-  local from = string.format("%.0f", millisecond)
-  local last = redis.call("XREVRANGE", key, from, from, "COUNT", 1)[1]
-  local last_sequence = last and tonumber(last[1]:match("%-(%d+)$"))
+  local from = _string_format("%.0f", millisecond)
+  local last = _redis_call("XREVRANGE", key, from, from, "COUNT", 1)[1]
+  local last_sequence = last and _tonumber(last[1]:match("%-(%d+)$"))
   if last and last_sequence < MOST_EXACT then
     local sequence = bisect(key, precedes, 0, last_sequence, from .. "-%.0f")
-    from = string.format("%s-%.0f", from, sequence)
+    from = _string_format("%s-%.0f", from, sequence)
   end
-  return find_in(redis.call("XRANGE", key, from, "+", "COUNT", NEIGHBORS), job_id)
-    or find_in(redis.call("XREVRANGE", key, from, "-", "COUNT", NEIGHBORS), job_id)
+  return find_in(_redis_call("XRANGE", key, from, "+", "COUNT", NEIGHBORS), job_id)
+    or find_in(_redis_call("XREVRANGE", key, from, "-", "COUNT", NEIGHBORS), job_id)
 end
 
 local function find_anywhere(queue, job_id)
@@ -871,7 +895,7 @@ end
 --- Take the job's entry off the stream; false when it was not found. A long stream is searched to its end only if
 --- `thorough`: a million entries take seconds.
 function stream.withdraw(queue, group, job_id, thorough)
-  local is_short = redis.call("XLEN", queue .. "stream") <= PAGE
+  local is_short = _redis_call("XLEN", queue .. "stream") <= PAGE
   local entry_id = not is_short and find_near(queue, job_id)
     or (is_short or thorough) and find_anywhere(queue, job_id)
   if not entry_id then
@@ -883,20 +907,20 @@ end
 
 --- Note that a cancelled job's entry was left behind. The worker that reads it drops it, as the job has ended.
 function stream.note_stray(queue, job_id)
-  redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
+  _redis_call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end
 
 --- Remove the entry left behind by a cancelled job that is to run again: with two entries it would run twice.
 function stream.remove_stray(queue, job_id)
-  if redis.call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
+  if _redis_call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
     stream.withdraw(queue, "workers", job_id, true)
   end
 end
 
 --- The id of the last entry that the group was given.
 function stream.delivered(queue, group)
-  local groups = redis.pcall("XINFO", "GROUPS", queue .. "stream")
-  for _, flat in ipairs(groups.err and {} or groups) do
+  local groups = _redis_pcall("XINFO", "GROUPS", queue .. "stream")
+  for _, flat in _ipairs(groups.err and {} or groups) do
     if stream.field(flat, "name") == group then
       return stream.field(flat, "last-delivered-id")
     end
@@ -906,8 +930,8 @@ end
 
 --- Entries the group holds; 0 when there is no such group.
 function stream.pending(key, group)
-  local summary = redis.pcall("XPENDING", key, group)
-  return summary.err and 0 or tonumber(summary[1]) or 0
+  local summary = _redis_pcall("XPENDING", key, group)
+  return summary.err and 0 or _tonumber(summary[1]) or 0
 end
 
 return stream
@@ -957,12 +981,12 @@ end
 
 --- The share that the options of a new job name; nil without one.
 function shares.of_options(opts)
-  if not opts:find('"share"', 1, true) then
+  if opts == "{}" or not opts:find('"share"', 1, true) then
     return nil
   end
-  local readable, decoded = pcall(cjson.decode, opts)
-  local name = readable and type(decoded) == "table" and decoded.share
-  local sound = type(name) == "string" and name ~= "" and #name <= MOST_BYTES and not name:find("[:{}]")
+  local readable, decoded = _pcall(_cjson_decode, opts)
+  local name = readable and _type(decoded) == "table" and decoded.share
+  local sound = _type(name) == "string" and name ~= "" and #name <= MOST_BYTES and not name:find("[:{}]")
   return sound and name or nil
 end
 
@@ -972,8 +996,8 @@ local function forget_served(queue)
   if lowest[1] then
     guarded.call("ZREMRANGEBYSCORE", served_key(queue), "-inf", lowest[2])
   else
-    redis.call("UNLINK", served_key(queue))
-    redis.call("HDEL", queue .. "meta", "shared", "sharedTurns")
+    _redis_call("UNLINK", served_key(queue))
+    _redis_call("HDEL", queue .. "meta", "shared", "sharedTurns")
   end
 end
 
@@ -982,23 +1006,23 @@ local function join(queue, name)
   if guarded.call("ZSCORE", waiting_key(queue), name) then
     return
   end
-  local lowest = redis.call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
+  local lowest = _redis_call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
   local own = lowest[1] and guarded.call("ZSCORE", served_key(queue), name)
-  redis.call("ZADD", waiting_key(queue), math.max(tonumber(lowest[2]) or 0, tonumber(own or nil) or 0), name)
+  _redis_call("ZADD", waiting_key(queue), _math_max(_tonumber(lowest[2]) or 0, _tonumber(own or nil) or 0), name)
   if own then
-    redis.call("ZREM", served_key(queue), name)
+    _redis_call("ZREM", served_key(queue), name)
   end
 end
 
 --- Have a job wait in its share, behind those of its priority. It is moved on by `shares.feed`, to be called when its
 --- record says that it waits.
 function shares.enter(queue, job_id, name, priority)
-  local band = BAND * (priority > 0 and math.min(priority, LAST_BAND) or LAST_BAND)
-  local from, to = string.format("(%.0f", band + BAND), string.format("%.0f", band)
+  local band = BAND * (priority > 0 and _math_min(priority, LAST_BAND) or LAST_BAND)
+  local from, to = _string_format("(%.0f", band + BAND), _string_format("%.0f", band)
   local key = key_of(queue, name)
   local last = guarded.call("ZRANGE", key, from, to, "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")
-  local score = last[2] and tonumber(last[2]) + 1 or band
-  local is_new = redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1
+  local score = last[2] and _tonumber(last[2]) + 1 or band
+  local is_new = _redis_call("ZADD", key, "NX", _string_format("%.0f", score), job_id) == 1
   join(queue, name)
   if is_new then
     numbers.count(queue .. "meta", "shared", 1)
@@ -1012,10 +1036,10 @@ function shares.remove(queue, job_id, name)
     return false
   end
   numbers.count(queue .. "meta", "shared", -1)
-  if redis.call("EXISTS", key) == 0 then
+  if _redis_call("EXISTS", key) == 0 then
     local time = guarded.call("ZSCORE", waiting_key(queue), name)
     if time then
-      redis.call("ZREM", waiting_key(queue), name)
+      _redis_call("ZREM", waiting_key(queue), name)
       guarded.call("ZADD", served_key(queue), time, name)
     end
     forget_served(queue)
@@ -1043,14 +1067,14 @@ local function candidates(queue, most)
     names[#names + 1] = name
     found[#found + 1] = {
       name = name,
-      time = tonumber(flat[index + 1]),
+      time = _tonumber(flat[index + 1]),
       size = guarded.call("ZCARD", key_of(queue, name)),
       turns = 0,
     }
   end
-  local weights = names[1] and guarded.call("HMGET", queue .. "shares", unpack(names)) or {}
-  for index, share in ipairs(found) do
-    share.weight = math.max(1, numbers.whole(weights[index] or nil) or 1)
+  local weights = names[1] and guarded.call("HMGET", queue .. "shares", _unpack(names)) or {}
+  for index, share in _ipairs(found) do
+    share.weight = _math_max(1, numbers.whole(weights[index] or nil) or 1)
   end
   return found
 end
@@ -1060,7 +1084,7 @@ local function take_turns(found, most)
   local turns = {}
   for turn = 1, most do
     local next_one
-    for _, share in ipairs(found) do
+    for _, share in _ipairs(found) do
       if share.turns < share.size and (not next_one or share.time < next_one.time) then
         next_one = share
       end
@@ -1080,26 +1104,26 @@ local function pop(queue, share)
   share.popped = share.turns > 0 and guarded.call("ZPOPMIN", key_of(queue, share.name), share.turns) or {}
   if share.turns < share.size then
     if share.turns > 0 then
-      redis.call("ZADD", waiting_key(queue), share.time, share.name)
+      _redis_call("ZADD", waiting_key(queue), share.time, share.name)
     end
     return
   end
-  redis.call("ZREM", waiting_key(queue), share.name)
+  _redis_call("ZREM", waiting_key(queue), share.name)
   guarded.call("ZADD", served_key(queue), share.time, share.name)
 end
 
 --- Take up to `most` waiting jobs, at most 100, in the order of their turns; returns their ids.
 function shares.take(queue, most)
-  most = math.min(most, MOST_MOVED)
+  most = _math_min(most, MOST_MOVED)
   local found = candidates(queue, most)
   if not found[1] then
     return {}
   end
   local turns, job_ids, used = take_turns(found, most), {}, {}
-  for _, share in ipairs(found) do
+  for _, share in _ipairs(found) do
     pop(queue, share)
   end
-  for _, share in ipairs(turns) do
+  for _, share in _ipairs(turns) do
     used[share] = (used[share] or 0) + 1
     job_ids[#job_ids + 1] = share.popped[2 * used[share] - 1]
   end
@@ -1111,8 +1135,8 @@ end
 local function precedes(one, other)
   local time, number = one:match("^(%d+)%-(%d+)$")
   local other_time, other_number = other:match("^(%d+)%-(%d+)$")
-  time, other_time = tonumber(time), tonumber(other_time)
-  return time < other_time or time == other_time and tonumber(number) < tonumber(other_number)
+  time, other_time = _tonumber(time), _tonumber(other_time)
+  return time < other_time or time == other_time and _tonumber(number) < _tonumber(other_number)
 end
 
 --- How many of the entries moved to the stream are there and undelivered. Those before the first undelivered entry of any
@@ -1124,26 +1148,26 @@ local function count_ahead(queue)
     return 0
   end
   local after = stream.delivered(queue, GROUP)
-  local first = redis.call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
+  local first = _redis_call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
   local gone = 0
   while entry_ids[gone + 1] and (not first or precedes(entry_ids[gone + 1], first[1])) do
     gone = gone + 1
   end
   if gone > 0 then
-    redis.call("LTRIM", key, gone, -1)
+    _redis_call("LTRIM", key, gone, -1)
   end
   return #entry_ids - gone
 end
 
 --- Move the job to the stream if it waits; returns its entry. Another library may have cancelled or removed it.
 local function move(queue, job_id)
-  local job = redis.pcall("HMGET", queue .. "job:" .. job_id, "state", "name")
+  local job = _redis_pcall("HMGET", queue .. "job:" .. job_id, "state", "name")
   return job[1] == "waiting" and stream.push(queue, job_id, job[2] or "") or nil
 end
 
 --- Whether the stream holds more jobs of others than may precede ours: behind these, a share would wait for all of them.
 local function is_behind(queue, ahead)
-  local size = redis.call("XLEN", queue .. "stream") - ahead
+  local size = _redis_call("XLEN", queue .. "stream") - ahead
   return size > SPARE and size - stream.pending(queue .. "stream", GROUP) > SPARE
 end
 
@@ -1153,9 +1177,9 @@ function shares.overtake(queue, most)
   if most < 1 or not is_behind(queue, count_ahead(queue)) then
     return {}
   end
-  local part = math.floor(most / 2)
+  local part = _math_floor(most / 2)
   if most % 2 == 1 then
-    part = part + redis.call("HINCRBY", queue .. "meta", "sharedTurns", 1) % 2
+    part = part + _redis_call("HINCRBY", queue .. "meta", "sharedTurns", 1) % 2
   end
   return part > 0 and shares.take(queue, part) or {}
 end
@@ -1167,7 +1191,7 @@ function shares.feed(queue, wanted, anyway)
     return 0
   end
   local ahead = count_ahead(queue)
-  local room = math.min(wanted, MOST_MOVED) + SPARE - ahead
+  local room = _math_min(wanted, MOST_MOVED) + SPARE - ahead
   if room <= 0 or not anyway and is_behind(queue, ahead) then
     return 0
   end
@@ -1177,13 +1201,13 @@ function shares.feed(queue, wanted, anyway)
     if not job_ids[1] then
       break
     end
-    for _, job_id in ipairs(job_ids) do
+    for _, job_id in _ipairs(job_ids) do
       entry_ids[#entry_ids + 1] = move(queue, job_id)
     end
   end
   if entry_ids[1] then
-    guarded.call("RPUSH", queue .. "shares:ahead", unpack(entry_ids))
-    redis.call("EXPIRE", queue .. "shares:ahead", AHEAD_TTL_S)
+    guarded.call("RPUSH", queue .. "shares:ahead", _unpack(entry_ids))
+    _redis_call("EXPIRE", queue .. "shares:ahead", AHEAD_TTL_S)
   end
   return #entry_ids
 end
@@ -1192,17 +1216,17 @@ end
 --- that know no shares take jobs from the stream alone: `anyway` moves some there behind whatever it holds.
 function shares.mend(queue, anyway)
   if not shares.any_wait(queue) then
-    redis.call("HDEL", queue .. "meta", "shared")
+    _redis_call("HDEL", queue .. "meta", "shared")
     return
   end
   shares.feed(queue, 0, anyway)
   local names = guarded.call("ZRANGE", waiting_key(queue), 0, MOST_COUNTED - 1)
-  if names[1] and (tonumber(redis.call("HGET", queue .. "meta", "shared") or nil) or 0) <= 0 then
+  if names[1] and (_tonumber(_redis_call("HGET", queue .. "meta", "shared") or nil) or 0) <= 0 then
     local size = 0
-    for _, name in ipairs(names) do
+    for _, name in _ipairs(names) do
       size = size + guarded.call("ZCARD", key_of(queue, name))
     end
-    redis.call("HSET", queue .. "meta", "shared", size)
+    _redis_call("HSET", queue .. "meta", "shared", size)
   end
 end
 
@@ -1231,23 +1255,23 @@ end
 
 --- The index of a LIFO job near where its record says it was added; nil when it is not there, as after a retry.
 local function bisect(queue, key, job_id, length)
-  local time, number = record.arrival(queue, job_id), tonumber(job_id)
+  local time, number = record.arrival(queue, job_id), _tonumber(job_id)
   if not time then
     return nil
   end
   local low, high = 0, length
   while low < high do
-    local middle = math.floor((low + high) / 2)
-    local other = redis.call("LINDEX", key, middle)
-    local other_time, other_number = record.arrival(queue, other, 0), tonumber(other)
+    local middle = _math_floor((low + high) / 2)
+    local other = _redis_call("LINDEX", key, middle)
+    local other_time, other_number = record.arrival(queue, other, 0), _tonumber(other)
     if other_time < time or other_time == time and number and other_number and other_number < number then
       low = middle + 1
     else
       high = middle
     end
   end
-  local first = math.max(0, low - NEIGHBORS)
-  for index, other in ipairs(redis.call("LRANGE", key, first, low + NEIGHBORS)) do
+  local first = _math_max(0, low - NEIGHBORS)
+  for index, other in _ipairs(_redis_call("LRANGE", key, first, low + NEIGHBORS)) do
     if other == job_id then
       return first + index - 1
     end
@@ -1257,10 +1281,10 @@ end
 --- Where a job waits on a list, from 0; nil when it does not. It is looked for at both ends first, and everywhere last.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
-  local length = redis.call("LLEN", key)
-  return redis.call("LPOS", key, job_id, "MAXLEN", NEAR)
-    or length > NEAR and redis.call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
-    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or redis.call("LPOS", key, job_id))
+  local length = _redis_call("LLEN", key)
+  return _redis_call("LPOS", key, job_id, "MAXLEN", NEAR)
+    or length > NEAR and _redis_call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
+    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or _redis_call("LPOS", key, job_id))
     or nil
 end
 
@@ -1277,11 +1301,11 @@ function withdrawal.remove(queue, job_id, job)
   end
   local key = queue .. list
   if index < NEAR then
-    redis.call("LREM", key, 1, job_id)
-  elseif redis.call("LLEN", key) - index <= NEAR then
-    redis.call("LREM", key, -1, job_id)
+    _redis_call("LREM", key, 1, job_id)
+  elseif _redis_call("LLEN", key) - index <= NEAR then
+    _redis_call("LREM", key, -1, job_id)
   else
-    redis.call("LSET", key, index, string.format("%s%.0f", TOMBSTONE, record.priority(job)))
+    _redis_call("LSET", key, index, _string_format("%s%.0f", TOMBSTONE, record.priority(job)))
   end
   return true
 end
@@ -1302,23 +1326,23 @@ local withdrawal = require("withdrawal")
 local placement = {}
 
 local function runs_before(list, index, queue, priority)
-  local other = redis.call("LINDEX", list, index)
-  local others = withdrawal.read_tombstone(other) or redis.call("HGET", queue .. "job:" .. other, "priority")
-  return priority < (tonumber(others) or 0), other
+  local other = _redis_call("LINDEX", list, index)
+  local others = withdrawal.read_tombstone(other) or _redis_call("HGET", queue .. "job:" .. other, "priority")
+  return priority < (_tonumber(others) or 0), other
 end
 
 --- Enter a job into the priority list, which runs from its right end: behind its equals, before all it precedes.
 local function enlist(queue, job_id, priority)
   local list = queue .. "priority"
-  local low, high = 0, redis.call("LLEN", list)
+  local low, high = 0, _redis_call("LLEN", list)
   -- Mostly it belongs to the very end, the left: then the first look is the last.
   if high == 0 or not runs_before(list, 0, queue, priority) then
-    redis.call("LPUSH", list, job_id)
+    _redis_call("LPUSH", list, job_id)
     return
   end
   local follower
   while low < high do
-    local middle = math.floor((low + high) / 2)
+    local middle = _math_floor((low + high) / 2)
     local before, other = runs_before(list, middle, queue, priority)
     if before then
       low = middle + 1
@@ -1327,9 +1351,9 @@ local function enlist(queue, job_id, priority)
     end
   end
   if follower then
-    redis.call("LINSERT", list, "BEFORE", follower, job_id)
+    _redis_call("LINSERT", list, "BEFORE", follower, job_id)
   else
-    redis.call("RPUSH", list, job_id)
+    _redis_call("RPUSH", list, job_id)
   end
 end
 
@@ -1337,7 +1361,7 @@ end
 function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
-    redis.call("RPUSH", queue .. "lifo", job_id)
+    _redis_call("RPUSH", queue .. "lifo", job_id)
   elseif job.share then
     shares.enter(queue, job_id, job.share, priority)
     shares.feed(queue, 0)
@@ -1369,7 +1393,7 @@ function placement.new(queue, job_id, job)
     return "prioritized"
   end
   if job.lifo then
-    redis.call("RPUSH", queue .. "lifo", job_id)
+    _redis_call("RPUSH", queue .. "lifo", job_id)
   elseif job.share then
     shares.enter(queue, job_id, job.share, 0)
   else
@@ -1380,7 +1404,7 @@ end
 
 --- Put a job that was popped but never activated back, unless it is on its list already.
 function placement.back(queue, job_id, job)
-  for _, list in ipairs({ "priority", "lifo" }) do
+  for _, list in _ipairs({ "priority", "lifo" }) do
     if withdrawal.find(queue, list, job_id) then
       lists.forget(queue, job_id)
       return
@@ -1407,8 +1431,8 @@ local MOST_CHECKED = 1000
 
 local function valid(names)
   local found = {}
-  for _, name in ipairs(type(names) == "table" and names or {}) do
-    if type(name) == "string" and name ~= "" and #name <= MOST_BYTES and #found < tags.MOST then
+  for _, name in _ipairs(_type(names) == "table" and names or {}) do
+    if _type(name) == "string" and name ~= "" and #name <= MOST_BYTES and #found < tags.MOST then
       found[#found + 1] = name
     end
   end
@@ -1417,23 +1441,23 @@ end
 
 --- The tags in the field of a record; none when another client damaged it.
 function tags.read(stored)
-  local readable, names = pcall(cjson.decode, stored or "[]")
+  local readable, names = _pcall(_cjson_decode, stored or "[]")
   return valid(readable and names)
 end
 
 --- The tags that the options of a new job name; nil without any.
 function tags.of_options(opts)
-  if not opts:find('"tags"', 1, true) then
+  if opts == "{}" or not opts:find('"tags"', 1, true) then
     return nil
   end
-  local readable, decoded = pcall(cjson.decode, opts)
-  local names = valid(readable and type(decoded) == "table" and decoded.tags)
+  local readable, decoded = _pcall(_cjson_decode, opts)
+  local names = valid(readable and _type(decoded) == "table" and decoded.tags)
   return names[1] and names
 end
 
 local function has(queue, job_id, name)
-  local stored = redis.pcall("HGET", queue .. "job:" .. job_id, "tags")
-  for _, each in ipairs(type(stored) == "string" and tags.read(stored) or {}) do
+  local stored = _redis_pcall("HGET", queue .. "job:" .. job_id, "tags")
+  for _, each in _ipairs(_type(stored) == "string" and tags.read(stored) or {}) do
     if each == name then
       return true
     end
@@ -1452,9 +1476,9 @@ end
 
 --- Check up to `most` jobs of a tag, chosen at random, and drop those that are gone or have it no more.
 local function sweep(queue, name, most)
-  for _, job_id in ipairs(guarded.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
+  for _, job_id in _ipairs(guarded.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
     if not has(queue, job_id, name) then
-      redis.call("ZREM", queue .. "tag:" .. name, job_id)
+      _redis_call("ZREM", queue .. "tag:" .. name, job_id)
     end
   end
   count(queue, name)
@@ -1462,15 +1486,15 @@ end
 
 --- Enter a job under tags, which its record holds already. Checking two for one that comes in bounds the dead ones.
 function tags.enter(queue, job_id, names, now)
-  for _, name in ipairs(names) do
-    guarded.call("ZADD", queue .. "tag:" .. name, string.format("%.0f", now), job_id)
+  for _, name in _ipairs(names) do
+    guarded.call("ZADD", queue .. "tag:" .. name, _string_format("%.0f", now), job_id)
     sweep(queue, name, SAMPLE)
   end
 end
 
 --- Take a job out from under tags.
 function tags.leave(queue, job_id, names)
-  for _, name in ipairs(names) do
+  for _, name in _ipairs(names) do
     guarded.call("ZREM", queue .. "tag:" .. name, job_id)
     count(queue, name)
   end
@@ -1491,12 +1515,12 @@ function tags.page(queue, name, offset, limit)
   local ended = false
   while #found < limit and checked < MOST_CHECKED and not ended do
     local first = offset + #found
-    local job_ids = guarded.call("ZRANGE", key, first, first + math.min(limit - #found, MOST_CHECKED) - 1)
-    for _, job_id in ipairs(job_ids) do
+    local job_ids = guarded.call("ZRANGE", key, first, first + _math_min(limit - #found, MOST_CHECKED) - 1)
+    for _, job_id in _ipairs(job_ids) do
       if has(queue, job_id, name) then
         found[#found + 1] = job_id
       else
-        redis.call("ZREM", key, job_id)
+        _redis_call("ZREM", key, job_id)
       end
     end
     checked, ended = checked + #job_ids, not job_ids[1]
@@ -1529,48 +1553,49 @@ function creation.problem(queue, job, replaced_id)
   return nil
 end
 
---- A number as the server is given it: zeros are common, and turning a number into text is what costs most here.
-local function text(number)
-  return number == 0 and "0" or number
-end
+local NONE = {}
 
-local function append(fields, name, value)
+--- The fields with one more; the first makes the list.
+local function with(fields, name, value)
+  if not fields then
+    return { name, value }
+  end
   local size = #fields
   fields[size + 1], fields[size + 2] = name, value
+  return fields
 end
 
 --- The fields that only some jobs have.
 local function optional_fields(job, sequence, names)
-  local fields = {}
+  local fields
   if sequence then
-    append(fields, "groupKey", job.ordering_key)
-    append(fields, "orderingSeq", sequence)
+    fields = { "groupKey", job.ordering_key, "orderingSeq", sequence }
   end
   if job.cost > 0 then
-    append(fields, "cost", job.cost)
+    fields = with(fields, "cost", job.cost)
   end
   if job.ttl_ms > 0 then
-    append(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
+    fields = with(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
   end
   if job.parent_id ~= "" then
-    append(fields, "parentId", job.parent_id)
+    fields = with(fields, "parentId", job.parent_id)
     if job.parent_queue ~= "" then
-      append(fields, "parentQueue", job.parent_queue)
+      fields = with(fields, "parentQueue", job.parent_queue)
     end
   end
   if job.scheduler_name and job.scheduler_name ~= "" then
-    append(fields, "schedulerName", job.scheduler_name)
+    fields = with(fields, "schedulerName", job.scheduler_name)
   end
   if job.lifo then
-    append(fields, "lifo", 1)
+    fields = with(fields, "lifo", "1")
   end
   if names then
-    append(fields, "tags", cjson.encode(names))
+    fields = with(fields, "tags", _cjson_encode(names))
   end
   if job.share then
-    append(fields, "share", job.share)
+    fields = with(fields, "share", job.share)
   end
-  return fields
+  return fields or NONE
 end
 
 --- Write a job whose id is taken. With a `state` it gets no place: another call releases it. One of many is moved on from its
@@ -1580,10 +1605,13 @@ function creation.write(queue, job_id, job, state)
   local names = tags.of_options(job.opts)
   job.share = shares.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
-  redis.call(
+  -- Zeros are common, and a text costs less to send than a number.
+  _redis_call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
-    "timestamp", job.timestamp_ms, "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
-    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence, names))
+    "timestamp", job.timestamp_ms, "attemptsMade", "0",
+    "delay", job.delay_ms == 0 and "0" or job.delay_ms, "priority", job.priority == 0 and "0" or job.priority,
+    "maxAttempts", job.max_attempts == 0 and "0" or job.max_attempts, "state", state,
+    _unpack(optional_fields(job, sequence, names))
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
@@ -1601,7 +1629,7 @@ function creation.job(queue, job, parent_deps_key, taken_id)
     return nil, "ERR:ID_EXHAUSTED"
   end
   if job.parent_id ~= "" and job.parent_queue and job.parent_queue ~= "" and parent_deps_key then
-    redis.call("SADD", parent_deps_key, queue .. job_id)
+    _redis_call("SADD", parent_deps_key, queue .. job_id)
   end
   creation.write(queue, job_id, job)
   return job_id
@@ -1616,7 +1644,7 @@ modules.events = (function()
 local events = {}
 
 function events.emit(queue, type, job_id, ...)
-  redis.call("XADD", queue .. "events", "MAXLEN", "~", "1000", "*", "event", type, "jobId", job_id, ...)
+  _redis_call("XADD", queue .. "events", "MAXLEN", "~", "1000", "*", "event", type, "jobId", job_id, ...)
 end
 
 return events
@@ -1631,26 +1659,26 @@ local membership = require("membership")
 local graph = {}
 
 local function section(options, name)
-  return type(options[name]) == "table" and options[name] or {}
+  return _type(options[name]) == "table" and options[name] or {}
 end
 
 local function number(value)
-  return tonumber(value) or 0
+  return _tonumber(value) or 0
 end
 
 --- The job that a name, a payload and the JSON text of options describe.
 local function describe(spec)
-  local readable, options = pcall(cjson.decode, spec.opts)
-  options = readable and type(options) == "table" and options or {}
+  local readable, options = _pcall(_cjson_decode, spec.opts)
+  options = readable and _type(options) == "table" and options or {}
   local ordering = section(options, "ordering")
   local rate, bucket = section(ordering, "rateLimit"), section(ordering, "tokenBucket")
-  spec.ordering_key = type(ordering.key) == "string" and ordering.key or ""
+  spec.ordering_key = _type(ordering.key) == "string" and ordering.key or ""
   spec.group_concurrency = number(ordering.concurrency)
   spec.group_rate_max = number(rate.max)
   spec.group_rate_duration_ms = number(rate.duration)
-  spec.tb_capacity = math.floor(number(bucket.capacity) * 1000)
-  spec.tb_refill_rate = math.floor(number(bucket.refillRate) * 1000)
-  spec.cost = math.floor(number(options.cost) * 1000)
+  spec.tb_capacity = _math_floor(number(bucket.capacity) * 1000)
+  spec.tb_refill_rate = _math_floor(number(bucket.refillRate) * 1000)
+  spec.cost = _math_floor(number(options.cost) * 1000)
   spec.ttl_ms = number(options.ttl)
   spec.keeps_limits = true
   return spec, options
@@ -1688,12 +1716,12 @@ function graph.problem(queue, parent, children)
   if is_taken(queue, parent.custom_id) then
     return DUPLICATE
   end
-  for _, child in ipairs(children) do
+  for _, child in _ipairs(children) do
     if is_taken(child.queue, child.custom_id) then
       return DUPLICATE
     end
   end
-  for _, job in ipairs({ parent, unpack(children) }) do
+  for _, job in _ipairs({ parent, _unpack(children) }) do
     if membership.too_expensive(job) then
       return "ERR:COST_EXCEEDS_CAPACITY"
     end
@@ -1710,7 +1738,7 @@ function graph.take_ids(queue, parent, children, chosen)
     return nil, DUPLICATE
   end
   local taken = { parent_id }
-  for index, child in ipairs(children) do
+  for index, child in _ipairs(children) do
     local child_id = ids.take(child.queue, child.custom_id, chosen)
     if not child_id then
       return nil, EXHAUSTED
@@ -1736,12 +1764,12 @@ local stream = require("stream")
 local reschedule = {}
 
 local function update(queue, job_id, ...)
-  redis.call("HSET", queue .. "job:" .. job_id, ...)
+  _redis_call("HSET", queue .. "job:" .. job_id, ...)
 end
 
 --- Take a scheduled job to the stream, or to its share.
 local function make_ready(queue, job_id, job)
-  redis.call("ZREM", queue .. "scheduled", job_id)
+  _redis_call("ZREM", queue .. "scheduled", job_id)
   if job.share then
     placement.ready(queue, job_id, job)
   else
@@ -1777,11 +1805,11 @@ function by_priority.prioritized(queue, job_id, job, _, priority)
 end
 
 function by_priority.delayed(queue, job_id, _, _, priority)
-  local score = redis.call("ZSCORE", queue .. "scheduled", job_id)
+  local score = _redis_call("ZSCORE", queue .. "scheduled", job_id)
   if not score then
     return "error:not_in_scheduled"
   end
-  local _, due = scheduled.split(tonumber(score))
+  local _, due = scheduled.split(_tonumber(score))
   scheduled.add(queue, job_id, priority, due)
   update(queue, job_id, "priority", priority)
 end
@@ -1806,11 +1834,11 @@ function by_delay.prioritized(queue, job_id, _, _, delay, now)
 end
 
 function by_delay.delayed(queue, job_id, job, _, delay, now)
-  local score = redis.call("ZSCORE", queue .. "scheduled", job_id)
+  local score = _redis_call("ZSCORE", queue .. "scheduled", job_id)
   if not score then
     return "error:not_in_scheduled"
   end
-  local band = scheduled.split(tonumber(score))
+  local band = scheduled.split(_tonumber(score))
   if delay > 0 then
     scheduled.add(queue, job_id, band, now + delay)
     update(queue, job_id, "state", "delayed", "delay", delay)
@@ -1852,7 +1880,7 @@ function reschedule.delay(queue, job_id, group, delay, now)
   if not delay or delay < 0 then
     return "error:invalid_delay"
   elseif not now then
-    error("ERR glidemq_changeDelay: 'now_ms' is missing or malformed", 0)
+    _error("ERR glidemq_changeDelay: 'now_ms' is missing or malformed", 0)
   end
   return apply(by_delay, "delay-changed", "delay", queue, job_id, group, delay, now)
 end
@@ -1870,11 +1898,11 @@ local concurrency = {}
 
 --- How many more jobs may be active; nil when there is no limit.
 function concurrency.room(meta_key, stream_key, queue, group)
-  local limit = tonumber(redis.call("HGET", meta_key, "globalConcurrency")) or 0
+  local limit = _tonumber(_redis_call("HGET", meta_key, "globalConcurrency")) or 0
   if limit <= 0 then
     return nil
   end
-  return math.max(limit - stream.pending(stream_key, group) - math.max(lists.counted(queue), 0), 0)
+  return _math_max(limit - stream.pending(stream_key, group) - _math_max(lists.counted(queue), 0), 0)
 end
 
 return concurrency
@@ -1894,12 +1922,12 @@ local JOBS_PER_COMMAND = 100
 function purge.jobs(queue, job_ids)
   for first = 1, #job_ids, JOBS_PER_COMMAND do
     local keys = {}
-    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
-      for _, part in ipairs(PARTS) do
+    for index = first, _math_min(first + JOBS_PER_COMMAND - 1, #job_ids) do
+      for _, part in _ipairs(PARTS) do
         keys[#keys + 1] = queue .. part .. job_ids[index]
       end
     end
-    redis.call("UNLINK", unpack(keys))
+    _redis_call("UNLINK", _unpack(keys))
   end
 end
 
@@ -1913,7 +1941,7 @@ function purge.finished(queue, key, cutoff_ms, limit)
   if limit <= 0 or not cutoff_ms then
     return {}
   end
-  local job_ids = redis.call("ZRANGE", key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+  local job_ids = _redis_call("ZRANGE", key, "-inf", _string_format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
   if job_ids[1] then
     purge.jobs(queue, job_ids)
     purge.members(key, job_ids)
@@ -1937,30 +1965,41 @@ local CHUNK = 1000
 
 local function prune(key, oldest_minute)
   local old = {}
-  for _, field in ipairs(redis.call("HKEYS", key)) do
-    local minute = tonumber(field:match("^m:(%d+):"))
+  for _, field in _ipairs(_redis_call("HKEYS", key)) do
+    local minute = _tonumber(field:match("^m:(%d+):"))
     if minute and minute < oldest_minute then
       old[#old + 1] = field
     end
   end
   for first = 1, #old, CHUNK do
-    redis.call("HDEL", key, unpack(old, first, math.min(first + CHUNK - 1, #old)))
+    _redis_call("HDEL", key, _unpack(old, first, _math_min(first + CHUNK - 1, #old)))
   end
+end
+
+local last_minute, last_bucket
+
+--- How the fields of a minute begin.
+local function bucket_of(minute)
+  if minute ~= last_minute then
+    last_minute, last_bucket = minute, _string_format("m:%.0f:", minute)
+  end
+  return last_bucket
 end
 
 --- How long a job has run; 0 when it never started or clocks disagree.
 function metrics.duration(now, processed_on)
-  return math.max(0, now - (tonumber(processed_on) or now))
+  local began = _type(processed_on) == "number" and processed_on or _tonumber(processed_on) or now
+  return now > began and now - began or 0
 end
 
 --- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
 function metrics.add(queue, outcome, now, jobs, duration)
   local key = queue .. "metrics:" .. outcome
   local minute = now - now % MINUTE_MS
-  local bucket = string.format("m:%.0f:", minute)
-  local count = redis.call("HINCRBY", key, bucket .. "c", jobs)
+  local bucket = bucket_of(minute)
+  local count = _redis_call("HINCRBY", key, bucket .. "c", jobs)
   if duration > 0 then
-    redis.call("HINCRBY", key, bucket .. "d", duration)
+    _redis_call("HINCRBY", key, bucket .. "d", duration)
   end
   if count % PRUNE_EVERY < jobs then
     prune(key, minute - DAY_MS)
@@ -1994,8 +2033,8 @@ end
 
 --- Enter the job among the failed; what follows `now` are further fields and values of its record.
 function failure.record(queue, job_id, reason, now, ...)
-  redis.call("ZADD", queue .. "failed", now, job_id)
-  redis.call(
+  _redis_call("ZADD", queue .. "failed", now, job_id)
+  _redis_call(
     "HSET", queue .. "job:" .. job_id,
     "state", "failed", "failedReason", reason, "finishedOn", now, ...
   )
@@ -2020,7 +2059,7 @@ function failure.expire(queue, job_id, now, processed_on)
 end
 
 function failure.has_expired(job, now)
-  local expire_at = numbers.finite(job.expireAt) or 0
+  local expire_at = job.expireAt and numbers.finite(job.expireAt) or 0
   return expire_at > 0 and now > expire_at
 end
 
@@ -2034,24 +2073,24 @@ local ordering = {}
 
 --- Note that a sequence number of a key has finished, and move the contiguous mark as far as it goes.
 function ordering.done(queue, key, sequence)
-  local seq = tonumber(sequence) or 0
-  if not key or key == "" or seq <= 0 then
+  local seq = key and key ~= "" and _tonumber(sequence) or 0
+  if seq <= 0 then
     return
   end
   local mark = "orderdone:" .. key
   local pending = queue .. "orderdone:pending:" .. key
-  local last = tonumber(redis.call("HGET", queue .. "meta", mark)) or 0
+  local last = _tonumber(_redis_call("HGET", queue .. "meta", mark)) or 0
   if seq <= last then
-    redis.call("HDEL", pending, seq)
+    _redis_call("HDEL", pending, seq)
     return
   end
-  redis.call("HSET", pending, seq, 1)
+  _redis_call("HSET", pending, seq, 1)
   local reached = last
-  while redis.call("HDEL", pending, reached + 1) == 1 do
+  while _redis_call("HDEL", pending, reached + 1) == 1 do
     reached = reached + 1
   end
   if reached > last then
-    redis.call("HSET", queue .. "meta", mark, reached)
+    _redis_call("HSET", queue .. "meta", mark, reached)
   end
 end
 
@@ -2104,15 +2143,15 @@ local function bucket_allows(queue, name, group, now)
       return false
     end
     local job = record.load(queue, head[1])
-    local cost = job and (tonumber(job.cost) or tokens.DEFAULT_COST)
+    local cost = job and (_tonumber(job.cost) or tokens.DEFAULT_COST)
     if job and cost <= level then
       return true
     elseif job and cost <= group.capacity then
       groups.hold_until(queue, name, now + tokens.wait_ms(cost, level, group.refill_rate))
       return false
     end
-    redis.call("ZREM", parked, head[1])
-    drop(queue, name, group, tonumber(head[2]))
+    _redis_call("ZREM", parked, head[1])
+    drop(queue, name, group, _tonumber(head[2]))
     if job then
       release.reject(queue, head[1], now, job.processedOn)
     end
@@ -2125,14 +2164,14 @@ end
 local function room(queue, name, group, now)
   local free = MOST_PROMOTED
   if group.max_concurrency > 0 then
-    free = math.min(free, group.max_concurrency - group.active)
+    free = _math_min(free, group.max_concurrency - group.active)
   end
   if now > 0 and group.rate_max > 0 and free > 0 then
     local window = groups.window_room(group, now)
     if window == 0 then
       groups.hold_until(queue, name, group.window_start + group.rate_duration)
     end
-    free = math.min(free, window or group.rate_max)
+    free = _math_min(free, window or group.rate_max)
   end
   return free
 end
@@ -2155,7 +2194,7 @@ local function move_on(queue, name, group, job_id, score, turn, now)
   elseif turn > 0 and seq > turn then
     return "blocked", seq
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   stream.push(queue, job_id, job.name)
   return "promoted", seq
 end
@@ -2170,9 +2209,9 @@ local function promote_in_turn(queue, name, group, free, now)
     if not popped[1] then
       return promoted
     end
-    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), turn, now)
+    local outcome, seq = move_on(queue, name, group, popped[1], _tonumber(popped[2]), turn, now)
     if outcome == "blocked" then
-      redis.call("ZADD", parked, seq, popped[1])
+      _redis_call("ZADD", parked, seq, popped[1])
       return promoted
     elseif outcome == "promoted" then
       promoted = promoted + 1
@@ -2190,7 +2229,7 @@ end
 --- Let parked jobs go on, as many as all limits allow; returns how many.
 --- With `now` 0 the rate limits are left to the activation.
 function release.promote(queue, name, group, now)
-  if redis.call("EXISTS", groups.parked_key(queue, name)) == 0 then
+  if _redis_call("EXISTS", groups.parked_key(queue, name)) == 0 then
     return 0
   end
   if groups.is_held(queue, name, group, now) then
@@ -2235,7 +2274,7 @@ function release.forfeit(queue, job, now)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
     -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
-    if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
+    if _redis_call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
   elseif job.state ~= "group-waiting" then
@@ -2321,7 +2360,7 @@ end
 
 --- Make a waiting job, perhaps of a share, ready, all it waited for being done.
 function flows.resume(queue, job_id, name, share)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   if share then
     shares.enter(queue, job_id, share, 0)
     shares.feed(queue, 0)
@@ -2335,11 +2374,11 @@ end
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share")
-  if not parent[1] and redis.call("EXISTS", key) == 0 then
+  local parent = _redis_call("HMGET", key, "state", "name", "triggerRule", "share")
+  if not parent[1] and _redis_call("EXISTS", key) == 0 then
     return
   end
-  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
+  if _redis_call("HSETNX", key, "depdone:" .. member, 1) == 0 then
     return
   end
   local done = numbers.count(key, "depsCompleted", 1)
@@ -2354,7 +2393,7 @@ end
 
 --- Call `visit(parent_queue, parent_id)` for all further parents of a job.
 function flows.each_registered(queue, job_id, visit)
-  for _, parent in ipairs(guarded.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+  for _, parent in _ipairs(guarded.call("SMEMBERS", queue .. "parents:" .. job_id)) do
     local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
     if parent_queue then
       visit(parent_queue, parent_id)
@@ -2390,7 +2429,7 @@ local function remove_oldest(queue, set, number)
   if number <= 0 then
     return
   end
-  local popped = redis.call("ZPOPMIN", queue .. set, math.min(number, MOST_PER_CALL))
+  local popped = _redis_call("ZPOPMIN", queue .. set, _math_min(number, MOST_PER_CALL))
   local ids = {}
   for index = 1, #popped, 2 do
     ids[#ids + 1] = popped[index]
@@ -2408,11 +2447,11 @@ function retention.apply(queue, set, job_ids, now, rule)
     return
   end
   if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then
-    local cutoff = string.format("%.0f", now - rule.remove_age_s * 1000)
-    remove_oldest(queue, set, redis.call("ZCOUNT", queue .. set, 0, cutoff))
+    local cutoff = _string_format("%.0f", now - rule.remove_age_s * 1000)
+    remove_oldest(queue, set, _redis_call("ZCOUNT", queue .. set, 0, cutoff))
   end
   if (rule.remove_mode == "age_count" or rule.remove_mode == "count") and rule.remove_count > 0 then
-    remove_oldest(queue, set, redis.call("ZCARD", queue .. set) - rule.remove_count)
+    remove_oldest(queue, set, _redis_call("ZCARD", queue .. set) - rule.remove_count)
   end
 end
 
@@ -2426,6 +2465,7 @@ local active = require("active")
 local events = require("events")
 local flows = require("flows")
 local metrics = require("metrics")
+local numbers = require("numbers")
 local ordering = require("ordering")
 local record = require("record")
 local release = require("release")
@@ -2459,12 +2499,12 @@ end
 --- Write the result; false when there is no such job, which a record made here would pretend.
 function completion.write(queue, done)
   local key = queue .. "job:" .. done.job_id
-  local added = redis.call(
+  local added = _redis_call(
     "HSET", key,
-    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", done.now_ms
+    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", numbers.text(done.now_ms)
   )
-  if added == 3 and redis.call("HLEN", key) == 3 then
-    redis.call("UNLINK", key)
+  if added == 3 and _redis_call("HLEN", key) == 3 then
+    _redis_call("UNLINK", key)
     return false
   end
   return true
@@ -2494,7 +2534,7 @@ function completion.settle(queue, done, known, parent_job_key)
   end
   if exists then
     flows.notify_registered(queue, done.job_id)
-    redis.call("ZADD", queue .. "completed", done.now_ms, done.job_id)
+    _redis_call("ZADD", queue .. "completed", numbers.text(done.now_ms), done.job_id)
     retention.apply(queue, "completed", { done.job_id }, done.now_ms, done)
   end
 end
@@ -2526,7 +2566,7 @@ local function limited(queue, name, group, job_id, job, cost, now)
   if not token_wait and not window_wait then
     return nil
   end
-  groups.hold_until(queue, name, now + math.max(token_wait or 0, window_wait or 0))
+  groups.hold_until(queue, name, now + _math_max(token_wait or 0, window_wait or 0))
   return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
 end
 
@@ -2551,7 +2591,7 @@ local function admit(queue, name, group, seq, returning, cost, now)
     end
   end
   if changes[1] then
-    groups.write(queue, name, unpack(changes))
+    groups.write(queue, name, _unpack(changes))
   end
 end
 
@@ -2576,7 +2616,7 @@ function admission.enter(queue, job_id, job, now, skip_events)
   if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
     return park(queue, name, job_id, job, "GROUP_FULL")
   end
-  local cost = tonumber(job.cost) or tokens.DEFAULT_COST
+  local cost = _tonumber(job.cost) or tokens.DEFAULT_COST
   if group.capacity > 0 and cost > group.capacity then
     release.reject(queue, job_id, now, job.processedOn, skip_events)
     release.forfeit(queue, job, now)
@@ -2602,13 +2642,17 @@ modules.activation = (function()
 local admission = require("admission")
 local failure = require("failure")
 local lists = require("lists")
+local numbers = require("numbers")
 local record = require("record")
 local release = require("release")
 local stream = require("stream")
 
 local activation = {}
 
-local STAMPED = { "state", "processedOn", "lastActive" }
+-- The fields that the activation itself writes, and those that decide about it.
+local STAMPED = "stamped"
+local DECISIVE = record.control()
+DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -2619,22 +2663,35 @@ local function put_down(queue, job_id, entry)
   end
 end
 
---- The flat record with its new values: each field once.
-local function stamped(flat, job, stamp)
+--- What the flat record says about whether and how the job may start, as a table, with `stamp` written into the record
+--- in the same pass.
+local function read_and_stamp(flat, stamp)
+  -- Of this size from the start: it would grow four times.
+  local job = { state = nil, name = nil, priority = nil, timestamp = nil, processedOn = nil, lastActive = nil }
   for index = 1, #flat, 2 do
     local name = flat[index]
-    if name == "state" then
-      flat[index + 1] = "active"
-    elseif name == "processedOn" or name == "lastActive" then
-      flat[index + 1] = stamp
+    local role = DECISIVE[name]
+    if role then
+      job[name] = flat[index + 1]
+      if role == STAMPED then
+        flat[index + 1] = name == "state" and "active" or stamp
+      end
     end
   end
+  return job
+end
+
+--- Add the stamped fields that the record did not have.
+local function complete(flat, job, stamp)
   local size = #flat
-  for _, name in ipairs(STAMPED) do
-    if not job[name] then
-      flat[size + 1], flat[size + 2] = name, name == "state" and "active" or stamp
-      size = size + 2
-    end
+  if not job.state then
+    flat[size + 1], flat[size + 2], size = "state", "active", size + 2
+  end
+  if not job.processedOn then
+    flat[size + 1], flat[size + 2], size = "processedOn", stamp, size + 2
+  end
+  if not job.lastActive then
+    flat[size + 1], flat[size + 2] = "lastActive", stamp
   end
   return flat
 end
@@ -2661,11 +2718,12 @@ end
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of admission
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
-  local flat = redis.pcall("HGETALL", key)
+  local flat = _redis_pcall("HGETALL", key)
   if flat.err or #flat == 0 then
     return nil, ""
   end
-  local job = record.from_flat(flat)
+  local stamp = numbers.text(now)
+  local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
   elseif job.revoked == "1" then
@@ -2682,12 +2740,11 @@ function activation.try(queue, job_id, entry, now, skip_events)
     put_down(queue, job_id, entry)
     return nil, verdict
   end
-  local stamp = string.format("%.0f", now)
-  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
+  _redis_call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
   if entry.id == "" then
     lists.activated(queue, job_id, now)
   end
-  return stamped(flat, job, stamp)
+  return complete(flat, job, stamp)
 end
 
 return activation
@@ -2708,8 +2765,13 @@ local fetch = {}
 
 local MOST_POPS = 6
 local MOST_ENTRIES = 3
+-- The stack of a script holds some 8000 words.
+local MOST_UNPACKED = 1000
 
 local function activated(completed_id, job_id, entry_id, flat)
+  if #flat <= MOST_UNPACKED then
+    return { "NEXT_HASH", completed_id, job_id, entry_id, _unpack(flat) }
+  end
   local reply = { "NEXT_HASH", completed_id, job_id, entry_id }
   for index = 1, #flat do
     reply[index + 4] = flat[index]
@@ -2736,7 +2798,7 @@ local function from_lists(queue, done)
     if verdict == "REVOKED" then
       drop_revoked(queue, job_id, done.now_ms)
     elseif flat then
-      redis.call("INCR", queue .. "list-active")
+      _redis_call("INCR", queue .. "list-active")
       if not done.skip_events then
         events.emit(queue, "active", job_id)
       end
@@ -2747,7 +2809,7 @@ end
 
 --- The next entry of the stream, id and job id; the job id is nil when it has none.
 local function read(queue, group, consumer)
-  local reply = redis.pcall(
+  local reply = _redis_pcall(
     "XREADGROUP", "GROUP", group, consumer, "COUNT", 1, "STREAMS", queue .. "stream", ">"
   )
   -- Without the stream or its group nothing is waiting; the worker's own read will say so.
@@ -2805,12 +2867,12 @@ local dedup = {}
 
 --- The job that was last created under the id: its `id`, `created_ms`, and `job` unless that is gone. nil for none.
 function dedup.standing(queue, dedup_key, dedup_id)
-  local stored = redis.call("HGET", dedup_key, dedup_id)
+  local stored = _redis_call("HGET", dedup_key, dedup_id)
   local job_id, created = (stored or ""):match("^([^:]*):(.*)$")
   if not job_id then
     return nil
   end
-  return { id = job_id, created_ms = tonumber(created) or 0, job = record.load(queue, job_id) }
+  return { id = job_id, created_ms = _tonumber(created) or 0, job = record.load(queue, job_id) }
 end
 
 local function unfinished(standing)
@@ -2838,7 +2900,7 @@ end
 
 --- Remove the standing job for the one that replaces it.
 function dedup.remove(queue, standing, now, skip_events)
-  redis.call("ZREM", queue .. "scheduled", standing.id)
+  _redis_call("ZREM", queue .. "scheduled", standing.id)
   release.forfeit(queue, standing.job, now)
   purge.jobs(queue, { standing.id })
   if not skip_events then
@@ -2865,14 +2927,14 @@ local PAGE = 1000
 --- Remove jobs; those of a group no longer hold up the ones behind them.
 local function remove(queue, job_ids)
   local grouped = {}
-  for _, job_id in ipairs(job_ids) do
+  for _, job_id in _ipairs(job_ids) do
     local job = record.load(queue, job_id)
     if job and job.groupKey then
       grouped[#grouped + 1] = job
     end
   end
   purge.jobs(queue, job_ids)
-  for _, job in ipairs(grouped) do
+  for _, job in _ipairs(grouped) do
     release.forfeit(queue, job, 0)
   end
 end
@@ -2880,8 +2942,8 @@ end
 --- Ids of those of a page's entries that the group holds.
 local function pending(queue, group, page)
   local held = {}
-  local found = redis.pcall("XPENDING", queue .. "stream", group, page[1][1], page[#page][1], #page)
-  for _, entry in ipairs(found.err and {} or found) do
+  local found = _redis_pcall("XPENDING", queue .. "stream", group, page[1][1], page[#page][1], #page)
+  for _, entry in _ipairs(found.err and {} or found) do
     held[entry[1]] = true
   end
   return held
@@ -2890,9 +2952,9 @@ end
 --- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
   local entry_ids, job_ids = {}, {}
-  stream.pages(queue .. "stream", math.min(limit or PAGE, PAGE), function(page)
+  stream.pages(queue .. "stream", _math_min(limit or PAGE, PAGE), function(page)
     local held = pending(queue, group, page)
-    for _, entry in ipairs(page) do
+    for _, entry in _ipairs(page) do
       if #entry_ids == limit then
         return true
       elseif not held[entry[1]] then
@@ -2903,7 +2965,7 @@ function draining.stream(queue, group, limit)
     return #entry_ids == limit
   end)
   for first = 1, #entry_ids, PAGE do
-    redis.call("XDEL", queue .. "stream", unpack(entry_ids, first, math.min(first + PAGE - 1, #entry_ids)))
+    _redis_call("XDEL", queue .. "stream", _unpack(entry_ids, first, _math_min(first + PAGE - 1, #entry_ids)))
   end
   remove(queue, job_ids)
   return #job_ids
@@ -2911,7 +2973,7 @@ end
 
 --- Remove scheduled jobs, those first that are due first; returns how many members there were.
 function draining.scheduled(queue, limit)
-  local members = redis.call("ZRANGE", queue .. "scheduled", 0, (limit or 0) - 1)
+  local members = _redis_call("ZRANGE", queue .. "scheduled", 0, (limit or 0) - 1)
   purge.members(queue .. "scheduled", members)
   remove(queue, members)
   return #members
@@ -2930,8 +2992,8 @@ end
 
 --- Remove jobs of a list, those first that would start first; returns how many.
 function draining.list(queue, key, limit)
-  local job_ids = redis.call("LRANGE", key, limit and -limit or 0, -1)
-  redis.call("LTRIM", key, 0, -1 - #job_ids)
+  local job_ids = _redis_call("LRANGE", key, limit and -limit or 0, -1)
+  _redis_call("LTRIM", key, 0, -1 - #job_ids)
   remove(queue, job_ids)
   return #job_ids
 end
@@ -2965,7 +3027,7 @@ local function count(queue, attempt)
   end
   key = key .. ":sub:" .. attempt.group
   local attempts = numbers.count(key, "a", 1)
-  redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
+  _redis_call("EXPIRE", key, SUBSCRIPTION_TTL_S)
   return attempts
 end
 
@@ -2973,13 +3035,13 @@ end
 local function schedule(queue, attempt, job, attempts)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   local key = queue .. "job:" .. job_id
-  local opts = redis.call("HGET", key, "opts")
+  local opts = _redis_call("HGET", key, "opts")
   if opts and opts:find('"fallbacks"', 1, true) then
     numbers.count(key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
   placement.later(queue, member, job, now + attempt.backoff_ms)
-  redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
+  _redis_call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
   active.pause_slot(queue, job, now)
   events.emit(
     queue, "retrying", job_id,
@@ -3012,19 +3074,19 @@ function retry.afresh(queue, job_id, job, now)
     stream.remove_stray(queue, job_id)
   end
   placement.later(queue, job_id, job, now)
-  redis.call(
+  _redis_call(
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
-  redis.call("HDEL", queue .. "job:" .. job_id, "failureKind", "traceback")
+  _redis_call("HDEL", queue .. "job:" .. job_id, "failureKind", "traceback")
 end
 
 --- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
 function retry.failed(queue, most, now)
   local retried = 0
   while most <= 0 or retried < most do
-    local wanted = most > 0 and math.min(most - retried, PAGE) or PAGE
-    local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
+    local wanted = most > 0 and _math_min(most - retried, PAGE) or PAGE
+    local popped = _redis_call("ZPOPMIN", queue .. "failed", wanted)
     if not popped[1] then
       break
     end
@@ -3058,11 +3120,11 @@ local NO_DEADLINE = 9999999999999
 
 --- Defer a job until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
 function deferral.until_due(queue, job_id, job, due, now, new_data)
-  local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
+  local key, delay = queue .. "job:" .. job_id, _math_max(due - now, 0)
   placement.later(queue, job_id, job, now + delay)
-  redis.call("HSET", key, "state", "delayed", "delay", delay)
+  _redis_call("HSET", key, "state", "delayed", "delay", delay)
   if new_data ~= "" then
-    redis.call("HSET", key, "data", new_data)
+    _redis_call("HSET", key, "data", new_data)
   end
   active.pause_slot(queue, job, now)
   events.emit(queue, "delay-changed", job_id, "delay", delay)
@@ -3071,12 +3133,12 @@ end
 --- Let a job wait for its children; false when all have completed, and it is ready again.
 function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
-  local children = redis.call("SCARD", queue .. "deps:" .. job_id)
-  if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
+  local children = _redis_call("SCARD", queue .. "deps:" .. job_id)
+  if children > 0 and (_tonumber(job.depsCompleted) or 0) >= children then
     flows.resume(queue, job_id, job.name, job.share)
     return false
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
   events.emit(queue, "waiting-children", job_id)
   return true
 end
@@ -3084,14 +3146,14 @@ end
 --- Suspend a job until it is signalled, at most `timeout` ms; 0 is forever.
 function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
-  redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
+  _redis_call("HSET", key, "state", "suspended", "suspendedAt", now)
   if reason ~= "" then
-    redis.call("HSET", key, "suspendReason", reason)
+    _redis_call("HSET", key, "suspendReason", reason)
   end
   if timeout > 0 then
-    redis.call("HSET", key, "suspendTimeout", timeout)
+    _redis_call("HSET", key, "suspendTimeout", timeout)
   end
-  redis.call("ZADD", queue .. "suspended", timeout > 0 and now + timeout or NO_DEADLINE, job_id)
+  _redis_call("ZADD", queue .. "suspended", timeout > 0 and now + timeout or NO_DEADLINE, job_id)
   active.pause_slot(queue, job, now)
   events.emit(queue, "suspended", job_id)
 end
@@ -3128,7 +3190,7 @@ local function promote(queue, member, now)
     release.expire(queue, job_id, job, now)
     return
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   if retry_group then
     stream.push(queue, job_id, job.name, "retryGroup", retry_group)
   else
@@ -3144,11 +3206,11 @@ function promotion.due(queue, now, most)
   local band = scheduled.first(key)
   while band and consumed < most do
     local from, to = scheduled.bound(band, 0), scheduled.bound(band, now)
-    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, most - consumed)
+    local members = _redis_call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, most - consumed)
     if members[1] then
-      redis.call("ZREM", key, unpack(members))
+      _redis_call("ZREM", key, _unpack(members))
     end
-    for _, member in ipairs(members) do
+    for _, member in _ipairs(members) do
       promote(queue, member, now)
     end
     consumed = consumed + #members
@@ -3160,9 +3222,9 @@ end
 --- Let groups go on whose rate limit has passed; returns how many jobs that made ready.
 function promotion.limited(queue, now)
   local key, moved = queue .. "ratelimited", 0
-  local now_text = string.format("%.0f", now)
-  for _, name in ipairs(redis.call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
-    redis.call("ZREM", key, name)
+  local now_text = _string_format("%.0f", now)
+  for _, name in _ipairs(_redis_call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
+    _redis_call("ZREM", key, name)
     moved = moved + release.promote(queue, name, groups.load(queue, name), now)
   end
   return moved
@@ -3173,12 +3235,12 @@ function promotion.next_due(scheduled_key, ratelimited_key)
   local earliest
   local band, due = scheduled.first(scheduled_key)
   while band do
-    earliest = math.min(earliest or due, due)
+    earliest = _math_min(earliest or due, due)
     band, due = scheduled.first(scheduled_key, band + 1)
   end
-  local group = redis.call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
+  local group = _redis_call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
   if group[2] then
-    earliest = math.min(earliest or math.huge, tonumber(group[2]))
+    earliest = _math_min(earliest or math.huge, _tonumber(group[2]))
   end
   return earliest or -1
 end
@@ -3205,9 +3267,9 @@ local function score_of(queue, name, job_id, job, position)
   end
   local last = guarded.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
   if last[2] then
-    return tonumber(last[2]) + 1
+    return _tonumber(last[2]) + 1
   end
-  return seq > 0 and seq or tonumber(job_id) or 0
+  return seq > 0 and seq or _tonumber(job_id) or 0
 end
 
 --- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
@@ -3230,8 +3292,8 @@ end
 function group_limit.group(queue, name, job_id, duration, now, extend)
   local resume_at = now + duration
   if extend == "max" then
-    local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
-    resume_at = math.max(resume_at, standing)
+    local standing = _tonumber(_redis_call("ZSCORE", queue .. "ratelimited", name)) or 0
+    resume_at = _math_max(resume_at, standing)
   end
   groups.hold_until(queue, name, resume_at)
   groups.note_hold(queue, name, resume_at)
@@ -3260,12 +3322,12 @@ local SHORTEST_MS, LONGEST_MS = 1000, 86400000
 
 --- The lease the job's own options name; nil when they name none.
 local function own_lease(queue, job_id)
-  local opts = redis.call("HGET", queue .. "job:" .. job_id, "opts")
+  local opts = _redis_call("HGET", queue .. "job:" .. job_id, "opts")
   if not opts or not opts:find('"lockDuration"', 1, true) then
     return nil
   end
-  local readable, decoded = pcall(cjson.decode, opts)
-  local lease = readable and type(decoded) == "table" and tonumber(decoded.lockDuration)
+  local readable, decoded = _pcall(_cjson_decode, opts)
+  local lease = readable and _type(decoded) == "table" and _tonumber(decoded.lockDuration)
   return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
 end
 
@@ -3299,8 +3361,8 @@ end
 --- The job runs again from the beginning. One of a group without turns takes a new slot then, so it gives its own back.
 function stalled.reset(queue, job_id, job, now)
   local key = queue .. "job:" .. job_id
-  redis.call("HSET", key, "state", "waiting")
-  redis.call("HDEL", key, "processedOn", "lastActive")
+  _redis_call("HSET", key, "state", "waiting")
+  _redis_call("HDEL", key, "processedOn", "lastActive")
   if job.state == "active" and record.sequence(job) <= 0 then
     release.slot(queue, job.groupKey, now)
   end
@@ -3344,7 +3406,7 @@ local function entry(queue, entry_id, job_id, sweep)
     end
     local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
     if sweep.broadcast and not failed then
-      redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
+      _redis_call("HSET", queue .. "job:" .. job_id, "state", "active")
       return false
     elseif not failed then
       stalled.reset(queue, job_id, job, now)
@@ -3359,7 +3421,7 @@ end
 --- In whose hands idle entries are, from the cursor on: by entry.
 local function owners(key, cursor, count, sweep)
   local owner = {}
-  for _, pending in ipairs(redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
+  for _, pending in _ipairs(_redis_call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
     owner[pending[1]] = pending[2]
   end
   return owner
@@ -3369,14 +3431,14 @@ end
 --- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
-  local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
+  local page = _redis_call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
   local seen = 0
-  for _, claimed in ipairs(page[2]) do
+  for _, claimed in _ipairs(page[2]) do
     if claimed then
       local entry_id = claimed[1]
       local whose = owner[entry_id] or consumer
       if entry(queue, entry_id, stream.field(claimed[2], "jobId"), sweep) and whose ~= consumer then
-        redis.call("XCLAIM", key, sweep.group, whose, 0, entry_id, "JUSTID")
+        _redis_call("XCLAIM", key, sweep.group, whose, 0, entry_id, "JUSTID")
       end
       seen = seen + 1
     end
@@ -3387,13 +3449,13 @@ end
 --- Inspect entries idle for too long, page by page; returns how many, and whether there may be more.
 function reclaim.entries(queue, consumer, sweep)
   local key, cursor, seen = queue .. "stream", "0-0", 0
-  if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
+  if not _redis_call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
     return 0, false
   end
   local limit = sweep.limit or MOST_PAGES * PAGE
   for _ = 1, MOST_PAGES do
     local looked
-    cursor, looked = look_at_page(queue, key, consumer, cursor, math.min(limit - seen, PAGE), sweep)
+    cursor, looked = look_at_page(queue, key, consumer, cursor, _math_min(limit - seen, PAGE), sweep)
     seen = seen + looked
     if cursor == "0-0" or seen == limit then
       break
@@ -3413,7 +3475,7 @@ local function list_job(queue, found, sweep)
     release.expire(queue, job_id, job, now)
     return true
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
+  _redis_call("HSET", queue .. "job:" .. job_id, "lastActive", now)
   local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
   if not failed then
     stalled.reset(queue, job_id, job, now)
@@ -3465,30 +3527,30 @@ modules.budgets = (function()
 local budgets = {}
 
 local function decoded(text)
-  local readable, value = pcall(cjson.decode, text)
-  return readable and type(value) == "table" and value or {}
+  local readable, value = _pcall(_cjson_decode, text)
+  return readable and _type(value) == "table" and value or {}
 end
 
 --- Add one kind of usage: to the total, and by category. Text is sent, which keeps the decimals as they were written.
 local function add(key, field, total, by_category)
   if total > 0 then
-    redis.call("HINCRBYFLOAT", key, field, tostring(total))
+    _redis_call("HINCRBYFLOAT", key, field, _tostring(total))
   end
-  for category, amount in pairs(decoded(by_category)) do
-    local used = tonumber(amount) or 0
+  for category, amount in _pairs(decoded(by_category)) do
+    local used = _tonumber(amount) or 0
     if used > 0 then
-      redis.call("HINCRBYFLOAT", key, field .. ":" .. category, tostring(used))
+      _redis_call("HINCRBYFLOAT", key, field .. ":" .. category, _tostring(used))
     end
   end
 end
 
 local function is_over(key, field, limit)
-  local most = tonumber(limit) or 0
-  return most > 0 and (tonumber(redis.call("HGET", key, field)) or 0) > most
+  local most = _tonumber(limit) or 0
+  return most > 0 and (_tonumber(_redis_call("HGET", key, field)) or 0) > most
 end
 
 local function any_over(key, field, limits)
-  for category, limit in pairs(decoded(limits)) do
+  for category, limit in _pairs(decoded(limits)) do
     if is_over(key, field .. ":" .. category, limit) then
       return true
     end
@@ -3503,7 +3565,7 @@ end
 
 --- Whether a limit is passed, of the budget itself or of those given by category.
 function budgets.exceeded(key, max_tokens, max_costs)
-  local limits = redis.call("HMGET", key, "maxTotalTokens", "maxTotalCost")
+  local limits = _redis_call("HMGET", key, "maxTotalTokens", "maxTotalCost")
   return is_over(key, "usedTokens", limits[1])
     or is_over(key, "usedCost", limits[2])
     or any_over(key, "usedTokens", max_tokens)
@@ -3538,8 +3600,8 @@ function removal.remove(queue, job_id)
   elseif job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
   end
-  for _, set in ipairs({ "scheduled", "completed", "failed", "suspended" }) do
-    redis.call("ZREM", queue .. set, job_id)
+  for _, set in _ipairs({ "scheduled", "completed", "failed", "suspended" }) do
+    _redis_call("ZREM", queue .. set, job_id)
   end
   release.forfeit(queue, job, 0)
   purge.jobs(queue, { job_id })
@@ -3569,7 +3631,7 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if not job then
     return "not_found"
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "revoked", 1)
+  _redis_call("HSET", queue .. "job:" .. job_id, "revoked", 1)
   if not waits[job.state] then
     events.emit(queue, "revoked", job_id)
     return "flagged"
@@ -3577,7 +3639,7 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
+    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
     if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
       stream.note_stray(queue, job_id)
     end
@@ -3601,8 +3663,8 @@ local PAGE = 1000
 local function walk_set(key, visit)
   local first = 0
   while true do
-    local page = redis.call("ZRANGE", key, first, first + PAGE - 1)
-    for _, job_id in ipairs(page) do
+    local page = _redis_call("ZRANGE", key, first, first + PAGE - 1)
+    for _, job_id in _ipairs(page) do
       if visit(job_id) then
         return
       end
@@ -3618,7 +3680,7 @@ end
 function search.by_name(queue, key, state_type, name, limit)
   local found = {}
   local function visit(job_id)
-    if #found < limit and job_id and redis.call("HGET", queue .. "job:" .. job_id, "name") == name then
+    if #found < limit and job_id and _redis_call("HGET", queue .. "job:" .. job_id, "name") == name then
       found[#found + 1] = job_id
     end
     return #found >= limit
@@ -3650,10 +3712,10 @@ local MOST_JOBS, REASON = 100, "Suspend timeout exceeded"
 --- Fail suspended jobs whose time is up; returns how many, at most 100.
 function suspension.sweep(queue, now)
   local failed, key = 0, queue .. "suspended"
-  local due = redis.call("ZRANGE", key, 0, string.format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)
-  for _, job_id in ipairs(due) do
+  local due = _redis_call("ZRANGE", key, 0, _string_format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)
+  for _, job_id in _ipairs(due) do
     local job = record.load(queue, job_id)
-    redis.call("ZREM", key, job_id)
+    _redis_call("ZREM", key, job_id)
     if job and job.state == "suspended" then
       failure.record(queue, job_id, REASON, now, "processedOn", now)
       release.forfeit(queue, job, now)
@@ -3672,17 +3734,20 @@ do -- addFlow
   local events = require("events")
   local graph = require("graph")
   redis.register_function("glidemq_addFlow", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("addFlow", "events")
     end
     local parent_name = ARGV[1] or missing("addFlow", "parent_name")
     local parent_data = ARGV[2] or missing("addFlow", "parent_data")
     local parent_opts = ARGV[3] or missing("addFlow", "parent_opts")
-    local timestamp_ms = numeric(ARGV[4]) or missing("addFlow", "timestamp_ms")
-    local parent_delay_ms = numeric(ARGV[5]) or 0
-    local parent_priority = numeric(ARGV[6]) or 0
-    local parent_max_attempts = numeric(ARGV[7]) or 0
-    local child_count = numeric(ARGV[8]) or missing("addFlow", "child_count")
+    local timestamp_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("addFlow", "timestamp_ms")
+    local parent_delay_ms = ARGV[5] == "0" and 0 or numeric(ARGV[5]) or 0
+    local parent_priority = ARGV[6] == "0" and 0 or numeric(ARGV[6]) or 0
+    local parent_max_attempts = ARGV[7] == "0" and 0 or numeric(ARGV[7]) or 0
+    local child_count = ARGV[8] == "0" and 0 or numeric(ARGV[8]) or missing("addFlow", "child_count")
     local parent_custom_id = ARGV[9] or ""
     local children = {}
     for index = 1, child_count do
@@ -3696,15 +3761,15 @@ do -- addFlow
         name = ARGV[arg + 1] or missing("addFlow", "name"),
         data = ARGV[arg + 2] or missing("addFlow", "data"),
         opts = ARGV[arg + 3] or missing("addFlow", "opts"),
-        delay_ms = numeric(ARGV[arg + 4]) or 0,
-        priority = numeric(ARGV[arg + 5]) or 0,
-        max_attempts = numeric(ARGV[arg + 6]) or 0,
+        delay_ms = ARGV[arg + 4] == "0" and 0 or numeric(ARGV[arg + 4]) or 0,
+        priority = ARGV[arg + 5] == "0" and 0 or numeric(ARGV[arg + 5]) or 0,
+        max_attempts = ARGV[arg + 6] == "0" and 0 or numeric(ARGV[arg + 6]) or 0,
         queue_prefix = ARGV[arg + 7] or missing("addFlow", "queue_prefix"),
         parent_queue = ARGV[arg + 8] or missing("addFlow", "parent_queue"),
         custom_id = ARGV[arg + 9] or "",
       }
     end
-    local extra_dep_count = numeric(ARGV[10 + 9 * #children]) or missing("addFlow", "extra_dep_count")
+    local extra_dep_count = ARGV[10 + 9 * #children] == "0" and 0 or numeric(ARGV[10 + 9 * #children]) or missing("addFlow", "extra_dep_count")
     local extra_deps = {}
     for index = 1, extra_dep_count do
       extra_deps[index] = ARGV[10 + 9 * #children + index] or missing("addFlow", "extra_deps")
@@ -3720,7 +3785,7 @@ do -- addFlow
       max_attempts = parent_max_attempts,
       custom_id = parent_custom_id,
     })
-    for _, child in ipairs(children) do
+    for _, child in _ipairs(children) do
       graph.child(child, timestamp_ms)
     end
 
@@ -3737,18 +3802,18 @@ do -- addFlow
 
     creation.write(queue, parent_id, parent, "waiting-children")
     local deps_key = queue .. "deps:" .. parent_id
-    for index, child in ipairs(children) do
+    for index, child in _ipairs(children) do
       local child_id = job_ids[index + 1]
       child.parent_id = parent_id
       creation.write(child.queue, child_id, child)
-      redis.call("SADD", deps_key, child.queue .. child_id)
+      _redis_call("SADD", deps_key, child.queue .. child_id)
       events.emit(child.queue, "added", child_id, "name", child.job_name)
     end
-    for _, member in ipairs(extra_deps) do
-      redis.call("SADD", deps_key, member)
+    for _, member in _ipairs(extra_deps) do
+      _redis_call("SADD", deps_key, member)
     end
     events.emit(queue, "added", parent_id, "name", parent.job_name)
-    return cjson.encode(job_ids)
+    return _cjson_encode(job_ids)
   end)
 end
 
@@ -3757,6 +3822,9 @@ do -- addJob
   local events = require("events")
   local job = {}
   redis.register_function("glidemq_addJob", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("addJob", "events")
     end
@@ -3764,19 +3832,19 @@ do -- addJob
     job.job_name = ARGV[1] or missing("addJob", "job_name")
     job.data = ARGV[2] or missing("addJob", "data")
     job.opts = ARGV[3] or missing("addJob", "opts")
-    job.timestamp_ms = numeric(ARGV[4]) or missing("addJob", "timestamp_ms")
-    job.delay_ms = numeric(ARGV[5]) or 0
-    job.priority = numeric(ARGV[6]) or 0
+    job.timestamp_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("addJob", "timestamp_ms")
+    job.delay_ms = ARGV[5] == "0" and 0 or numeric(ARGV[5]) or 0
+    job.priority = ARGV[6] == "0" and 0 or numeric(ARGV[6]) or 0
     job.parent_id = ARGV[7] or ""
-    job.max_attempts = numeric(ARGV[8]) or 0
+    job.max_attempts = ARGV[8] == "0" and 0 or numeric(ARGV[8]) or 0
     job.ordering_key = ARGV[9] or ""
-    job.group_concurrency = numeric(ARGV[10]) or 0
-    job.group_rate_max = numeric(ARGV[11]) or 0
-    job.group_rate_duration_ms = numeric(ARGV[12]) or 0
-    job.tb_capacity = numeric(ARGV[13]) or 0
-    job.tb_refill_rate = numeric(ARGV[14]) or 0
-    job.cost = numeric(ARGV[15]) or 0
-    job.ttl_ms = numeric(ARGV[16]) or 0
+    job.group_concurrency = ARGV[10] == "0" and 0 or numeric(ARGV[10]) or 0
+    job.group_rate_max = ARGV[11] == "0" and 0 or numeric(ARGV[11]) or 0
+    job.group_rate_duration_ms = ARGV[12] == "0" and 0 or numeric(ARGV[12]) or 0
+    job.tb_capacity = ARGV[13] == "0" and 0 or numeric(ARGV[13]) or 0
+    job.tb_refill_rate = ARGV[14] == "0" and 0 or numeric(ARGV[14]) or 0
+    job.cost = ARGV[15] == "0" and 0 or numeric(ARGV[15]) or 0
+    job.ttl_ms = ARGV[16] == "0" and 0 or numeric(ARGV[16]) or 0
     job.custom_id = ARGV[17] or ""
     job.lifo = ARGV[18] == "1"
     job.parent_queue = ARGV[19] or ""
@@ -3801,12 +3869,15 @@ end
 do -- changeDelay
   local reschedule = require("reschedule")
   redis.register_function("glidemq_changeDelay", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("changeDelay", "events")
     end
     local job_id = ARGV[1] or ""
-    local delay_ms = numeric(ARGV[2])
-    local now_ms = numeric(ARGV[3])
+    local delay_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2])
+    local now_ms = ARGV[3] == "0" and 0 or numeric(ARGV[3])
     local group = ARGV[4] or ""
     local queue = KEYS[1]:sub(1, -#job_id - 5)
     return reschedule.delay(queue, job_id, group, delay_ms, now_ms)
@@ -3816,11 +3887,14 @@ end
 do -- changePriority
   local reschedule = require("reschedule")
   redis.register_function("glidemq_changePriority", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("changePriority", "events")
     end
     local job_id = ARGV[1] or ""
-    local priority = numeric(ARGV[2])
+    local priority = ARGV[2] == "0" and 0 or numeric(ARGV[2])
     local group = ARGV[3] or ""
     local queue = KEYS[1]:sub(1, -#job_id - 5)
     return reschedule.priority(queue, job_id, group, priority)
@@ -3829,14 +3903,17 @@ end
 
 do -- checkBudget
   redis.register_function("glidemq_checkBudget", function(KEYS)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("checkBudget", "budget")
     end
     local budget_key = KEYS[1]
-    local exceeded = redis.call("HGET", budget_key, "exceeded")
+    local exceeded = _redis_call("HGET", budget_key, "exceeded")
     if exceeded == "1" then
       return "exceeded"
-    elseif not exceeded and redis.call("EXISTS", budget_key) == 0 then
+    elseif not exceeded and _redis_call("EXISTS", budget_key) == 0 then
       return "no_budget"
     end
     return "ok"
@@ -3846,6 +3923,9 @@ end
 do -- checkConcurrency
   local concurrency = require("concurrency")
   redis.register_function("glidemq_checkConcurrency", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 3 then
       missing("checkConcurrency", "list_active")
     end
@@ -3860,12 +3940,15 @@ end
 do -- clean
   local purge = require("purge")
   redis.register_function("glidemq_clean", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 3 then
       missing("clean", "id")
     end
     local finished_key = KEYS[1]
-    local cutoff_ms = numeric(ARGV[1])
-    local limit = numeric(ARGV[2]) or 0
+    local cutoff_ms = ARGV[1] == "0" and 0 or numeric(ARGV[1])
+    local limit = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or 0
     local queue = KEYS[3]:sub(1, -3)
     return purge.finished(queue, finished_key, cutoff_ms, limit)
   end)
@@ -3876,6 +3959,9 @@ do -- complete
   local record = require("record")
   local done = {}
   redis.register_function("glidemq_complete", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 5 then
       missing("complete", "metrics")
     end
@@ -3883,11 +3969,11 @@ do -- complete
     done.job_id = ARGV[1] or missing("complete", "job_id")
     done.entry_id = ARGV[2] or missing("complete", "entry_id")
     done.returnvalue = ARGV[3] or missing("complete", "returnvalue")
-    done.now_ms = numeric(ARGV[4]) or missing("complete", "now_ms")
+    done.now_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("complete", "now_ms")
     done.group = ARGV[5] or missing("complete", "group")
     done.remove_mode = ARGV[6] or "0"
-    done.remove_count = numeric(ARGV[7]) or 0
-    done.remove_age_s = numeric(ARGV[8]) or 0
+    done.remove_count = ARGV[7] == "0" and 0 or numeric(ARGV[7]) or 0
+    done.remove_age_s = ARGV[8] == "0" and 0 or numeric(ARGV[8]) or 0
     done.deps_member = ARGV[9] or ""
     done.parent_id = ARGV[10] or ""
     done.broadcast = ARGV[11] == "1"
@@ -3903,6 +3989,9 @@ do -- completeAndFetchNext
   local fetch = require("fetch")
   local done = {}
   redis.register_function("glidemq_completeAndFetchNext", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 5 then
       missing("completeAndFetchNext", "metrics")
     end
@@ -3910,12 +3999,12 @@ do -- completeAndFetchNext
     done.job_id = ARGV[1] or missing("completeAndFetchNext", "job_id")
     done.entry_id = ARGV[2] or missing("completeAndFetchNext", "entry_id")
     done.returnvalue = ARGV[3] or missing("completeAndFetchNext", "returnvalue")
-    done.now_ms = numeric(ARGV[4]) or missing("completeAndFetchNext", "now_ms")
+    done.now_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("completeAndFetchNext", "now_ms")
     done.group = ARGV[5] or missing("completeAndFetchNext", "group")
     done.consumer = ARGV[6] or missing("completeAndFetchNext", "consumer")
     done.remove_mode = ARGV[7] or "0"
-    done.remove_count = numeric(ARGV[8]) or 0
-    done.remove_age_s = numeric(ARGV[9]) or 0
+    done.remove_count = ARGV[8] == "0" and 0 or numeric(ARGV[8]) or 0
+    done.remove_age_s = ARGV[9] == "0" and 0 or numeric(ARGV[9]) or 0
     done.deps_member = ARGV[10] or ""
     done.parent_id = ARGV[11] or ""
     done.ordering_key_hint = ARGV[12] or ""
@@ -3938,6 +4027,9 @@ end
 do -- completeChild
   local flows = require("flows")
   redis.register_function("glidemq_completeChild", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("completeChild", "parent_events")
     end
@@ -3946,8 +4038,8 @@ do -- completeChild
     local deps_member = ARGV[1] or missing("completeChild", "deps_member")
     local parent_id = ARGV[2] or missing("completeChild", "parent_id")
     flows.notify(flows.queue_of(parent_job_key, parent_id), parent_id, deps_member)
-    local done = tonumber(redis.call("HGET", parent_job_key, "depsCompleted")) or 0
-    return redis.call("SCARD", parent_deps_key) - done
+    local done = _tonumber(_redis_call("HGET", parent_job_key, "depsCompleted")) or 0
+    return _redis_call("SCARD", parent_deps_key) - done
   end)
 end
 
@@ -3957,30 +4049,33 @@ do -- dedup
   local events = require("events")
   local job = {}
   redis.register_function("glidemq_dedup", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 5 then
       missing("dedup", "events")
     end
     local dedup_key = KEYS[1]
     local parent_deps_key = KEYS[6]
     local dedup_id = ARGV[1] or missing("dedup", "dedup_id")
-    local dedup_ttl_ms = numeric(ARGV[2]) or 0
+    local dedup_ttl_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or 0
     local mode = ARGV[3] or missing("dedup", "mode")
     job.job_name = ARGV[4] or missing("dedup", "job_name")
     job.data = ARGV[5] or missing("dedup", "data")
     job.opts = ARGV[6] or missing("dedup", "opts")
-    job.timestamp_ms = numeric(ARGV[7]) or missing("dedup", "timestamp_ms")
-    job.delay_ms = numeric(ARGV[8]) or 0
-    job.priority = numeric(ARGV[9]) or 0
+    job.timestamp_ms = ARGV[7] == "0" and 0 or numeric(ARGV[7]) or missing("dedup", "timestamp_ms")
+    job.delay_ms = ARGV[8] == "0" and 0 or numeric(ARGV[8]) or 0
+    job.priority = ARGV[9] == "0" and 0 or numeric(ARGV[9]) or 0
     job.parent_id = ARGV[10] or ""
-    job.max_attempts = numeric(ARGV[11]) or 0
+    job.max_attempts = ARGV[11] == "0" and 0 or numeric(ARGV[11]) or 0
     job.ordering_key = ARGV[12] or ""
-    job.group_concurrency = numeric(ARGV[13]) or 0
-    job.group_rate_max = numeric(ARGV[14]) or 0
-    job.group_rate_duration_ms = numeric(ARGV[15]) or 0
-    job.tb_capacity = numeric(ARGV[16]) or 0
-    job.tb_refill_rate = numeric(ARGV[17]) or 0
-    job.cost = numeric(ARGV[18]) or 0
-    job.ttl_ms = numeric(ARGV[19]) or 0
+    job.group_concurrency = ARGV[13] == "0" and 0 or numeric(ARGV[13]) or 0
+    job.group_rate_max = ARGV[14] == "0" and 0 or numeric(ARGV[14]) or 0
+    job.group_rate_duration_ms = ARGV[15] == "0" and 0 or numeric(ARGV[15]) or 0
+    job.tb_capacity = ARGV[16] == "0" and 0 or numeric(ARGV[16]) or 0
+    job.tb_refill_rate = ARGV[17] == "0" and 0 or numeric(ARGV[17]) or 0
+    job.cost = ARGV[18] == "0" and 0 or numeric(ARGV[18]) or 0
+    job.ttl_ms = ARGV[19] == "0" and 0 or numeric(ARGV[19]) or 0
     job.custom_id = ARGV[20] or ""
     job.lifo = ARGV[21] == "1"
     job.parent_queue = ARGV[22] or ""
@@ -4002,7 +4097,7 @@ do -- dedup
     if not job_id then
       return exhausted
     end
-    redis.call("HSET", dedup_key, dedup_id, job_id .. ":" .. string.format("%.0f", job.timestamp_ms))
+    _redis_call("HSET", dedup_key, dedup_id, job_id .. ":" .. _string_format("%.0f", job.timestamp_ms))
     if not skip_events then
       events.emit(queue, "added", job_id, "name", job.job_name)
     end
@@ -4015,6 +4110,9 @@ do -- deferActive
   local record = require("record")
   local stream = require("stream")
   redis.register_function("glidemq_deferActive", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 3 then
       missing("deferActive", "list_active")
     end
@@ -4029,7 +4127,7 @@ do -- deferActive
     if not job then
       return 0
     end
-    redis.call("HSET", job_key, "state", "waiting")
+    _redis_call("HSET", job_key, "state", "waiting")
     stream.push(queue, job_id, job.name)
     return 1
   end)
@@ -4039,6 +4137,9 @@ do -- drain
   local draining = require("draining")
   local events = require("events")
   redis.register_function("glidemq_drain", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 6 then
       missing("drain", "priority")
     end
@@ -4065,19 +4166,22 @@ do -- fail
   local retry = require("retry")
   local attempt = {}
   redis.register_function("glidemq_fail", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 6 then
       missing("fail", "metrics")
     end
     attempt.job_id = ARGV[1] or missing("fail", "job_id")
     attempt.entry_id = ARGV[2] or missing("fail", "entry_id")
     attempt.failed_reason = ARGV[3] or missing("fail", "failed_reason")
-    attempt.now_ms = numeric(ARGV[4]) or missing("fail", "now_ms")
-    attempt.max_attempts = numeric(ARGV[5]) or 0
-    attempt.backoff_ms = numeric(ARGV[6]) or 0
+    attempt.now_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("fail", "now_ms")
+    attempt.max_attempts = ARGV[5] == "0" and 0 or numeric(ARGV[5]) or 0
+    attempt.backoff_ms = ARGV[6] == "0" and 0 or numeric(ARGV[6]) or 0
     attempt.group = ARGV[7] or "workers"
     attempt.remove_mode = ARGV[8] or "0"
-    attempt.remove_count = numeric(ARGV[9]) or 0
-    attempt.remove_age_s = numeric(ARGV[10]) or 0
+    attempt.remove_count = ARGV[9] == "0" and 0 or numeric(ARGV[9]) or 0
+    attempt.remove_age_s = ARGV[10] == "0" and 0 or numeric(ARGV[10]) or 0
     attempt.broadcast = ARGV[11] == "1"
     local queue = queue_of("fail", KEYS[5], "job:" .. attempt.job_id)
     local job = record.load(queue, attempt.job_id)
@@ -4097,16 +4201,19 @@ end
 do -- getActiveListJobIds
   local lists = require("lists")
   redis.register_function("glidemq_getActiveListJobIds", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("getActiveListJobIds", "id")
     end
-    local start = numeric(ARGV[1]) or 0
-    local stop = numeric(ARGV[2]) or -1
+    local start = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or 0
+    local stop = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or -1
     local queue = KEYS[1]:sub(1, -3)
     local active = lists.all(queue)
     local last = stop < 0 and #active or stop + 1
     local job_ids = {}
-    for index = start + 1, math.min(last, #active) do
+    for index = start + 1, _math_min(last, #active) do
       job_ids[#job_ids + 1] = active[index].id
     end
     return job_ids
@@ -4116,6 +4223,9 @@ end
 do -- healListActive
   local lists = require("lists")
   redis.register_function("glidemq_healListActive", function(KEYS)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("healListActive", "id")
     end
@@ -4128,13 +4238,16 @@ do -- moveActiveToDelayed
   local active = require("active")
   local deferral = require("deferral")
   redis.register_function("glidemq_moveActiveToDelayed", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("moveActiveToDelayed", "events")
     end
     local job_id = ARGV[1] or missing("moveActiveToDelayed", "job_id")
     local entry_id = ARGV[2] or missing("moveActiveToDelayed", "entry_id")
-    local now_ms = numeric(ARGV[3]) or missing("moveActiveToDelayed", "now_ms")
-    local delayed_until_ms = numeric(ARGV[4]) or 0
+    local now_ms = ARGV[3] == "0" and 0 or numeric(ARGV[3]) or missing("moveActiveToDelayed", "now_ms")
+    local delayed_until_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or 0
     local group = ARGV[5] or "workers"
     local new_data = ARGV[6] or ""
     local broadcast = ARGV[7] == "1"
@@ -4153,12 +4266,15 @@ do -- moveToActive
   local activation = require("activation")
   local record = require("record")
   redis.register_function("glidemq_moveToActive", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("moveToActive", "job")
     end
     local job_key = KEYS[1]
     local stream_key = KEYS[2]
-    local now_ms = numeric(ARGV[1]) or missing("moveToActive", "now_ms")
+    local now_ms = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or missing("moveToActive", "now_ms")
     local entry_id = ARGV[2] or ""
     local group = ARGV[3] or ""
     local job_id = ARGV[4] or ""
@@ -4174,13 +4290,16 @@ do -- moveToWaitingChildren
   local active = require("active")
   local deferral = require("deferral")
   redis.register_function("glidemq_moveToWaitingChildren", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 3 then
       missing("moveToWaitingChildren", "events")
     end
     local job_id = ARGV[1] or missing("moveToWaitingChildren", "job_id")
     local entry_id = ARGV[2] or missing("moveToWaitingChildren", "entry_id")
     local group = ARGV[3] or missing("moveToWaitingChildren", "group")
-    local now_ms = numeric(ARGV[4]) or missing("moveToWaitingChildren", "now_ms")
+    local now_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("moveToWaitingChildren", "now_ms")
     local broadcast = ARGV[5] == "1"
     local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job, problem = active.load(queue, job_id)
@@ -4195,6 +4314,9 @@ end
 do -- nextDue
   local promotion = require("promotion")
   redis.register_function("glidemq_nextDue", function(KEYS)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("nextDue", "ratelimited")
     end
@@ -4207,12 +4329,15 @@ end
 do -- pause
   local events = require("events")
   redis.register_function("glidemq_pause", function(KEYS)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("pause", "events")
     end
     local meta_key = KEYS[1]
     local queue = KEYS[1]:sub(1, -5)
-    redis.call("HSET", meta_key, "paused", 1)
+    _redis_call("HSET", meta_key, "paused", 1)
     events.emit(queue, "paused", 0)
     return 1
   end)
@@ -4221,10 +4346,13 @@ end
 do -- popLists
   local lists = require("lists")
   redis.register_function("glidemq_popLists", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("popLists", "lifo")
     end
-    local count = numeric(ARGV[1]) or 1
+    local count = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or 1
     local queue = KEYS[1]:sub(1, -9)
     if count <= 0 then
       return {}
@@ -4237,10 +4365,13 @@ do -- promote
   local promotion = require("promotion")
   local shares = require("shares")
   redis.register_function("glidemq_promote", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 3 then
       missing("promote", "events")
     end
-    local now_ms = numeric(ARGV[1]) or missing("promote", "now_ms")
+    local now_ms = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or missing("promote", "now_ms")
     local queue = KEYS[1]:sub(1, -10)
     local moved = promotion.due(queue, now_ms, 1000)
     shares.mend(queue, true)
@@ -4253,6 +4384,9 @@ do -- promoteJob
   local placement = require("placement")
   local record = require("record")
   redis.register_function("glidemq_promoteJob", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("promoteJob", "events")
     end
@@ -4266,8 +4400,8 @@ do -- promoteJob
     elseif job.state ~= "delayed" then
       return "error:not_delayed"
     end
-    redis.call("ZREM", scheduled_key, job_id)
-    redis.call("HSET", job_key, "state", "waiting", "delay", 0)
+    _redis_call("ZREM", scheduled_key, job_id)
+    _redis_call("HSET", job_key, "state", "waiting", "delay", 0)
     placement.ready(queue, job_id, job)
     events.emit(queue, "promoted", job_id)
     return "ok"
@@ -4277,10 +4411,13 @@ end
 do -- promoteRateLimited
   local promotion = require("promotion")
   redis.register_function("glidemq_promoteRateLimited", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("promoteRateLimited", "stream")
     end
-    local now_ms = numeric(ARGV[1]) or missing("promoteRateLimited", "now_ms")
+    local now_ms = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or missing("promoteRateLimited", "now_ms")
     local queue = KEYS[1]:sub(1, -12)
     return promotion.limited(queue, now_ms)
   end)
@@ -4288,31 +4425,34 @@ end
 
 do -- rateLimit
   redis.register_function("glidemq_rateLimit", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("rateLimit", "meta")
     end
     local rate_key = KEYS[1]
     local meta_key = KEYS[2]
-    local max_starts = numeric(ARGV[1]) or missing("rateLimit", "max_starts")
-    local window_ms = numeric(ARGV[2]) or missing("rateLimit", "window_ms")
-    local now_ms = numeric(ARGV[3]) or missing("rateLimit", "now_ms")
+    local max_starts = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or missing("rateLimit", "max_starts")
+    local window_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or missing("rateLimit", "window_ms")
+    local now_ms = ARGV[3] == "0" and 0 or numeric(ARGV[3]) or missing("rateLimit", "now_ms")
     if max_starts <= 0 then
-      local setting = redis.call("HMGET", meta_key, "rateLimitMax", "rateLimitDuration")
-      max_starts, window_ms = tonumber(setting[1]) or 0, tonumber(setting[2]) or 0
+      local setting = _redis_call("HMGET", meta_key, "rateLimitMax", "rateLimitDuration")
+      max_starts, window_ms = _tonumber(setting[1]) or 0, _tonumber(setting[2]) or 0
     end
     if max_starts <= 0 or window_ms <= 0 then
       return 0
     end
-    local window = redis.call("HMGET", rate_key, "windowStart", "count")
-    local elapsed = now_ms - (tonumber(window[1]) or 0)
+    local window = _redis_call("HMGET", rate_key, "windowStart", "count")
+    local elapsed = now_ms - (_tonumber(window[1]) or 0)
     if elapsed >= window_ms then
-      redis.call("HSET", rate_key, "windowStart", now_ms, "count", 1)
+      _redis_call("HSET", rate_key, "windowStart", now_ms, "count", 1)
       return 0
     end
-    if (tonumber(window[2]) or 0) >= max_starts then
+    if (_tonumber(window[2]) or 0) >= max_starts then
       return window_ms - elapsed
     end
-    redis.call("HINCRBY", rate_key, "count", 1)
+    _redis_call("HINCRBY", rate_key, "count", 1)
     return 0
   end)
 end
@@ -4322,14 +4462,17 @@ do -- rateLimitGroup
   local group_limit = require("group_limit")
   local record = require("record")
   redis.register_function("glidemq_rateLimitGroup", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("rateLimitGroup", "stream")
     end
     local job_id = ARGV[1] or missing("rateLimitGroup", "job_id")
     local entry_id = ARGV[2] or missing("rateLimitGroup", "entry_id")
     local group = ARGV[3] or missing("rateLimitGroup", "group")
-    local duration_ms = numeric(ARGV[4]) or missing("rateLimitGroup", "duration_ms")
-    local now_ms = numeric(ARGV[5]) or missing("rateLimitGroup", "now_ms")
+    local duration_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("rateLimitGroup", "duration_ms")
+    local now_ms = ARGV[5] == "0" and 0 or numeric(ARGV[5]) or missing("rateLimitGroup", "now_ms")
     local broadcast = ARGV[6] == "1"
     local current_job = ARGV[7] or "requeue"
     local requeue_position = ARGV[8] or "front"
@@ -4344,19 +4487,22 @@ do -- rateLimitGroup
     active.leave(queue, job_id, entry_id, group, broadcast)
     local fate = current_job == "fail" and "fail" or requeue_position == "back" and "back" or "front"
     group_limit.put_down(queue, job_id, job, now_ms, fate)
-    return tostring(group_limit.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))
+    return _tostring(group_limit.group(queue, job.groupKey, job_id, duration_ms, now_ms, extend))
   end)
 end
 
 do -- rateLimitGroupExternal
   local group_limit = require("group_limit")
   redis.register_function("glidemq_rateLimitGroupExternal", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("rateLimitGroupExternal", "events")
     end
     local group_key = ARGV[1] or missing("rateLimitGroupExternal", "group_key")
-    local duration_ms = numeric(ARGV[2]) or missing("rateLimitGroupExternal", "duration_ms")
-    local now_ms = numeric(ARGV[3]) or missing("rateLimitGroupExternal", "now_ms")
+    local duration_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or missing("rateLimitGroupExternal", "duration_ms")
+    local now_ms = ARGV[3] == "0" and 0 or numeric(ARGV[3]) or missing("rateLimitGroupExternal", "now_ms")
     local extend = ARGV[4] or "max"
     local queue = KEYS[1]:sub(1, -12)
     return group_limit.group(queue, group_key, "", duration_ms, now_ms, extend)
@@ -4366,16 +4512,19 @@ end
 do -- reclaimStalled
   local reclaim = require("reclaim")
   redis.register_function("glidemq_reclaimStalled", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("reclaimStalled", "events")
     end
     local group = ARGV[1] or missing("reclaimStalled", "group")
     local consumer = ARGV[2] or missing("reclaimStalled", "consumer")
-    local min_idle_ms = numeric(ARGV[3]) or missing("reclaimStalled", "min_idle_ms")
-    local max_stalled_count = numeric(ARGV[4]) or 1
-    local now_ms = numeric(ARGV[5]) or missing("reclaimStalled", "now_ms")
+    local min_idle_ms = ARGV[3] == "0" and 0 or numeric(ARGV[3]) or missing("reclaimStalled", "min_idle_ms")
+    local max_stalled_count = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or 1
+    local now_ms = ARGV[5] == "0" and 0 or numeric(ARGV[5]) or missing("reclaimStalled", "now_ms")
     local broadcast = ARGV[7] == "1"
-    local lock_duration_ms = numeric(ARGV[8]) or 0
+    local lock_duration_ms = ARGV[8] == "0" and 0 or numeric(ARGV[8]) or 0
     local queue = KEYS[1]:sub(1, -7)
     return (reclaim.entries(queue, consumer, {
       group = group,
@@ -4391,13 +4540,16 @@ end
 do -- reclaimStalledListJobs
   local reclaim = require("reclaim")
   redis.register_function("glidemq_reclaimStalledListJobs", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("reclaimStalledListJobs", "events")
     end
-    local min_idle_ms = numeric(ARGV[1])
-    local max_stalled_count = numeric(ARGV[2]) or 1
-    local now_ms = numeric(ARGV[3])
-    local lock_duration_ms = numeric(ARGV[5]) or 0
+    local min_idle_ms = ARGV[1] == "0" and 0 or numeric(ARGV[1])
+    local max_stalled_count = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or 1
+    local now_ms = ARGV[3] == "0" and 0 or numeric(ARGV[3])
+    local lock_duration_ms = ARGV[5] == "0" and 0 or numeric(ARGV[5]) or 0
     local queue = KEYS[1]:sub(1, -7)
     if not min_idle_ms or not now_ms then
       return 0
@@ -4415,24 +4567,27 @@ do -- recordUsageAndCheckBudget
   local budgets = require("budgets")
   local usage = {}
   redis.register_function("glidemq_recordUsageAndCheckBudget", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("recordUsageAndCheckBudget", "budget")
     end
     local budget_key = KEYS[1]
     usage.tokens = ARGV[1] or "{}"
     usage.costs = ARGV[2] or "{}"
-    usage.weighted_tokens = numeric(ARGV[3]) or 0
-    usage.total_cost = numeric(ARGV[4]) or 0
+    usage.weighted_tokens = ARGV[3] == "0" and 0 or numeric(ARGV[3]) or 0
+    usage.total_cost = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or 0
     local max_tokens = ARGV[5] or "{}"
     local max_costs = ARGV[6] or "{}"
-    if redis.call("EXISTS", budget_key) == 0 then
+    if _redis_call("EXISTS", budget_key) == 0 then
       return "no_budget"
     end
     budgets.record(budget_key, usage)
     if not budgets.exceeded(budget_key, max_tokens, max_costs) then
       return "ok"
     end
-    redis.call("HSET", budget_key, "exceeded", 1)
+    _redis_call("HSET", budget_key, "exceeded", 1)
     return "exceeded"
   end)
 end
@@ -4440,6 +4595,9 @@ end
 do -- registerParent
   local flows = require("flows")
   redis.register_function("glidemq_registerParent", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 6 then
       missing("registerParent", "parent_events")
     end
@@ -4450,12 +4608,12 @@ do -- registerParent
     local parent_id = ARGV[2] or missing("registerParent", "parent_id")
     local parent_queue = ARGV[3] or missing("registerParent", "parent_queue")
     local deps_member = ARGV[4] or missing("registerParent", "deps_member")
-    local child = redis.call("HMGET", job_key, "state", "id")
-    if not child[1] and not child[2] and redis.call("EXISTS", job_key) == 0 then
+    local child = _redis_call("HMGET", job_key, "state", "id")
+    if not child[1] and not child[2] and _redis_call("EXISTS", job_key) == 0 then
       return "error:child_not_found"
     end
-    redis.call("SADD", parents_key, parent_queue .. ":" .. parent_id)
-    redis.call("SADD", parent_deps_key, deps_member)
+    _redis_call("SADD", parents_key, parent_queue .. ":" .. parent_id)
+    _redis_call("SADD", parent_deps_key, deps_member)
     if child[1] ~= "completed" then
       return "ok"
     end
@@ -4468,6 +4626,9 @@ do -- removeJob
   local events = require("events")
   local removal = require("removal")
   redis.register_function("glidemq_removeJob", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 7 then
       missing("removeJob", "log")
     end
@@ -4483,28 +4644,34 @@ end
 
 do -- renewLock
   redis.register_function("glidemq_renewLock", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("renewLock", "lock")
     end
     local lock_key = KEYS[1]
     local token = ARGV[1] or missing("renewLock", "token")
-    local ttl_ms = numeric(ARGV[2]) or 1000
-    if redis.call("GET", lock_key) ~= token then
+    local ttl_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or 1000
+    if _redis_call("GET", lock_key) ~= token then
       return 0
     end
-    return redis.call("PEXPIRE", lock_key, ttl_ms)
+    return _redis_call("PEXPIRE", lock_key, ttl_ms)
   end)
 end
 
 do -- resume
   local events = require("events")
   redis.register_function("glidemq_resume", function(KEYS)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 2 then
       missing("resume", "events")
     end
     local meta_key = KEYS[1]
     local queue = KEYS[1]:sub(1, -5)
-    redis.call("HSET", meta_key, "paused", 0)
+    _redis_call("HSET", meta_key, "paused", 0)
     events.emit(queue, "resumed", 0)
     return 1
   end)
@@ -4514,11 +4681,14 @@ do -- retryJobs
   local events = require("events")
   local retry = require("retry")
   redis.register_function("glidemq_retryJobs", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("retryJobs", "id")
     end
-    local count = numeric(ARGV[1]) or 0
-    local now_ms = numeric(ARGV[2])
+    local count = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or 0
+    local now_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2])
     local queue = KEYS[4]:sub(1, -3)
     if not now_ms then
       return redis.error_reply("invalid timestamp")
@@ -4534,11 +4704,14 @@ end
 do -- revoke
   local revocation = require("revocation")
   redis.register_function("glidemq_revoke", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 5 then
       missing("revoke", "events")
     end
     local job_id = ARGV[1] or missing("revoke", "job_id")
-    local now_ms = numeric(ARGV[2]) or missing("revoke", "now_ms")
+    local now_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or missing("revoke", "now_ms")
     local group = ARGV[3] or missing("revoke", "group")
     local queue = KEYS[1]:sub(1, -#job_id - 5)
     return revocation.revoke(queue, job_id, now_ms, group)
@@ -4549,6 +4722,9 @@ do -- rpopAndReserve
   local concurrency = require("concurrency")
   local lists = require("lists")
   redis.register_function("glidemq_rpopAndReserve", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("rpopAndReserve", "list")
     end
@@ -4557,16 +4733,16 @@ do -- rpopAndReserve
     local list_active_key = KEYS[3]
     local list_key = KEYS[4]
     local group = ARGV[1] or missing("rpopAndReserve", "group")
-    local count = numeric(ARGV[2]) or 1
+    local count = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or 1
     local queue = KEYS[1]:sub(1, -5)
     local room = concurrency.room(meta_key, stream_key, queue, group)
-    local most = math.min(count, room or count)
+    local most = _math_min(count, room or count)
     if most <= 0 then
       return {}
     end
-    local job_ids = redis.call("RPOP", list_key, most) or {}
+    local job_ids = _redis_call("RPOP", list_key, most) or {}
     if job_ids[1] then
-      redis.call("INCRBY", list_active_key, #job_ids)
+      _redis_call("INCRBY", list_active_key, #job_ids)
     end
     return lists.taken(queue, job_ids)
   end)
@@ -4575,13 +4751,16 @@ end
 do -- searchByName
   local search = require("search")
   redis.register_function("glidemq_searchByName", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("searchByName", "jobs")
     end
     local jobs_key = KEYS[1]
     local state_type = ARGV[1] or missing("searchByName", "state_type")
     local name = ARGV[2] or missing("searchByName", "name")
-    local limit = numeric(ARGV[3]) or 100
+    local limit = ARGV[3] == "0" and 0 or numeric(ARGV[3]) or 100
     local key_prefix = ARGV[4] or missing("searchByName", "key_prefix")
     local queue = key_prefix
     return search.by_name(queue, jobs_key, state_type, name, limit)
@@ -4592,6 +4771,9 @@ do -- signal
   local events = require("events")
   local stream = require("stream")
   redis.register_function("glidemq_signal", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 5 then
       missing("signal", "signals")
     end
@@ -4601,16 +4783,16 @@ do -- signal
     local job_id = ARGV[1] or missing("signal", "job_id")
     local signal_name = ARGV[2] or missing("signal", "signal_name")
     local signal_data = ARGV[3] or ""
-    local now_ms = numeric(ARGV[4]) or missing("signal", "now_ms")
+    local now_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("signal", "now_ms")
     local queue = KEYS[1]:sub(1, -#job_id - 5)
-    local job = redis.call("HMGET", job_key, "state", "name")
+    local job = _redis_call("HMGET", job_key, "state", "name")
     if job[1] ~= "suspended" then
       return "not_suspended"
     end
-    redis.call("RPUSH", signals_key, cjson.encode({ name = signal_name, data = signal_data, receivedAt = now_ms }))
-    local all = "[" .. table.concat(redis.call("LRANGE", signals_key, 0, -1), ",") .. "]"
-    redis.call("HSET", job_key, "signals", all, "state", "waiting")
-    redis.call("ZREM", suspended_key, job_id)
+    _redis_call("RPUSH", signals_key, _cjson_encode({ name = signal_name, data = signal_data, receivedAt = now_ms }))
+    local all = "[" .. _table_concat(_redis_call("LRANGE", signals_key, 0, -1), ",") .. "]"
+    _redis_call("HSET", job_key, "signals", all, "state", "waiting")
+    _redis_call("ZREM", suspended_key, job_id)
     stream.push(queue, job_id, job[2])
     events.emit(queue, "resumed", job_id, "signal", signal_name)
     return "ok"
@@ -4621,15 +4803,18 @@ do -- suspend
   local active = require("active")
   local deferral = require("deferral")
   redis.register_function("glidemq_suspend", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("suspend", "suspended")
     end
     local job_id = ARGV[1] or missing("suspend", "job_id")
     local entry_id = ARGV[2] or missing("suspend", "entry_id")
     local group = ARGV[3] or missing("suspend", "group")
-    local now_ms = numeric(ARGV[4]) or missing("suspend", "now_ms")
+    local now_ms = ARGV[4] == "0" and 0 or numeric(ARGV[4]) or missing("suspend", "now_ms")
     local reason = ARGV[5] or ""
-    local timeout_ms = numeric(ARGV[6]) or 0
+    local timeout_ms = ARGV[6] == "0" and 0 or numeric(ARGV[6]) or 0
     local broadcast = ARGV[7] == "1"
     local queue = KEYS[1]:sub(1, -#job_id - 5)
     local job, problem = active.load(queue, job_id)
@@ -4645,10 +4830,13 @@ end
 do -- sweepSuspended
   local suspension = require("suspension")
   redis.register_function("glidemq_sweepSuspended", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 4 then
       missing("sweepSuspended", "metrics")
     end
-    local now_ms = numeric(ARGV[1]) or missing("sweepSuspended", "now_ms")
+    local now_ms = ARGV[1] == "0" and 0 or numeric(ARGV[1]) or missing("sweepSuspended", "now_ms")
     local key_prefix = ARGV[2] or missing("sweepSuspended", "key_prefix")
     local queue = key_prefix
     return suspension.sweep(queue, now_ms)
@@ -4657,32 +4845,41 @@ end
 
 do -- tryLock
   redis.register_function("glidemq_tryLock", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("tryLock", "lock")
     end
     local lock_key = KEYS[1]
     local token = ARGV[1] or missing("tryLock", "token")
-    local ttl_ms = numeric(ARGV[2]) or 1000
-    return redis.call("SET", lock_key, token, "PX", ttl_ms, "NX") and 1 or 0
+    local ttl_ms = ARGV[2] == "0" and 0 or numeric(ARGV[2]) or 1000
+    return _redis_call("SET", lock_key, token, "PX", ttl_ms, "NX") and 1 or 0
   end)
 end
 
 do -- unlock
   redis.register_function("glidemq_unlock", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     if #KEYS < 1 then
       missing("unlock", "lock")
     end
     local lock_key = KEYS[1]
     local token = ARGV[1] or missing("unlock", "token")
-    if redis.call("GET", lock_key) ~= token then
+    if _redis_call("GET", lock_key) ~= token then
       return 0
     end
-    return redis.call("DEL", lock_key)
+    return _redis_call("DEL", lock_key)
   end)
 end
 
 do -- version
   redis.register_function("glidemq_version", function()
+    if not _redis_call then
+      look_up()
+    end
     return "93"
   end)
 end

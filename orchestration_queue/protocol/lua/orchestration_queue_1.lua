@@ -8,9 +8,15 @@ local function require(name)
 end
 
 
+local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
+
+local function look_up()
+  _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack = cjson.decode, cjson.encode, cjson.new, error, ipairs, math.ceil, math.floor, math.max, math.min, next, pairs, pcall, redis.call, redis.pcall, string.format, string.rep, table.concat, table.remove, table.sort, tonumber, type, unpack
+end
+
 --- Refuse a call, before anything is written.
 local function refuse(fname, why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+  _error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
 end
 
 local function count_words(fname, keys, keys_wanted, words, words_wanted)
@@ -24,7 +30,7 @@ local function whole(word, fname, name)
   if word == "0" then
     return 0
   end
-  local number = word and word:find("^%d+$") and tonumber(word)
+  local number = word and word:find("^%d+$") and _tonumber(word)
   if not number or number > 9007199254740992 then
     refuse(fname, "'" .. name .. "' is not a whole number from 0 to 2^53")
   end
@@ -57,21 +63,21 @@ local KEPT_S = 7 * 86400
 local function set_aside(key)
   local kept = key:gsub("}:", "}:damaged:", 1)
   redis.log(redis.LOG_WARNING, key .. " is of another type than expected; it is " .. kept .. " now")
-  redis.call("UNLINK", kept)
-  redis.call("RENAME", key, kept)
-  redis.call("EXPIRE", kept, KEPT_S)
+  _redis_call("UNLINK", kept)
+  _redis_call("RENAME", key, kept)
+  _redis_call("EXPIRE", kept, KEPT_S)
 end
 
 --- As `redis.call`, on a key of this queue. A key of another type is set aside first, as if it had never been there.
 function guarded.call(command, key, ...)
-  local reply = redis.pcall(command, key, ...)
-  if type(reply) ~= "table" or not reply.err then
+  local reply = _redis_pcall(command, key, ...)
+  if _type(reply) ~= "table" or not reply.err then
     return reply
   elseif not reply.err:find("WRONGTYPE", 1, true) then
-    error(reply)
+    _error(reply)
   end
   set_aside(key)
-  return redis.call(command, key, ...)
+  return _redis_call(command, key, ...)
 end
 
 return guarded
@@ -83,28 +89,43 @@ modules.numbers = (function()
 local numbers = {}
 
 local LONGEST = 15
+local LARGEST = 2 ^ 53
 
 --- A whole number as every client writes it; nil for anything else, such as `inf`, `0x10` or `zz`.
 function numbers.whole(text)
-  if type(text) == "number" then
-    return text
+  if not text or _type(text) == "number" then
+    return text or nil
+  elseif text == "0" then
+    return 0
   end
-  return type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and tonumber(text) or nil
+  return _type(text) == "string" and #text <= LONGEST + 1 and text:match("^-?%d+$") and _tonumber(text) or nil
 end
 
 --- A finite number; nil for anything else.
 function numbers.finite(text)
-  local number = tonumber(text)
+  local number = _tonumber(text)
   return number and number > -math.huge and number < math.huge and number or nil
+end
+
+local last_number, last_text
+
+--- A number as the wire has it, without a fraction. To write one takes a tenth of a command, three times as long with `%.0f`,
+--- and a call writes its time more than once, so the last one is kept.
+function numbers.text(number)
+  if number ~= last_number then
+    local is_exact = number % 1 == 0 and number < LARGEST and number > -LARGEST
+    last_number, last_text = number, _string_format(is_exact and "%d" or "%.0f", number)
+  end
+  return last_text
 end
 
 --- Count in a field of a hash. A field that is no whole number counts from 0 again: it must not stop the caller.
 function numbers.count(key, field, amount)
-  local reply = redis.pcall("HINCRBY", key, field, amount)
-  if type(reply) == "number" then
+  local reply = _redis_pcall("HINCRBY", key, field, amount)
+  if _type(reply) == "number" then
     return reply
   end
-  redis.call("HSET", key, field, amount)
+  _redis_call("HSET", key, field, amount)
   return amount
 end
 
@@ -135,7 +156,7 @@ end
 --- How many slots a pool has; nil when it is not defined.
 function pools.slots(self, name)
   if self.slots[name] == nil then
-    self.slots[name] = numbers.whole(redis.call("HGET", self.base .. "slots", name) or nil) or false
+    self.slots[name] = numbers.whole(_redis_call("HGET", self.base .. "slots", name) or nil) or false
   end
   return self.slots[name] or nil
 end
@@ -157,22 +178,22 @@ local function holders(self, name)
   local flat = guarded.call("HGETALL", holders_key(self, name))
   for index = 1, #flat, 2 do
     local ends, weight, taken = flat[index + 1]:match("^(%d+) (%d+) (%d+)$")
-    if ends and tonumber(ends) > self.now then
-      found.by_token[flat[index]] = { weight = tonumber(weight), taken = tonumber(taken) }
-      found.used = found.used + tonumber(weight)
+    if ends and _tonumber(ends) > self.now then
+      found.by_token[flat[index]] = { weight = _tonumber(weight), taken = _tonumber(taken) }
+      found.used = found.used + _tonumber(weight)
     else
       lapsed[#lapsed + 1] = flat[index]
     end
   end
-  for _, token in ipairs(lapsed) do
-    redis.call("HDEL", holders_key(self, name), token)
+  for _, token in _ipairs(lapsed) do
+    _redis_call("HDEL", holders_key(self, name), token)
   end
   self.read[name] = found
   return found
 end
 
 local function hold(self, name, token, weight, taken, lease_ms)
-  local text = string.format("%.0f %.0f %.0f", self.now + lease_ms, weight, taken)
+  local text = _string_format("%.0f %.0f %.0f", self.now + lease_ms, weight, taken)
   guarded.call("HSET", holders_key(self, name), token, text)
   self.read[name] = nil
 end
@@ -183,12 +204,12 @@ local function let_go(self, name, token)
 end
 
 local function decode(text)
-  local readable, waiter = pcall(cjson.decode, text or "")
-  local sound = readable and type(waiter) == "table" and type(waiter.pools) == "table"
-  if not sound or not tonumber(waiter.arrival) then
+  local readable, waiter = _pcall(_cjson_decode, text or "")
+  local sound = readable and _type(waiter) == "table" and _type(waiter.pools) == "table"
+  if not sound or not _tonumber(waiter.arrival) then
     return nil
   end
-  waiter.patience, waiter.again = tonumber(waiter.patience) or 0, tonumber(waiter.again) or 0
+  waiter.patience, waiter.again = _tonumber(waiter.patience) or 0, _tonumber(waiter.again) or 0
   return waiter
 end
 
@@ -197,13 +218,13 @@ local function load_waiter(self, token)
 end
 
 local function store_waiter(self, token, waiter)
-  guarded.call("HSET", self.base .. "waiting", token, cjson.encode(waiter))
+  guarded.call("HSET", self.base .. "waiting", token, _cjson_encode(waiter))
 end
 
 --- Take a job off all lists; returns what it waited for.
 local function forget_waiter(self, token)
   local waiter = load_waiter(self, token)
-  for name in pairs(waiter and waiter.pools or {}) do
+  for name in _pairs(waiter and waiter.pools or {}) do
     guarded.call("ZREM", waiters_key(self, name), token)
   end
   guarded.call("HDEL", self.base .. "waiting", token)
@@ -215,9 +236,9 @@ local function each_waiter(self, name, visit)
   local stale = {}
   for first = 0, MOST_VISITED - 1, PAGE do
     local tokens = guarded.call("ZRANGE", waiters_key(self, name), first, first + PAGE - 1)
-    local texts = tokens[1] and guarded.call("HMGET", self.base .. "waiting", unpack(tokens)) or {}
+    local texts = tokens[1] and guarded.call("HMGET", self.base .. "waiting", _unpack(tokens)) or {}
     local is_over = #tokens < PAGE
-    for index, token in ipairs(tokens) do
+    for index, token in _ipairs(tokens) do
       local waiter = decode(texts[index])
       if not (waiter and waiter.pools[name]) then
         stale[#stale + 1] = token
@@ -230,7 +251,7 @@ local function each_waiter(self, name, visit)
       break
     end
   end
-  for _, token in ipairs(stale) do
+  for _, token in _ipairs(stale) do
     guarded.call("ZREM", waiters_key(self, name), token)
   end
 end
@@ -240,7 +261,7 @@ local function is_first_in_line(self, waiter)
   if waiter.patience <= self.now then
     return false
   end
-  for name, weight in pairs(waiter.pools) do
+  for name, weight in _pairs(waiter.pools) do
     if weight > (pools.slots(self, name) or 0) then
       return false
     end
@@ -250,7 +271,7 @@ end
 
 --- Whether a job that arrived then finds free slots that no earlier job waits for.
 local function fits(self, token, weights, arrival)
-  for name, weight in pairs(weights) do
+  for name, weight in _pairs(weights) do
     local holding = holders(self, name)
     local own = holding.by_token[token]
     local free = (pools.slots(self, name) or 0) - holding.used + (own and own.weight or 0)
@@ -274,7 +295,7 @@ end
 --- Tokens of the waiting jobs for which there are slots now and that were not woken yet, at most 100.
 function pools.wake(self, names)
   local woken = {}
-  for _, name in ipairs(names) do
+  for _, name in _ipairs(names) do
     local free = (pools.slots(self, name) or 0) - holders(self, name).used
     if free > 0 then
       each_waiter(self, name, function(token, waiter)
@@ -297,19 +318,19 @@ end
 
 local function names_of(weights)
   local names = {}
-  for name in pairs(weights) do
+  for name in _pairs(weights) do
     names[#names + 1] = name
   end
-  table.sort(names)
+  _table_sort(names)
   return names
 end
 
 --- A counter that was damaged goes on from the time, which is after all arrivals of before.
 local function next_arrival(self)
-  local arrival = redis.pcall("INCR", self.base .. "arrivals")
-  if type(arrival) ~= "number" then
+  local arrival = _redis_pcall("INCR", self.base .. "arrivals")
+  if _type(arrival) ~= "number" then
     arrival = self.now
-    redis.call("SET", self.base .. "arrivals", string.format("%.0f", arrival))
+    _redis_call("SET", self.base .. "arrivals", _string_format("%.0f", arrival))
   end
   return arrival
 end
@@ -320,11 +341,11 @@ local function wait(self, token, weights)
   local arrival = before and before.arrival or next_arrival(self)
   forget_waiter(self, token)
   local rank = 0
-  for name in pairs(weights) do
+  for name in _pairs(weights) do
     guarded.call("ZADD", waiters_key(self, name), arrival, token)
-    rank = math.max(rank, redis.call("ZRANK", waiters_key(self, name), token))
+    rank = _math_max(rank, _redis_call("ZRANK", waiters_key(self, name), token))
   end
-  local sleep_ms = math.min(SLEEP_MS + rank * SLEEP_PER_RANK_MS, LONGEST_SLEEP_MS)
+  local sleep_ms = _math_min(SLEEP_MS + rank * SLEEP_PER_RANK_MS, LONGEST_SLEEP_MS)
   store_waiter(self, token, {
     arrival = arrival,
     pools = weights,
@@ -337,7 +358,7 @@ end
 --- Take slots for one attempt, all or none. Returns `held`, `wait` and how long, `unknown` and the pool, or `late`.
 function pools.acquire(self, token, taken, lease_ms, weights)
   local held = 0
-  for name in pairs(weights) do
+  for name in _pairs(weights) do
     if not pools.slots(self, name) then
       forget_waiter(self, token)
       return "unknown", name
@@ -351,12 +372,12 @@ function pools.acquire(self, token, taken, lease_ms, weights)
   local names = names_of(weights)
   local waiter = load_waiter(self, token)
   if held < #names and not fits(self, token, weights, waiter and waiter.arrival or math.huge) then
-    for _, name in ipairs(names) do
+    for _, name in _ipairs(names) do
       let_go(self, name, token)
     end
     return "wait", wait(self, token, weights)
   end
-  for name, weight in pairs(weights) do
+  for name, weight in _pairs(weights) do
     hold(self, name, token, weight, taken, lease_ms)
   end
   if waiter then
@@ -367,7 +388,7 @@ end
 
 --- Give back the slots of one attempt; those of a later one stay.
 function pools.release(self, token, taken, names)
-  for _, name in ipairs(names) do
+  for _, name in _ipairs(names) do
     local own = holders(self, name).by_token[token]
     if own and own.taken <= taken then
       let_go(self, name, token)
@@ -417,7 +438,7 @@ local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count
 
 --- Refuse a call, before anything is written.
 function validate.refuse(fname, why)
-  error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
+  _error({ err = "OQ_BAD_ARGUMENT oq1_" .. fname .. ": " .. why })
 end
 
 local function bad(why)
@@ -445,7 +466,7 @@ function validate.claims(fname, claims)
   if #claims < 1 or #claims > MOST_POOLS then
     validate.refuse(fname, "a job claims slots of 1 to " .. MOST_POOLS .. " pools")
   end
-  for index, claim in ipairs(claims) do
+  for index, claim in _ipairs(claims) do
     if claim.weight < 1 then
       validate.refuse(fname, "a job claims at least 1 slot of a pool")
     end
@@ -460,9 +481,15 @@ local function check_entry(entry_id)
   end
 end
 
+local function check_entries(list)
+  for _, delivery in _ipairs(list) do
+    check_entry(delivery.entry_id)
+  end
+end
+
 function validate.check(settlements, hand_backs, deliveries, dead_letter)
   validate.check_queue_name("exchange", dead_letter)
-  for _, done in ipairs(settlements) do
+  for _, done in _ipairs(settlements) do
     if not KINDS[done.kind] then
       bad("'" .. done.kind .. "' is no kind of settlement")
     elseif done.kind == "g" and not FATES[done.payload] then
@@ -473,11 +500,8 @@ function validate.check(settlements, hand_backs, deliveries, dead_letter)
       check_entry(done.entry_id)
     end
   end
-  for _, list in ipairs({ hand_backs, deliveries }) do
-    for _, delivery in ipairs(list) do
-      check_entry(delivery.entry_id)
-    end
-  end
+  check_entries(hand_backs)
+  check_entries(deliveries)
 end
 
 return validate
@@ -495,32 +519,32 @@ local WORDS = 1000
 --- Whether any of the keys exists.
 function chunks.any_exist(keys)
   for first = 1, #keys, WORDS do
-    if redis.call("EXISTS", unpack(keys, first, math.min(first + WORDS - 1, #keys))) > 0 then
+    if _redis_call("EXISTS", _unpack(keys, first, _math_min(first + WORDS - 1, #keys))) > 0 then
       return true
     end
   end
   return false
 end
 
-local function send(issue, words, ...)
-  local head = { ... }
+local function send(issue, words, command, key, further)
   for first = 1, #words, WORDS do
-    local command = { unpack(head) }
-    for index = first, math.min(first + WORDS - 1, #words) do
-      command[#command + 1] = words[index]
+    local last = _math_min(first + WORDS - 1, #words)
+    if further then
+      issue(command, key, further, _unpack(words, first, last))
+    else
+      issue(command, key, _unpack(words, first, last))
     end
-    issue(unpack(command))
   end
 end
 
---- Send a command with words of a list behind the given ones.
-function chunks.call(words, ...)
-  send(redis.call, words, ...)
+--- Send a command on a key with the words of a list last, behind a `further` one that may be left out.
+function chunks.call(words, command, key, further)
+  send(_redis_call, words, command, key, further)
 end
 
 --- The same about a key that must stop no call.
-function chunks.guarded_call(words, ...)
-  send(guarded.call, words, ...)
+function chunks.guarded_call(words, command, key, further)
+  send(guarded.call, words, command, key, further)
 end
 
 return chunks
@@ -538,15 +562,15 @@ local MOST_COLLISIONS = 1000
 local LARGEST = 2 ^ 53 - 1
 
 function ids.exists(queue, job_id)
-  return redis.call("EXISTS", queue .. "job:" .. job_id) == 1
+  return _redis_call("EXISTS", queue .. "job:" .. job_id) == 1
 end
 
 --- Keep automatic ids clear of a caller's numeric one.
 local function advance(queue, custom_id)
-  local number = custom_id:match("^%d+$") and tonumber(custom_id)
+  local number = custom_id:match("^%d+$") and _tonumber(custom_id)
   if number and number > 0 and number <= LARGEST then
-    if number > (tonumber(redis.call("GET", queue .. "id")) or 0) then
-      redis.call("SET", queue .. "id", string.format("%.0f", number))
+    if number > (_tonumber(_redis_call("GET", queue .. "id")) or 0) then
+      _redis_call("SET", queue .. "id", _string_format("%.0f", number))
     end
   end
 end
@@ -559,7 +583,7 @@ function ids.take(queue, custom_id, reserved)
     return custom_id
   end
   for _ = 0, MOST_COLLISIONS do
-    local job_id = string.format("%.0f", redis.call("INCR", queue .. "id"))
+    local job_id = _string_format("%d", _redis_call("INCR", queue .. "id"))
     if not ids.exists(queue, job_id) and not (reserved and reserved[queue .. "job:" .. job_id]) then
       return job_id
     end
@@ -569,16 +593,16 @@ end
 
 --- Take automatic ids for `count` new jobs at once; fewer when some of the next ones are in use.
 function ids.take_many(queue, count)
-  local last = redis.call("INCRBY", queue .. "id", count)
+  local last = _redis_call("INCRBY", queue .. "id", count)
   local taken, keys, free = {}, {}, {}
   for index = 1, count do
-    taken[index] = string.format("%.0f", last - count + index)
+    taken[index] = _string_format("%d", last - count + index)
     keys[index] = queue .. "job:" .. taken[index]
   end
   if not chunks.any_exist(keys) then
     return taken
   end
-  for _, job_id in ipairs(taken) do
+  for _, job_id in _ipairs(taken) do
     if not ids.exists(queue, job_id) then
       free[#free + 1] = job_id
     end
@@ -611,14 +635,14 @@ function tokens.refill(bucket, now)
   if elapsed <= 0 or rate <= 0 then
     return level, last, bucket.remainder or 0
   end
-  local enough = math.ceil(capacity * 1000 / rate)
-  local raw = math.min(elapsed, enough) * rate + (bucket.remainder or 0)
-  return math.min(capacity, level + math.floor(raw / 1000)), now, raw % 1000
+  local enough = _math_ceil(capacity * 1000 / rate)
+  local raw = _math_min(elapsed, enough) * rate + (bucket.remainder or 0)
+  return _math_min(capacity, level + _math_floor(raw / 1000)), now, raw % 1000
 end
 
 --- How long until `cost` is there.
 function tokens.wait_ms(cost, level, refill_rate)
-  return math.ceil((cost - level) * 1000 / math.max(refill_rate, 1))
+  return _math_ceil((cost - level) * 1000 / _math_max(refill_rate, 1))
 end
 
 return tokens
@@ -649,34 +673,34 @@ end
 
 --- The group's numbers.
 function groups.load(queue, name)
-  local values = guarded.call("HMGET", hash(queue, name), unpack(FIELDS))
+  local values = guarded.call("HMGET", hash(queue, name), _unpack(FIELDS))
   return {
-    max_concurrency = tonumber(values[1]) or 0,
-    active = tonumber(values[2]) or 0,
-    next_seq = tonumber(values[3]) or 0,
-    rate_max = tonumber(values[4]) or 0,
-    rate_duration = tonumber(values[5]) or 0,
-    window_start = tonumber(values[6]) or 0,
-    rate_count = tonumber(values[7]) or 0,
-    capacity = tonumber(values[8]) or 0,
-    refill_rate = tonumber(values[9]) or 0,
-    tokens = tonumber(values[10]),
-    last_refill = tonumber(values[11]),
-    remainder = tonumber(values[12]),
-    held_until = tonumber(values[13]) or 0,
+    max_concurrency = values[1] and _tonumber(values[1]) or 0,
+    active = values[2] and _tonumber(values[2]) or 0,
+    next_seq = values[3] and _tonumber(values[3]) or 0,
+    rate_max = values[4] and _tonumber(values[4]) or 0,
+    rate_duration = values[5] and _tonumber(values[5]) or 0,
+    window_start = values[6] and _tonumber(values[6]) or 0,
+    rate_count = values[7] and _tonumber(values[7]) or 0,
+    capacity = values[8] and _tonumber(values[8]) or 0,
+    refill_rate = values[9] and _tonumber(values[9]) or 0,
+    tokens = values[10] and _tonumber(values[10]) or nil,
+    last_refill = values[11] and _tonumber(values[11]) or nil,
+    remainder = values[12] and _tonumber(values[12]) or nil,
+    held_until = values[13] and _tonumber(values[13]) or 0,
   }
 end
 
 function groups.write(queue, name, ...)
-  redis.call("HSET", hash(queue, name), ...)
+  _redis_call("HSET", hash(queue, name), ...)
 end
 
 function groups.write_absent(queue, name, field, value)
-  redis.call("HSETNX", hash(queue, name), field, value)
+  _redis_call("HSETNX", hash(queue, name), field, value)
 end
 
 function groups.forget(queue, name, ...)
-  redis.call("HDEL", hash(queue, name), ...)
+  _redis_call("HDEL", hash(queue, name), ...)
 end
 
 --- Refill the bucket and remember it; returns the tokens there.
@@ -692,14 +716,14 @@ end
 --- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
 function groups.window_room(group, now)
   if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
-    return math.max(group.rate_max - group.rate_count, 0)
+    return _math_max(group.rate_max - group.rate_count, 0)
   end
   return nil
 end
 
 --- Say that a sequence number will never activate.
 function groups.skip(queue, name, seq)
-  groups.write(queue, name, string.format("skip:%.0f", seq), 1)
+  groups.write(queue, name, _string_format("skip:%.0f", seq), 1)
 end
 
 --- Step over the sequence numbers that will never activate; returns whether there were any.
@@ -708,7 +732,7 @@ function groups.advance(queue, name, group)
   if seq <= 0 then
     return false
   end
-  while redis.call("HDEL", key, string.format("skip:%.0f", seq)) == 1 do
+  while _redis_call("HDEL", key, _string_format("skip:%.0f", seq)) == 1 do
     seq = seq + 1
     if seq - group.next_seq == MOST_SKIPS then
       groups.wake_soon(queue, name)
@@ -726,24 +750,24 @@ end
 --- Park a job until admission.
 function groups.park(queue, name, job_id, score)
   guarded.call("ZADD", groups.parked_key(queue, name), score, job_id)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 
 --- The rank of a job among the parked.
 function groups.park_score(job_id, job)
-  local seq = tonumber(job.orderingSeq) or 0
-  return seq > 0 and seq or tonumber(job_id) or tonumber(job.timestamp) or 0
+  local seq = _tonumber(job.orderingSeq) or 0
+  return seq > 0 and seq or _tonumber(job_id) or _tonumber(job.timestamp) or 0
 end
 
 --- Leave the group alone until a given time.
 function groups.hold_until(queue, name, due)
-  redis.call("ZADD", queue .. "ratelimited", due, name)
+  _redis_call("ZADD", queue .. "ratelimited", due, name)
 end
 
 --- Note on a group that exists that nothing of it starts until a given time.
 function groups.note_hold(queue, name, due)
-  if redis.call("EXISTS", hash(queue, name)) == 1 then
-    groups.write(queue, name, "heldUntil", string.format("%.0f", due))
+  if _redis_call("EXISTS", hash(queue, name)) == 1 then
+    groups.write(queue, name, "heldUntil", _string_format("%.0f", due))
   end
 end
 
@@ -758,7 +782,7 @@ end
 
 --- Have the next promotion check the group, unless it is being held back.
 function groups.wake_soon(queue, name)
-  redis.call("ZADD", queue .. "ratelimited", "NX", 0, name)
+  _redis_call("ZADD", queue .. "ratelimited", "NX", 0, name)
 end
 
 return groups
@@ -787,7 +811,7 @@ local function changes(group, job)
     end
   end
   if not (job.keeps_concurrency and group.max_concurrency > 0) then
-    set("maxConcurrency", math.max(job.group_concurrency, 1), group.max_concurrency)
+    set("maxConcurrency", _math_max(job.group_concurrency, 1), group.max_concurrency)
   end
   if group.next_seq <= 0 then
     set("nextSeq", 1)
@@ -815,7 +839,7 @@ function membership.join(queue, job)
   local group = groups.load(queue, name)
   local fields = changes(group, job)
   if fields[1] then
-    groups.write(queue, name, unpack(fields))
+    groups.write(queue, name, _unpack(fields))
   end
   if job.keeps_limits then
     groups.write_absent(queue, name, "active", 0)
@@ -827,7 +851,7 @@ function membership.join(queue, job)
       groups.forget(queue, name, "tbCapacity", "tbRefillRate", "tbTokens", "tbLastRefill", "tbRefillRemainder")
     end
   end
-  return redis.call("HINCRBY", queue .. "ordering", name, 1)
+  return _redis_call("HINCRBY", queue .. "ordering", name, 1)
 end
 
 return membership
@@ -850,17 +874,17 @@ local CONTROL = {
 function record.load(queue, job_id)
   local key = queue .. "job:" .. job_id
   -- A key that is not a hash is not a job: it must not keep its neighbors from being read.
-  local values = redis.pcall("HMGET", key, unpack(CONTROL))
+  local values = _redis_pcall("HMGET", key, _unpack(CONTROL))
   if values.err then
     return nil
   end
   local job, found = {}, false
-  for index, name in ipairs(CONTROL) do
+  for index = 1, #CONTROL do
     if values[index] then
-      job[name], found = values[index], true
+      job[CONTROL[index]], found = values[index], true
     end
   end
-  if found or redis.call("EXISTS", key) == 1 then
+  if found or _redis_call("EXISTS", key) == 1 then
     return job
   end
   return nil
@@ -871,20 +895,20 @@ function record.locate(job_key)
   return job_key:match("^(.*:)job:([^:]*)$")
 end
 
---- A flat field/value reply as a table.
-function record.from_flat(flat)
-  local job = {}
-  for index = 1, #flat, 2 do
-    job[flat[index]] = flat[index + 1]
+--- The names of the control fields, as a set.
+function record.control()
+  local names = {}
+  for index = 1, #CONTROL do -- a library has no `ipairs` while it loads
+    names[CONTROL[index]] = true
   end
-  return job
+  return names
 end
 
 --- When a job was due on its queue: by its record, or by `otherwise`.
 function record.arrival(queue, job_id, otherwise)
-  local times = redis.call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
-  local time = tonumber(times[1] or nil) or tonumber(otherwise)
-  return time and time + (tonumber(times[2]) or 0)
+  local times = _redis_call("HMGET", queue .. "job:" .. job_id, "timestamp", "delay")
+  local time = _tonumber(times[1] or nil) or _tonumber(otherwise)
+  return time and time + (_tonumber(times[2]) or 0)
 end
 
 function record.has_ended(job)
@@ -927,24 +951,24 @@ local function counter_key(queue)
 end
 
 function lists.counted(queue)
-  return tonumber(redis.call("GET", counter_key(queue))) or 0
+  return _tonumber(_redis_call("GET", counter_key(queue))) or 0
 end
 
 --- Note that jobs were popped: should their worker die before it activates them, they can be found.
 function lists.taken(queue, job_ids)
   local members = {}
-  for _, job_id in ipairs(job_ids) do
+  for _, job_id in _ipairs(job_ids) do
     members[#members + 1], members[#members + 2] = TAKEN, job_id
   end
   if members[1] then
-    guarded.call("ZADD", index_key(queue), unpack(members))
+    guarded.call("ZADD", index_key(queue), _unpack(members))
   end
   return job_ids
 end
 
 --- Pop up to `count` jobs, from the LIFO list only when no job has priority.
 function lists.pop(queue, count)
-  local popped = redis.call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
+  local popped = _redis_call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
   return popped and popped[2] or {}
 end
 
@@ -965,15 +989,15 @@ end
 --- Count jobs popped from a list as in a worker's hands.
 function lists.count_in(queue, number)
   if number > 0 then
-    redis.call("INCRBY", counter_key(queue), number)
+    _redis_call("INCRBY", counter_key(queue), number)
   end
 end
 
 --- Count jobs out again; the count never falls below zero.
 local function count_out(queue, number)
-  local left = math.min(lists.counted(queue), number)
+  local left = _math_min(lists.counted(queue), number)
   if left > 0 then
-    redis.call("DECRBY", counter_key(queue), left)
+    _redis_call("DECRBY", counter_key(queue), left)
   end
 end
 
@@ -1008,8 +1032,8 @@ local function scan(queue, visit)
   local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
   local cursor = "0"
   for _ = 1, MOST_SCANS do
-    local page = redis.call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
-    for _, key in ipairs(page[2]) do
+    local page = _redis_call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
+    for _, key in _ipairs(page[2]) do
       local job_id = key:sub(#prefix + 1)
       -- No id has a colon: what has one is a key below a job's.
       if not job_id:find(":", 1, true) then
@@ -1030,7 +1054,7 @@ function lists.indexed(queue)
   local active, taken = {}, {}
   local members = guarded.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
   for index = 1, #members, 2 do
-    local job_id, score = members[index], tonumber(members[index + 1])
+    local job_id, score = members[index], _tonumber(members[index + 1])
     local job = record.load(queue, job_id)
     if job and job.state == "active" and lists.holds(job) then
       active[#active + 1] = { id = job_id, job = job }
@@ -1050,7 +1074,7 @@ function lists.all(queue)
     return active, taken, true
   end
   local known = {}
-  for _, entry in ipairs(active) do
+  for _, entry in _ipairs(active) do
     known[entry.id] = true
   end
   local complete = scan(queue, function(job_id)
@@ -1058,7 +1082,7 @@ function lists.all(queue)
     if job and job.state == "active" and lists.holds(job) then
       known[job_id] = true
       active[#active + 1] = { id = job_id, job = job }
-      lists.activated(queue, job_id, tonumber(job.lastActive) or 0)
+      lists.activated(queue, job_id, _tonumber(job.lastActive) or 0)
     end
   end)
   return active, taken, complete
@@ -1071,7 +1095,7 @@ end
 
 --- Whether no list job is in anybody's hands.
 function lists.is_idle(queue)
-  return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
+  return lists.counted(queue) <= 0 and _redis_call("EXISTS", index_key(queue)) == 0
 end
 
 --- Correct the count; returns by how much it was too high.
@@ -1079,7 +1103,7 @@ function lists.heal(queue)
   local counted = lists.counted(queue)
   if counted <= 0 then
     if counted < 0 then
-      redis.call("SET", counter_key(queue), 0)
+      _redis_call("SET", counter_key(queue), 0)
     end
     return 0
   end
@@ -1089,7 +1113,7 @@ function lists.heal(queue)
     return 0
   end
   if drift > 0 then
-    redis.call("DECRBY", counter_key(queue), drift)
+    _redis_call("DECRBY", counter_key(queue), drift)
   end
   return drift
 end
@@ -1105,26 +1129,26 @@ local scheduled = {}
 local SHIFT = 2 ^ 42
 
 function scheduled.add(queue, member, priority, due)
-  redis.call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
+  _redis_call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
 end
 
 --- Priority band and due time of a score.
 function scheduled.split(score)
-  local band = math.floor(score / SHIFT)
+  local band = _math_floor(score / SHIFT)
   return band, score - band * SHIFT
 end
 
 --- The score as an exact range bound.
 function scheduled.bound(band, due)
-  return string.format("%.0f", band * SHIFT + due)
+  return _string_format("%.0f", band * SHIFT + due)
 end
 
 --- Band and due time of the lowest member that is in no band below `band`; nil without such a member.
 function scheduled.first(key, band)
   local from = band and scheduled.bound(band, 0) or "-inf"
-  local lowest = redis.call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+  local lowest = _redis_call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
   if lowest[2] then
-    return scheduled.split(tonumber(lowest[2]))
+    return scheduled.split(_tonumber(lowest[2]))
   end
   return nil
 end
@@ -1146,11 +1170,14 @@ local MOST_EXACT = 2 ^ 53
 
 --- Make a job ready; returns its entry's id. What follows `name` goes into the entry.
 function stream.push(queue, job_id, name, ...)
-  return redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+  return _redis_call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
 end
 
 --- The value of one field of an entry; nil when absent.
 function stream.field(fields, name)
+  if fields[1] == name then
+    return fields[2]
+  end
   for index = 1, #fields, 2 do
     if fields[index] == name then
       return fields[index + 1]
@@ -1164,9 +1191,9 @@ function stream.settle(queue, group, entry_id, broadcast)
   if entry_id == "" or group == "" then
     return
   end
-  redis.call("XACK", queue .. "stream", group, entry_id)
+  _redis_call("XACK", queue .. "stream", group, entry_id)
   if not broadcast then
-    redis.call("XDEL", queue .. "stream", entry_id)
+    _redis_call("XDEL", queue .. "stream", entry_id)
   end
 end
 
@@ -1174,7 +1201,7 @@ end
 function stream.pages(key, size, visit)
   local from = "-"
   repeat
-    local page = redis.call("XRANGE", key, from, "+", "COUNT", size)
+    local page = _redis_call("XRANGE", key, from, "+", "COUNT", size)
     if page[1] and visit(page) then
       return
     end
@@ -1185,7 +1212,7 @@ end
 --- Call `visit(entry_id, fields)` for each entry, oldest first, until it returns true.
 function stream.walk(key, visit)
   stream.pages(key, PAGE, function(page)
-    for _, entry in ipairs(page) do
+    for _, entry in _ipairs(page) do
       if visit(entry[1], entry[2]) then
         return true
       end
@@ -1194,15 +1221,15 @@ function stream.walk(key, visit)
 end
 
 local function millisecond_of(key, command, from, to)
-  local entry = redis.call(command, key, from, to, "COUNT", 1)[1]
-  return entry and tonumber(entry[1]:match("^%d+")) or 0
+  local entry = _redis_call(command, key, from, to, "COUNT", 1)[1]
+  return entry and _tonumber(entry[1]:match("^%d+")) or 0
 end
 
 --- The lowest id between two, written by `format`, from which on no entry precedes what is searched.
 local function bisect(key, precedes, low, high, format)
   while low < high do
-    local middle = math.floor((low + high) / 2)
-    local entry = redis.call("XRANGE", key, string.format(format, middle), "+", "COUNT", 1)[1]
+    local middle = _math_floor((low + high) / 2)
+    local entry = _redis_call("XRANGE", key, _string_format(format, middle), "+", "COUNT", 1)[1]
     if entry and precedes(entry) then
       low = middle + 1
     else
@@ -1213,7 +1240,7 @@ local function bisect(key, precedes, low, high, format)
 end
 
 local function find_in(entries, job_id)
-  for _, entry in ipairs(entries) do
+  for _, entry in _ipairs(entries) do
     if stream.field(entry[2], "jobId") == job_id then
       return entry[1]
     end
@@ -1223,13 +1250,13 @@ end
 --- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry or where
 --- the clocks of producers disagree.
 local function find_near(queue, job_id)
-  local key, time, number = queue .. "stream", record.arrival(queue, job_id), tonumber(job_id)
+  local key, time, number = queue .. "stream", record.arrival(queue, job_id), _tonumber(job_id)
   -- Whether an entry precedes the job's: by time, and within a bulk of one time by automatic id.
   local function precedes(entry)
     local other_id = stream.field(entry[2], "jobId") or ""
     local other_time = record.arrival(queue, other_id, entry[1]:match("^%d+"))
     if other_time == time then
-      local other_number = tonumber(other_id)
+      local other_number = _tonumber(other_id)
       return number ~= nil and other_number ~= nil and other_number < number
     end
     return other_time < time
@@ -1239,15 +1266,15 @@ local function find_near(queue, job_id)
     return nil
   end
   local millisecond = bisect(key, precedes, millisecond_of(key, "XRANGE", "-", "+"), newest, "%.0f")
-  local from = string.format("%.0f", millisecond)
-  local last = redis.call("XREVRANGE", key, from, from, "COUNT", 1)[1]
-  local last_sequence = last and tonumber(last[1]:match("%-(%d+)$"))
+  local from = _string_format("%.0f", millisecond)
+  local last = _redis_call("XREVRANGE", key, from, from, "COUNT", 1)[1]
+  local last_sequence = last and _tonumber(last[1]:match("%-(%d+)$"))
   if last and last_sequence < MOST_EXACT then
     local sequence = bisect(key, precedes, 0, last_sequence, from .. "-%.0f")
-    from = string.format("%s-%.0f", from, sequence)
+    from = _string_format("%s-%.0f", from, sequence)
   end
-  return find_in(redis.call("XRANGE", key, from, "+", "COUNT", NEIGHBORS), job_id)
-    or find_in(redis.call("XREVRANGE", key, from, "-", "COUNT", NEIGHBORS), job_id)
+  return find_in(_redis_call("XRANGE", key, from, "+", "COUNT", NEIGHBORS), job_id)
+    or find_in(_redis_call("XREVRANGE", key, from, "-", "COUNT", NEIGHBORS), job_id)
 end
 
 local function find_anywhere(queue, job_id)
@@ -1262,7 +1289,7 @@ end
 --- Take the job's entry off the stream; false when it was not found. A long stream is searched to its end only if
 --- `thorough`: a million entries take seconds.
 function stream.withdraw(queue, group, job_id, thorough)
-  local is_short = redis.call("XLEN", queue .. "stream") <= PAGE
+  local is_short = _redis_call("XLEN", queue .. "stream") <= PAGE
   local entry_id = not is_short and find_near(queue, job_id)
     or (is_short or thorough) and find_anywhere(queue, job_id)
   if not entry_id then
@@ -1274,20 +1301,20 @@ end
 
 --- Note that a cancelled job's entry was left behind. The worker that reads it drops it, as the job has ended.
 function stream.note_stray(queue, job_id)
-  redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
+  _redis_call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end
 
 --- Remove the entry left behind by a cancelled job that is to run again: with two entries it would run twice.
 function stream.remove_stray(queue, job_id)
-  if redis.call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
+  if _redis_call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
     stream.withdraw(queue, "workers", job_id, true)
   end
 end
 
 --- The id of the last entry that the group was given.
 function stream.delivered(queue, group)
-  local groups = redis.pcall("XINFO", "GROUPS", queue .. "stream")
-  for _, flat in ipairs(groups.err and {} or groups) do
+  local groups = _redis_pcall("XINFO", "GROUPS", queue .. "stream")
+  for _, flat in _ipairs(groups.err and {} or groups) do
     if stream.field(flat, "name") == group then
       return stream.field(flat, "last-delivered-id")
     end
@@ -1297,8 +1324,8 @@ end
 
 --- Entries the group holds; 0 when there is no such group.
 function stream.pending(key, group)
-  local summary = redis.pcall("XPENDING", key, group)
-  return summary.err and 0 or tonumber(summary[1]) or 0
+  local summary = _redis_pcall("XPENDING", key, group)
+  return summary.err and 0 or _tonumber(summary[1]) or 0
 end
 
 return stream
@@ -1348,12 +1375,12 @@ end
 
 --- The share that the options of a new job name; nil without one.
 function shares.of_options(opts)
-  if not opts:find('"share"', 1, true) then
+  if opts == "{}" or not opts:find('"share"', 1, true) then
     return nil
   end
-  local readable, decoded = pcall(cjson.decode, opts)
-  local name = readable and type(decoded) == "table" and decoded.share
-  local sound = type(name) == "string" and name ~= "" and #name <= MOST_BYTES and not name:find("[:{}]")
+  local readable, decoded = _pcall(_cjson_decode, opts)
+  local name = readable and _type(decoded) == "table" and decoded.share
+  local sound = _type(name) == "string" and name ~= "" and #name <= MOST_BYTES and not name:find("[:{}]")
   return sound and name or nil
 end
 
@@ -1363,8 +1390,8 @@ local function forget_served(queue)
   if lowest[1] then
     guarded.call("ZREMRANGEBYSCORE", served_key(queue), "-inf", lowest[2])
   else
-    redis.call("UNLINK", served_key(queue))
-    redis.call("HDEL", queue .. "meta", "shared", "sharedTurns")
+    _redis_call("UNLINK", served_key(queue))
+    _redis_call("HDEL", queue .. "meta", "shared", "sharedTurns")
   end
 end
 
@@ -1373,23 +1400,23 @@ local function join(queue, name)
   if guarded.call("ZSCORE", waiting_key(queue), name) then
     return
   end
-  local lowest = redis.call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
+  local lowest = _redis_call("ZRANGE", waiting_key(queue), 0, 0, "WITHSCORES")
   local own = lowest[1] and guarded.call("ZSCORE", served_key(queue), name)
-  redis.call("ZADD", waiting_key(queue), math.max(tonumber(lowest[2]) or 0, tonumber(own or nil) or 0), name)
+  _redis_call("ZADD", waiting_key(queue), _math_max(_tonumber(lowest[2]) or 0, _tonumber(own or nil) or 0), name)
   if own then
-    redis.call("ZREM", served_key(queue), name)
+    _redis_call("ZREM", served_key(queue), name)
   end
 end
 
 --- Have a job wait in its share, behind those of its priority. It is moved on by `shares.feed`, to be called when its
 --- record says that it waits.
 function shares.enter(queue, job_id, name, priority)
-  local band = BAND * (priority > 0 and math.min(priority, LAST_BAND) or LAST_BAND)
-  local from, to = string.format("(%.0f", band + BAND), string.format("%.0f", band)
+  local band = BAND * (priority > 0 and _math_min(priority, LAST_BAND) or LAST_BAND)
+  local from, to = _string_format("(%.0f", band + BAND), _string_format("%.0f", band)
   local key = key_of(queue, name)
   local last = guarded.call("ZRANGE", key, from, to, "BYSCORE", "REV", "LIMIT", 0, 1, "WITHSCORES")
-  local score = last[2] and tonumber(last[2]) + 1 or band
-  local is_new = redis.call("ZADD", key, "NX", string.format("%.0f", score), job_id) == 1
+  local score = last[2] and _tonumber(last[2]) + 1 or band
+  local is_new = _redis_call("ZADD", key, "NX", _string_format("%.0f", score), job_id) == 1
   join(queue, name)
   if is_new then
     numbers.count(queue .. "meta", "shared", 1)
@@ -1403,10 +1430,10 @@ function shares.remove(queue, job_id, name)
     return false
   end
   numbers.count(queue .. "meta", "shared", -1)
-  if redis.call("EXISTS", key) == 0 then
+  if _redis_call("EXISTS", key) == 0 then
     local time = guarded.call("ZSCORE", waiting_key(queue), name)
     if time then
-      redis.call("ZREM", waiting_key(queue), name)
+      _redis_call("ZREM", waiting_key(queue), name)
       guarded.call("ZADD", served_key(queue), time, name)
     end
     forget_served(queue)
@@ -1434,14 +1461,14 @@ local function candidates(queue, most)
     names[#names + 1] = name
     found[#found + 1] = {
       name = name,
-      time = tonumber(flat[index + 1]),
+      time = _tonumber(flat[index + 1]),
       size = guarded.call("ZCARD", key_of(queue, name)),
       turns = 0,
     }
   end
-  local weights = names[1] and guarded.call("HMGET", queue .. "shares", unpack(names)) or {}
-  for index, share in ipairs(found) do
-    share.weight = math.max(1, numbers.whole(weights[index] or nil) or 1)
+  local weights = names[1] and guarded.call("HMGET", queue .. "shares", _unpack(names)) or {}
+  for index, share in _ipairs(found) do
+    share.weight = _math_max(1, numbers.whole(weights[index] or nil) or 1)
   end
   return found
 end
@@ -1451,7 +1478,7 @@ local function take_turns(found, most)
   local turns = {}
   for turn = 1, most do
     local next_one
-    for _, share in ipairs(found) do
+    for _, share in _ipairs(found) do
       if share.turns < share.size and (not next_one or share.time < next_one.time) then
         next_one = share
       end
@@ -1471,26 +1498,26 @@ local function pop(queue, share)
   share.popped = share.turns > 0 and guarded.call("ZPOPMIN", key_of(queue, share.name), share.turns) or {}
   if share.turns < share.size then
     if share.turns > 0 then
-      redis.call("ZADD", waiting_key(queue), share.time, share.name)
+      _redis_call("ZADD", waiting_key(queue), share.time, share.name)
     end
     return
   end
-  redis.call("ZREM", waiting_key(queue), share.name)
+  _redis_call("ZREM", waiting_key(queue), share.name)
   guarded.call("ZADD", served_key(queue), share.time, share.name)
 end
 
 --- Take up to `most` waiting jobs, at most 100, in the order of their turns; returns their ids.
 function shares.take(queue, most)
-  most = math.min(most, MOST_MOVED)
+  most = _math_min(most, MOST_MOVED)
   local found = candidates(queue, most)
   if not found[1] then
     return {}
   end
   local turns, job_ids, used = take_turns(found, most), {}, {}
-  for _, share in ipairs(found) do
+  for _, share in _ipairs(found) do
     pop(queue, share)
   end
-  for _, share in ipairs(turns) do
+  for _, share in _ipairs(turns) do
     used[share] = (used[share] or 0) + 1
     job_ids[#job_ids + 1] = share.popped[2 * used[share] - 1]
   end
@@ -1502,8 +1529,8 @@ end
 local function precedes(one, other)
   local time, number = one:match("^(%d+)%-(%d+)$")
   local other_time, other_number = other:match("^(%d+)%-(%d+)$")
-  time, other_time = tonumber(time), tonumber(other_time)
-  return time < other_time or time == other_time and tonumber(number) < tonumber(other_number)
+  time, other_time = _tonumber(time), _tonumber(other_time)
+  return time < other_time or time == other_time and _tonumber(number) < _tonumber(other_number)
 end
 
 --- How many of the entries moved to the stream are there and undelivered. Those before the first undelivered entry of any
@@ -1515,26 +1542,26 @@ local function count_ahead(queue)
     return 0
   end
   local after = stream.delivered(queue, GROUP)
-  local first = redis.call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
+  local first = _redis_call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
   local gone = 0
   while entry_ids[gone + 1] and (not first or precedes(entry_ids[gone + 1], first[1])) do
     gone = gone + 1
   end
   if gone > 0 then
-    redis.call("LTRIM", key, gone, -1)
+    _redis_call("LTRIM", key, gone, -1)
   end
   return #entry_ids - gone
 end
 
 --- Move the job to the stream if it waits; returns its entry. Another library may have cancelled or removed it.
 local function move(queue, job_id)
-  local job = redis.pcall("HMGET", queue .. "job:" .. job_id, "state", "name")
+  local job = _redis_pcall("HMGET", queue .. "job:" .. job_id, "state", "name")
   return job[1] == "waiting" and stream.push(queue, job_id, job[2] or "") or nil
 end
 
 --- Whether the stream holds more jobs of others than may precede ours: behind these, a share would wait for all of them.
 local function is_behind(queue, ahead)
-  local size = redis.call("XLEN", queue .. "stream") - ahead
+  local size = _redis_call("XLEN", queue .. "stream") - ahead
   return size > SPARE and size - stream.pending(queue .. "stream", GROUP) > SPARE
 end
 
@@ -1544,9 +1571,9 @@ function shares.overtake(queue, most)
   if most < 1 or not is_behind(queue, count_ahead(queue)) then
     return {}
   end
-  local part = math.floor(most / 2)
+  local part = _math_floor(most / 2)
   if most % 2 == 1 then
-    part = part + redis.call("HINCRBY", queue .. "meta", "sharedTurns", 1) % 2
+    part = part + _redis_call("HINCRBY", queue .. "meta", "sharedTurns", 1) % 2
   end
   return part > 0 and shares.take(queue, part) or {}
 end
@@ -1558,7 +1585,7 @@ function shares.feed(queue, wanted, anyway)
     return 0
   end
   local ahead = count_ahead(queue)
-  local room = math.min(wanted, MOST_MOVED) + SPARE - ahead
+  local room = _math_min(wanted, MOST_MOVED) + SPARE - ahead
   if room <= 0 or not anyway and is_behind(queue, ahead) then
     return 0
   end
@@ -1568,13 +1595,13 @@ function shares.feed(queue, wanted, anyway)
     if not job_ids[1] then
       break
     end
-    for _, job_id in ipairs(job_ids) do
+    for _, job_id in _ipairs(job_ids) do
       entry_ids[#entry_ids + 1] = move(queue, job_id)
     end
   end
   if entry_ids[1] then
-    guarded.call("RPUSH", queue .. "shares:ahead", unpack(entry_ids))
-    redis.call("EXPIRE", queue .. "shares:ahead", AHEAD_TTL_S)
+    guarded.call("RPUSH", queue .. "shares:ahead", _unpack(entry_ids))
+    _redis_call("EXPIRE", queue .. "shares:ahead", AHEAD_TTL_S)
   end
   return #entry_ids
 end
@@ -1583,17 +1610,17 @@ end
 --- that know no shares take jobs from the stream alone: `anyway` moves some there behind whatever it holds.
 function shares.mend(queue, anyway)
   if not shares.any_wait(queue) then
-    redis.call("HDEL", queue .. "meta", "shared")
+    _redis_call("HDEL", queue .. "meta", "shared")
     return
   end
   shares.feed(queue, 0, anyway)
   local names = guarded.call("ZRANGE", waiting_key(queue), 0, MOST_COUNTED - 1)
-  if names[1] and (tonumber(redis.call("HGET", queue .. "meta", "shared") or nil) or 0) <= 0 then
+  if names[1] and (_tonumber(_redis_call("HGET", queue .. "meta", "shared") or nil) or 0) <= 0 then
     local size = 0
-    for _, name in ipairs(names) do
+    for _, name in _ipairs(names) do
       size = size + guarded.call("ZCARD", key_of(queue, name))
     end
-    redis.call("HSET", queue .. "meta", "shared", size)
+    _redis_call("HSET", queue .. "meta", "shared", size)
   end
 end
 
@@ -1622,23 +1649,23 @@ end
 
 --- The index of a LIFO job near where its record says it was added; nil when it is not there, as after a retry.
 local function bisect(queue, key, job_id, length)
-  local time, number = record.arrival(queue, job_id), tonumber(job_id)
+  local time, number = record.arrival(queue, job_id), _tonumber(job_id)
   if not time then
     return nil
   end
   local low, high = 0, length
   while low < high do
-    local middle = math.floor((low + high) / 2)
-    local other = redis.call("LINDEX", key, middle)
-    local other_time, other_number = record.arrival(queue, other, 0), tonumber(other)
+    local middle = _math_floor((low + high) / 2)
+    local other = _redis_call("LINDEX", key, middle)
+    local other_time, other_number = record.arrival(queue, other, 0), _tonumber(other)
     if other_time < time or other_time == time and number and other_number and other_number < number then
       low = middle + 1
     else
       high = middle
     end
   end
-  local first = math.max(0, low - NEIGHBORS)
-  for index, other in ipairs(redis.call("LRANGE", key, first, low + NEIGHBORS)) do
+  local first = _math_max(0, low - NEIGHBORS)
+  for index, other in _ipairs(_redis_call("LRANGE", key, first, low + NEIGHBORS)) do
     if other == job_id then
       return first + index - 1
     end
@@ -1648,10 +1675,10 @@ end
 --- Where a job waits on a list, from 0; nil when it does not. It is looked for at both ends first, and everywhere last.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
-  local length = redis.call("LLEN", key)
-  return redis.call("LPOS", key, job_id, "MAXLEN", NEAR)
-    or length > NEAR and redis.call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
-    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or redis.call("LPOS", key, job_id))
+  local length = _redis_call("LLEN", key)
+  return _redis_call("LPOS", key, job_id, "MAXLEN", NEAR)
+    or length > NEAR and _redis_call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
+    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or _redis_call("LPOS", key, job_id))
     or nil
 end
 
@@ -1668,11 +1695,11 @@ function withdrawal.remove(queue, job_id, job)
   end
   local key = queue .. list
   if index < NEAR then
-    redis.call("LREM", key, 1, job_id)
-  elseif redis.call("LLEN", key) - index <= NEAR then
-    redis.call("LREM", key, -1, job_id)
+    _redis_call("LREM", key, 1, job_id)
+  elseif _redis_call("LLEN", key) - index <= NEAR then
+    _redis_call("LREM", key, -1, job_id)
   else
-    redis.call("LSET", key, index, string.format("%s%.0f", TOMBSTONE, record.priority(job)))
+    _redis_call("LSET", key, index, _string_format("%s%.0f", TOMBSTONE, record.priority(job)))
   end
   return true
 end
@@ -1693,23 +1720,23 @@ local withdrawal = require("withdrawal")
 local placement = {}
 
 local function runs_before(list, index, queue, priority)
-  local other = redis.call("LINDEX", list, index)
-  local others = withdrawal.read_tombstone(other) or redis.call("HGET", queue .. "job:" .. other, "priority")
-  return priority < (tonumber(others) or 0), other
+  local other = _redis_call("LINDEX", list, index)
+  local others = withdrawal.read_tombstone(other) or _redis_call("HGET", queue .. "job:" .. other, "priority")
+  return priority < (_tonumber(others) or 0), other
 end
 
 --- Enter a job into the priority list, which runs from its right end: behind its equals, before all it precedes.
 local function enlist(queue, job_id, priority)
   local list = queue .. "priority"
-  local low, high = 0, redis.call("LLEN", list)
+  local low, high = 0, _redis_call("LLEN", list)
   -- Mostly it belongs to the very end, the left: then the first look is the last.
   if high == 0 or not runs_before(list, 0, queue, priority) then
-    redis.call("LPUSH", list, job_id)
+    _redis_call("LPUSH", list, job_id)
     return
   end
   local follower
   while low < high do
-    local middle = math.floor((low + high) / 2)
+    local middle = _math_floor((low + high) / 2)
     local before, other = runs_before(list, middle, queue, priority)
     if before then
       low = middle + 1
@@ -1718,9 +1745,9 @@ local function enlist(queue, job_id, priority)
     end
   end
   if follower then
-    redis.call("LINSERT", list, "BEFORE", follower, job_id)
+    _redis_call("LINSERT", list, "BEFORE", follower, job_id)
   else
-    redis.call("RPUSH", list, job_id)
+    _redis_call("RPUSH", list, job_id)
   end
 end
 
@@ -1728,7 +1755,7 @@ end
 function placement.ready(queue, job_id, job, ...)
   local priority = record.priority(job)
   if job.lifo == "1" then
-    redis.call("RPUSH", queue .. "lifo", job_id)
+    _redis_call("RPUSH", queue .. "lifo", job_id)
   elseif job.share then
     shares.enter(queue, job_id, job.share, priority)
     shares.feed(queue, 0)
@@ -1760,7 +1787,7 @@ function placement.new(queue, job_id, job)
     return "prioritized"
   end
   if job.lifo then
-    redis.call("RPUSH", queue .. "lifo", job_id)
+    _redis_call("RPUSH", queue .. "lifo", job_id)
   elseif job.share then
     shares.enter(queue, job_id, job.share, 0)
   else
@@ -1771,7 +1798,7 @@ end
 
 --- Put a job that was popped but never activated back, unless it is on its list already.
 function placement.back(queue, job_id, job)
-  for _, list in ipairs({ "priority", "lifo" }) do
+  for _, list in _ipairs({ "priority", "lifo" }) do
     if withdrawal.find(queue, list, job_id) then
       lists.forget(queue, job_id)
       return
@@ -1798,8 +1825,8 @@ local MOST_CHECKED = 1000
 
 local function valid(names)
   local found = {}
-  for _, name in ipairs(type(names) == "table" and names or {}) do
-    if type(name) == "string" and name ~= "" and #name <= MOST_BYTES and #found < tags.MOST then
+  for _, name in _ipairs(_type(names) == "table" and names or {}) do
+    if _type(name) == "string" and name ~= "" and #name <= MOST_BYTES and #found < tags.MOST then
       found[#found + 1] = name
     end
   end
@@ -1808,23 +1835,23 @@ end
 
 --- The tags in the field of a record; none when another client damaged it.
 function tags.read(stored)
-  local readable, names = pcall(cjson.decode, stored or "[]")
+  local readable, names = _pcall(_cjson_decode, stored or "[]")
   return valid(readable and names)
 end
 
 --- The tags that the options of a new job name; nil without any.
 function tags.of_options(opts)
-  if not opts:find('"tags"', 1, true) then
+  if opts == "{}" or not opts:find('"tags"', 1, true) then
     return nil
   end
-  local readable, decoded = pcall(cjson.decode, opts)
-  local names = valid(readable and type(decoded) == "table" and decoded.tags)
+  local readable, decoded = _pcall(_cjson_decode, opts)
+  local names = valid(readable and _type(decoded) == "table" and decoded.tags)
   return names[1] and names
 end
 
 local function has(queue, job_id, name)
-  local stored = redis.pcall("HGET", queue .. "job:" .. job_id, "tags")
-  for _, each in ipairs(type(stored) == "string" and tags.read(stored) or {}) do
+  local stored = _redis_pcall("HGET", queue .. "job:" .. job_id, "tags")
+  for _, each in _ipairs(_type(stored) == "string" and tags.read(stored) or {}) do
     if each == name then
       return true
     end
@@ -1843,9 +1870,9 @@ end
 
 --- Check up to `most` jobs of a tag, chosen at random, and drop those that are gone or have it no more.
 local function sweep(queue, name, most)
-  for _, job_id in ipairs(guarded.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
+  for _, job_id in _ipairs(guarded.call("ZRANDMEMBER", queue .. "tag:" .. name, most)) do
     if not has(queue, job_id, name) then
-      redis.call("ZREM", queue .. "tag:" .. name, job_id)
+      _redis_call("ZREM", queue .. "tag:" .. name, job_id)
     end
   end
   count(queue, name)
@@ -1853,15 +1880,15 @@ end
 
 --- Enter a job under tags, which its record holds already. Checking two for one that comes in bounds the dead ones.
 function tags.enter(queue, job_id, names, now)
-  for _, name in ipairs(names) do
-    guarded.call("ZADD", queue .. "tag:" .. name, string.format("%.0f", now), job_id)
+  for _, name in _ipairs(names) do
+    guarded.call("ZADD", queue .. "tag:" .. name, _string_format("%.0f", now), job_id)
     sweep(queue, name, SAMPLE)
   end
 end
 
 --- Take a job out from under tags.
 function tags.leave(queue, job_id, names)
-  for _, name in ipairs(names) do
+  for _, name in _ipairs(names) do
     guarded.call("ZREM", queue .. "tag:" .. name, job_id)
     count(queue, name)
   end
@@ -1882,12 +1909,12 @@ function tags.page(queue, name, offset, limit)
   local ended = false
   while #found < limit and checked < MOST_CHECKED and not ended do
     local first = offset + #found
-    local job_ids = guarded.call("ZRANGE", key, first, first + math.min(limit - #found, MOST_CHECKED) - 1)
-    for _, job_id in ipairs(job_ids) do
+    local job_ids = guarded.call("ZRANGE", key, first, first + _math_min(limit - #found, MOST_CHECKED) - 1)
+    for _, job_id in _ipairs(job_ids) do
       if has(queue, job_id, name) then
         found[#found + 1] = job_id
       else
-        redis.call("ZREM", key, job_id)
+        _redis_call("ZREM", key, job_id)
       end
     end
     checked, ended = checked + #job_ids, not job_ids[1]
@@ -1920,48 +1947,49 @@ function creation.problem(queue, job, replaced_id)
   return nil
 end
 
---- A number as the server is given it: zeros are common, and turning a number into text is what costs most here.
-local function text(number)
-  return number == 0 and "0" or number
-end
+local NONE = {}
 
-local function append(fields, name, value)
+--- The fields with one more; the first makes the list.
+local function with(fields, name, value)
+  if not fields then
+    return { name, value }
+  end
   local size = #fields
   fields[size + 1], fields[size + 2] = name, value
+  return fields
 end
 
 --- The fields that only some jobs have.
 local function optional_fields(job, sequence, names)
-  local fields = {}
+  local fields
   if sequence then
-    append(fields, "groupKey", job.ordering_key)
-    append(fields, "orderingSeq", sequence)
+    fields = { "groupKey", job.ordering_key, "orderingSeq", sequence }
   end
   if job.cost > 0 then
-    append(fields, "cost", job.cost)
+    fields = with(fields, "cost", job.cost)
   end
   if job.ttl_ms > 0 then
-    append(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
+    fields = with(fields, "expireAt", job.timestamp_ms + job.ttl_ms)
   end
   if job.parent_id ~= "" then
-    append(fields, "parentId", job.parent_id)
+    fields = with(fields, "parentId", job.parent_id)
     if job.parent_queue ~= "" then
-      append(fields, "parentQueue", job.parent_queue)
+      fields = with(fields, "parentQueue", job.parent_queue)
     end
   end
   if job.scheduler_name and job.scheduler_name ~= "" then
-    append(fields, "schedulerName", job.scheduler_name)
+    fields = with(fields, "schedulerName", job.scheduler_name)
   end
   if job.lifo then
-    append(fields, "lifo", 1)
+    fields = with(fields, "lifo", "1")
   end
   if names then
-    append(fields, "tags", cjson.encode(names))
+    fields = with(fields, "tags", _cjson_encode(names))
   end
   if job.share then
-    append(fields, "share", job.share)
+    fields = with(fields, "share", job.share)
   end
-  return fields
+  return fields or NONE
 end
 
 --- Write a job whose id is taken. With a `state` it gets no place: another call releases it. One of many is moved on from its
@@ -1971,10 +1999,13 @@ function creation.write(queue, job_id, job, state)
   local names = tags.of_options(job.opts)
   job.share = shares.of_options(job.opts)
   state = state or placement.new(queue, job_id, job)
-  redis.call(
+  -- Zeros are common, and a text costs less to send than a number.
+  _redis_call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
-    "timestamp", job.timestamp_ms, "attemptsMade", "0", "delay", text(job.delay_ms), "priority", text(job.priority),
-    "maxAttempts", text(job.max_attempts), "state", state, unpack(optional_fields(job, sequence, names))
+    "timestamp", job.timestamp_ms, "attemptsMade", "0",
+    "delay", job.delay_ms == 0 and "0" or job.delay_ms, "priority", job.priority == 0 and "0" or job.priority,
+    "maxAttempts", job.max_attempts == 0 and "0" or job.max_attempts, "state", state,
+    _unpack(optional_fields(job, sequence, names))
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
@@ -1992,7 +2023,7 @@ function creation.job(queue, job, parent_deps_key, taken_id)
     return nil, "ERR:ID_EXHAUSTED"
   end
   if job.parent_id ~= "" and job.parent_queue and job.parent_queue ~= "" and parent_deps_key then
-    redis.call("SADD", parent_deps_key, queue .. job_id)
+    _redis_call("SADD", parent_deps_key, queue .. job_id)
   end
   creation.write(queue, job_id, job)
   return job_id
@@ -2007,7 +2038,7 @@ modules.events = (function()
 local events = {}
 
 function events.emit(queue, type, job_id, ...)
-  redis.call("XADD", queue .. "events", "MAXLEN", "~", "1000", "*", "event", type, "jobId", job_id, ...)
+  _redis_call("XADD", queue .. "events", "MAXLEN", "~", "1000", "*", "event", type, "jobId", job_id, ...)
 end
 
 return events
@@ -2030,7 +2061,7 @@ end
 --- How many of the jobs need an automatic id; nil when one brings its own, for that may move the counter.
 local function automatic(queue, items, whole)
   local count = 0
-  for _, item in ipairs(items) do
+  for _, item in _ipairs(items) do
     if item.custom_id ~= "" then
       return nil
     elseif not creation.problem(queue, whole(item)) then
@@ -2042,8 +2073,11 @@ end
 
 --- Where the parent keeps what it waits for, if it is of this queue; the caller tells one of another.
 local function parent_deps_key(queue, job)
+  if job.parent_id == "" then
+    return nil
+  end
   local end_of_queue = "{" .. job.parent_queue .. "}:"
-  return job.parent_id ~= "" and queue:sub(-#end_of_queue) == end_of_queue and queue .. "deps:" .. job.parent_id
+  return queue:sub(-#end_of_queue) == end_of_queue and queue .. "deps:" .. job.parent_id
 end
 
 local function add(queue, job, taken_id, skip_events)
@@ -2061,7 +2095,7 @@ function bulk.add(queue, items, skip_events, whole)
   local count = automatic(queue, items, whole) or 0
   local free = count > 0 and ids.take_many(queue, count) or {}
   local replies, used, has_shares = {}, 0, false
-  for index, item in ipairs(items) do
+  for index, item in _ipairs(items) do
     local job = whole(item)
     job.is_of_many = true
     replies[index] = creation.problem(queue, job)
@@ -2098,7 +2132,7 @@ end
 
 --- Make a waiting job, perhaps of a share, ready, all it waited for being done.
 function flows.resume(queue, job_id, name, share)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   if share then
     shares.enter(queue, job_id, share, 0)
     shares.feed(queue, 0)
@@ -2112,11 +2146,11 @@ end
 --- that does not release it, but it has a rule of its own.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share")
-  if not parent[1] and redis.call("EXISTS", key) == 0 then
+  local parent = _redis_call("HMGET", key, "state", "name", "triggerRule", "share")
+  if not parent[1] and _redis_call("EXISTS", key) == 0 then
     return
   end
-  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
+  if _redis_call("HSETNX", key, "depdone:" .. member, 1) == 0 then
     return
   end
   local done = numbers.count(key, "depsCompleted", 1)
@@ -2131,7 +2165,7 @@ end
 
 --- Call `visit(parent_queue, parent_id)` for all further parents of a job.
 function flows.each_registered(queue, job_id, visit)
-  for _, parent in ipairs(guarded.call("SMEMBERS", queue .. "parents:" .. job_id)) do
+  for _, parent in _ipairs(guarded.call("SMEMBERS", queue .. "parents:" .. job_id)) do
     local parent_queue, parent_id = parent:match("^(.*:)([^:]*)$")
     if parent_queue then
       visit(parent_queue, parent_id)
@@ -2321,14 +2355,14 @@ function dependencies.is_outcome(outcome)
 end
 
 local function forget(key, member, before)
-  redis.call("HDEL", key, "depend:" .. member)
-  redis.call("HINCRBY", key, COUNTER[before], -1)
+  _redis_call("HDEL", key, "depend:" .. member)
+  _redis_call("HINCRBY", key, COUNTER[before], -1)
 end
 
 --- Enter how `member` ended; false when that was known. A job that ran again after its failure ends again; one that
 --- completed, or counts as completed, has done so for good.
 function dependencies.enter(key, member, outcome)
-  local known = redis.call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
+  local known = _redis_call("HMGET", key, "depend:" .. member, "depdone:" .. member, "depweak:" .. member)
   local before = known[1]
   if outcome == before or known[2] and outcome ~= "success" then
     return false
@@ -2337,10 +2371,10 @@ function dependencies.enter(key, member, outcome)
   end
   outcome = known[3] and "success" or outcome
   if outcome ~= "success" then
-    redis.call("HSET", key, "depend:" .. member, outcome)
-    redis.call("HINCRBY", key, COUNTER[outcome], 1)
-  elseif redis.call("HSETNX", key, "depdone:" .. member, 1) == 1 then
-    redis.call("HINCRBY", key, "depsCompleted", 1)
+    _redis_call("HSET", key, "depend:" .. member, outcome)
+    _redis_call("HINCRBY", key, COUNTER[outcome], 1)
+  elseif _redis_call("HSETNX", key, "depdone:" .. member, 1) == 1 then
+    _redis_call("HINCRBY", key, "depsCompleted", 1)
   else
     return false
   end
@@ -2356,7 +2390,7 @@ end
 local function each_portion(queue, job_id, visit)
   local members = guarded.call("SMEMBERS", queue .. "deps:" .. job_id)
   for first = 1, #members, MEMBERS_PER_COMMAND do
-    visit({ unpack(members, first, math.min(first + MEMBERS_PER_COMMAND - 1, #members)) })
+    visit({ _unpack(members, first, _math_min(first + MEMBERS_PER_COMMAND - 1, #members)) })
   end
 end
 
@@ -2365,10 +2399,10 @@ local function single_out_optional(queue, job_id, counts)
   local key, pending = queue .. "job:" .. job_id, 0
   each_portion(queue, job_id, function(members)
     local fields = {}
-    for index, member in ipairs(members) do
+    for index, member in _ipairs(members) do
       fields[2 * index - 1], fields[2 * index] = dependencies.weak_field(member), "depdone:" .. member
     end
-    local values = redis.call("HMGET", key, unpack(fields))
+    local values = _redis_call("HMGET", key, _unpack(fields))
     for index = 1, #members do
       if values[2 * index - 1] then
         counts.total = counts.total - 1
@@ -2387,7 +2421,7 @@ end
 --- start: once the job has run, it waits for the success of all its children, or for their end where it said so.
 function dependencies.counts(queue, job_id)
   local hold, deps = queue .. WIRING, queue .. "deps:" .. job_id
-  local fields = redis.call(
+  local fields = _redis_call(
     "HMGET", queue .. "job:" .. job_id,
     "triggerRule", "depsCompleted", "depsFailed", "depsSkipped", "depdone:" .. hold, "processedOn", "depsOptional"
   )
@@ -2398,10 +2432,10 @@ function dependencies.counts(queue, job_id)
   end
   local rule = (not fields[6] or fields[1] == rules.CHILDREN_ENDED) and fields[1] or nil
   local counts = {
-    total = redis.call("SCARD", deps) - held[1] - held[2],
-    success = (tonumber(fields[2]) or 0) - wired,
-    failed = tonumber(fields[3]) or 0,
-    skipped = tonumber(fields[4]) or 0,
+    total = _redis_call("SCARD", deps) - held[1] - held[2],
+    success = (_tonumber(fields[2]) or 0) - wired,
+    failed = _tonumber(fields[3]) or 0,
+    skipped = _tonumber(fields[4]) or 0,
   }
   if fields[7] and rules.SINGLE_OUT_OPTIONAL[rule] then
     single_out_optional(queue, job_id, counts)
@@ -2415,11 +2449,11 @@ function dependencies.correct(queue, job_id)
   local key, found = queue .. "job:" .. job_id, false
   each_portion(queue, job_id, function(members)
     local fields = {}
-    for index, member in ipairs(members) do
+    for index, member in _ipairs(members) do
       fields[2 * index - 1], fields[2 * index] = "depdone:" .. member, "depend:" .. member
     end
-    local values = redis.call("HMGET", key, unpack(fields))
-    for index, member in ipairs(members) do
+    local values = _redis_call("HMGET", key, _unpack(fields))
+    for index, member in _ipairs(members) do
       if values[2 * index - 1] and values[2 * index] then
         forget(key, member, values[2 * index])
         found = true
@@ -2435,20 +2469,20 @@ function dependencies.close(queue, job_id)
   local key = queue .. "job:" .. job_id
   each_portion(queue, job_id, function(members)
     local ends, done = {}, {}
-    for index, member in ipairs(members) do
+    for index, member in _ipairs(members) do
       ends[index], done[2 * index - 1], done[2 * index] = "depend:" .. member, "depdone:" .. member, 1
     end
-    redis.call("HDEL", key, unpack(ends))
-    redis.call("HSET", key, unpack(done))
+    _redis_call("HDEL", key, _unpack(ends))
+    _redis_call("HSET", key, _unpack(done))
   end)
-  redis.call("HDEL", key, "depsFailed", "depsSkipped")
-  redis.call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
+  _redis_call("HDEL", key, "depsFailed", "depsSkipped")
+  _redis_call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
 end
 
 --- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
 --- it keeps what it knows of each.
 function dependencies.let_go(queue, job_id, counts, rule)
-  redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+  _redis_call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
   if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
     dependencies.close(queue, job_id)
   end
@@ -2469,43 +2503,43 @@ end
 --- Forget that `member` ended, so that it is awaited again.
 function dependencies.await(queue, job_id, member)
   local key = queue .. "job:" .. job_id
-  local before = redis.call("HGET", key, "depend:" .. member)
+  local before = _redis_call("HGET", key, "depend:" .. member)
   if before then
     forget(key, member, before)
   end
-  if redis.call("HDEL", key, "depdone:" .. member) == 1 then
-    redis.call("HINCRBY", key, "depsCompleted", -1)
+  if _redis_call("HDEL", key, "depdone:" .. member) == 1 then
+    _redis_call("HINCRBY", key, "depsCompleted", -1)
   end
 end
 
 --- Hold a job that waits.
 function dependencies.hold(queue, job_id)
-  redis.call("SADD", queue .. "deps:" .. job_id, queue .. WIRING)
+  _redis_call("SADD", queue .. "deps:" .. job_id, queue .. WIRING)
   dependencies.await(queue, job_id, queue .. WIRING)
 end
 
 --- Release a job that is held; whether it was.
 function dependencies.release(queue, job_id)
-  return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
+  return _redis_call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
 end
 
 --- Forget the mark of a rule on a job that waits for nothing else.
 function dependencies.drop_bare_rule(queue, job_id)
   if dependencies.awaited(queue, job_id) == 1 then
-    redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
+    _redis_call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
   end
 end
 
 --- For how many members a job waits, or waited.
 function dependencies.awaited(queue, job_id)
-  return redis.call("SCARD", queue .. "deps:" .. job_id)
+  return _redis_call("SCARD", queue .. "deps:" .. job_id)
 end
 
 --- Whether anything that a job waited for is yet to end. `outcome_of(member)` is `pending` then.
 function dependencies.any_pending(queue, job_id, outcome_of)
   local found = false
   each_portion(queue, job_id, function(members)
-    for _, member in ipairs(members) do
+    for _, member in _ipairs(members) do
       found = found or outcome_of(member) == PENDING
     end
   end)
@@ -2516,7 +2550,7 @@ end
 --- the end of its children, those that have completed have done so for good, and are not asked.
 local function outcomes(known, members, rule, outcome_of)
   local found = {}
-  for index, member in ipairs(members) do
+  for index, member in _ipairs(members) do
     local done, ended, weak = known[3 * index - 2], known[3 * index - 1], known[3 * index]
     local outcome = done and rule == rules.CHILDREN_ENDED and "success" or outcome_of(member)
     outcome = outcome or done and "success" or ended or PENDING
@@ -2528,7 +2562,7 @@ end
 --- Enter how some members ended in place of what was known of them, and add to the counts.
 local function reenter(key, members, found, counts)
   local stale, fields = {}, {}
-  for index, member in ipairs(members) do
+  for index, member in _ipairs(members) do
     local done, ended, outcome = "depdone:" .. member, "depend:" .. member, found[index]
     stale[2 * index - 1], stale[2 * index] = done, ended
     if outcome ~= PENDING then
@@ -2538,30 +2572,30 @@ local function reenter(key, members, found, counts)
       counts[counter] = counts[counter] + 1
     end
   end
-  redis.call("HDEL", key, unpack(stale))
+  _redis_call("HDEL", key, _unpack(stale))
   if fields[1] then
-    redis.call("HSET", key, unpack(fields))
+    _redis_call("HSET", key, _unpack(fields))
   end
 end
 
 --- Recount how all that a job waits for ended: by `outcome_of(member)`, or as is known where that knows nothing.
 function dependencies.recount(queue, job_id, outcome_of)
   local key, counts = queue .. "job:" .. job_id, { depsCompleted = 0, depsFailed = 0, depsSkipped = 0 }
-  local rule = redis.call("HGET", key, "triggerRule")
+  local rule = _redis_call("HGET", key, "triggerRule")
   if NEEDS_MORE[rule] then
-    redis.call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
+    _redis_call("SADD", queue .. "deps:" .. job_id, queue .. RULE)
   end
   each_portion(queue, job_id, function(members)
     local fields = {}
-    for index, member in ipairs(members) do
+    for index, member in _ipairs(members) do
       local last = 3 * index
       fields[last - 2], fields[last - 1], fields[last] = "depdone:" .. member, "depend:" .. member, "depweak:" .. member
     end
-    local known = redis.call("HMGET", key, unpack(fields))
+    local known = _redis_call("HMGET", key, _unpack(fields))
     reenter(key, members, outcomes(known, members, rule, outcome_of), counts)
   end)
-  for name, count in pairs(counts) do
-    redis.call("HSET", key, name, count)
+  for name, count in _pairs(counts) do
+    _redis_call("HSET", key, name, count)
   end
 end
 
@@ -2580,30 +2614,41 @@ local CHUNK = 1000
 
 local function prune(key, oldest_minute)
   local old = {}
-  for _, field in ipairs(redis.call("HKEYS", key)) do
-    local minute = tonumber(field:match("^m:(%d+):"))
+  for _, field in _ipairs(_redis_call("HKEYS", key)) do
+    local minute = _tonumber(field:match("^m:(%d+):"))
     if minute and minute < oldest_minute then
       old[#old + 1] = field
     end
   end
   for first = 1, #old, CHUNK do
-    redis.call("HDEL", key, unpack(old, first, math.min(first + CHUNK - 1, #old)))
+    _redis_call("HDEL", key, _unpack(old, first, _math_min(first + CHUNK - 1, #old)))
   end
+end
+
+local last_minute, last_bucket
+
+--- How the fields of a minute begin.
+local function bucket_of(minute)
+  if minute ~= last_minute then
+    last_minute, last_bucket = minute, _string_format("m:%.0f:", minute)
+  end
+  return last_bucket
 end
 
 --- How long a job has run; 0 when it never started or clocks disagree.
 function metrics.duration(now, processed_on)
-  return math.max(0, now - (tonumber(processed_on) or now))
+  local began = _type(processed_on) == "number" and processed_on or _tonumber(processed_on) or now
+  return now > began and now - began or 0
 end
 
 --- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
 function metrics.add(queue, outcome, now, jobs, duration)
   local key = queue .. "metrics:" .. outcome
   local minute = now - now % MINUTE_MS
-  local bucket = string.format("m:%.0f:", minute)
-  local count = redis.call("HINCRBY", key, bucket .. "c", jobs)
+  local bucket = bucket_of(minute)
+  local count = _redis_call("HINCRBY", key, bucket .. "c", jobs)
   if duration > 0 then
-    redis.call("HINCRBY", key, bucket .. "d", duration)
+    _redis_call("HINCRBY", key, bucket .. "d", duration)
   end
   if count % PRUNE_EVERY < jobs then
     prune(key, minute - DAY_MS)
@@ -2637,8 +2682,8 @@ end
 
 --- Enter the job among the failed; what follows `now` are further fields and values of its record.
 function failure.record(queue, job_id, reason, now, ...)
-  redis.call("ZADD", queue .. "failed", now, job_id)
-  redis.call(
+  _redis_call("ZADD", queue .. "failed", now, job_id)
+  _redis_call(
     "HSET", queue .. "job:" .. job_id,
     "state", "failed", "failedReason", reason, "finishedOn", now, ...
   )
@@ -2663,7 +2708,7 @@ function failure.expire(queue, job_id, now, processed_on)
 end
 
 function failure.has_expired(job, now)
-  local expire_at = numbers.finite(job.expireAt) or 0
+  local expire_at = job.expireAt and numbers.finite(job.expireAt) or 0
   return expire_at > 0 and now > expire_at
 end
 
@@ -2677,24 +2722,24 @@ local ordering = {}
 
 --- Note that a sequence number of a key has finished, and move the contiguous mark as far as it goes.
 function ordering.done(queue, key, sequence)
-  local seq = tonumber(sequence) or 0
-  if not key or key == "" or seq <= 0 then
+  local seq = key and key ~= "" and _tonumber(sequence) or 0
+  if seq <= 0 then
     return
   end
   local mark = "orderdone:" .. key
   local pending = queue .. "orderdone:pending:" .. key
-  local last = tonumber(redis.call("HGET", queue .. "meta", mark)) or 0
+  local last = _tonumber(_redis_call("HGET", queue .. "meta", mark)) or 0
   if seq <= last then
-    redis.call("HDEL", pending, seq)
+    _redis_call("HDEL", pending, seq)
     return
   end
-  redis.call("HSET", pending, seq, 1)
+  _redis_call("HSET", pending, seq, 1)
   local reached = last
-  while redis.call("HDEL", pending, reached + 1) == 1 do
+  while _redis_call("HDEL", pending, reached + 1) == 1 do
     reached = reached + 1
   end
   if reached > last then
-    redis.call("HSET", queue .. "meta", mark, reached)
+    _redis_call("HSET", queue .. "meta", mark, reached)
   end
 end
 
@@ -2747,15 +2792,15 @@ local function bucket_allows(queue, name, group, now)
       return false
     end
     local job = record.load(queue, head[1])
-    local cost = job and (tonumber(job.cost) or tokens.DEFAULT_COST)
+    local cost = job and (_tonumber(job.cost) or tokens.DEFAULT_COST)
     if job and cost <= level then
       return true
     elseif job and cost <= group.capacity then
       groups.hold_until(queue, name, now + tokens.wait_ms(cost, level, group.refill_rate))
       return false
     end
-    redis.call("ZREM", parked, head[1])
-    drop(queue, name, group, tonumber(head[2]))
+    _redis_call("ZREM", parked, head[1])
+    drop(queue, name, group, _tonumber(head[2]))
     if job then
       release.reject(queue, head[1], now, job.processedOn)
     end
@@ -2768,14 +2813,14 @@ end
 local function room(queue, name, group, now)
   local free = MOST_PROMOTED
   if group.max_concurrency > 0 then
-    free = math.min(free, group.max_concurrency - group.active)
+    free = _math_min(free, group.max_concurrency - group.active)
   end
   if now > 0 and group.rate_max > 0 and free > 0 then
     local window = groups.window_room(group, now)
     if window == 0 then
       groups.hold_until(queue, name, group.window_start + group.rate_duration)
     end
-    free = math.min(free, window or group.rate_max)
+    free = _math_min(free, window or group.rate_max)
   end
   return free
 end
@@ -2798,7 +2843,7 @@ local function move_on(queue, name, group, job_id, score, turn, now)
   elseif turn > 0 and seq > turn then
     return "blocked", seq
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   stream.push(queue, job_id, job.name)
   return "promoted", seq
 end
@@ -2813,9 +2858,9 @@ local function promote_in_turn(queue, name, group, free, now)
     if not popped[1] then
       return promoted
     end
-    local outcome, seq = move_on(queue, name, group, popped[1], tonumber(popped[2]), turn, now)
+    local outcome, seq = move_on(queue, name, group, popped[1], _tonumber(popped[2]), turn, now)
     if outcome == "blocked" then
-      redis.call("ZADD", parked, seq, popped[1])
+      _redis_call("ZADD", parked, seq, popped[1])
       return promoted
     elseif outcome == "promoted" then
       promoted = promoted + 1
@@ -2833,7 +2878,7 @@ end
 --- Let parked jobs go on, as many as all limits allow; returns how many.
 --- With `now` 0 the rate limits are left to the activation.
 function release.promote(queue, name, group, now)
-  if redis.call("EXISTS", groups.parked_key(queue, name)) == 0 then
+  if _redis_call("EXISTS", groups.parked_key(queue, name)) == 0 then
     return 0
   end
   if groups.is_held(queue, name, group, now) then
@@ -2878,7 +2923,7 @@ function release.forfeit(queue, job, now)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
     -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
-    if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
+    if _redis_call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
   elseif job.state ~= "group-waiting" then
@@ -2933,7 +2978,7 @@ local function ending(queue, job_id, outcome, job, registered)
     local list = parent_queue == queue and waiting or elsewhere
     list[#list + 1] = { queue = parent_queue, job_id = parent_id }
   end)
-  for _, other in ipairs(elsewhere) do
+  for _, other in _ipairs(elsewhere) do
     waiting[#waiting + 1] = other
   end
   return { queue = queue, job_id = job_id, outcome = outcome, waiting = waiting, told = 0 }
@@ -2952,12 +2997,12 @@ end
 
 --- How a job ended, as its record says: `pending` when it has not, nil when it is gone.
 function propagation.outcome_of(queue, job_id)
-  return outcome_in(unpack(redis.call("HMGET", queue .. "job:" .. job_id, "state", "outcome", "failedReason")))
+  return outcome_in(_unpack(_redis_call("HMGET", queue .. "job:" .. job_id, "state", "outcome", "failedReason")))
 end
 
 --- A job that ended, as its record says; nil when it has not ended or is gone.
 local function recorded(queue, job_id)
-  local fields = redis.call(
+  local fields = _redis_call(
     "HMGET", queue .. "job:" .. job_id,
     "state", "outcome", "failedReason", "parentId", "parentQueue"
   )
@@ -2976,7 +3021,7 @@ local function hear(self, queue, job_id)
   if known and known.job_id == job_id and queue == self.queue then
     job, registered = known.job, known.registered
   else
-    local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+    local fields = _redis_call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
     job, registered = { parentId = fields[1], parentQueue = fields[2] }, true
   end
   local ended = ending(queue, job_id, outcome, job, registered)
@@ -2987,15 +3032,17 @@ end
 
 --- Whether keys of other queues may be on other servers. Who may not ask must be taken to be in a cluster.
 local function in_cluster()
-  local reply = redis.pcall("CLUSTER", "MYID")
-  return not (type(reply) == "table" and reply.err and reply.err:find("cluster support disabled", 1, true))
+  local reply = _redis_pcall("CLUSTER", "MYID")
+  return not (_type(reply) == "table" and reply.err and reply.err:find("cluster support disabled", 1, true))
 end
 
 --- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
 --- queues are left to the caller; nil finds out whether it is needed.
 function propagation.new(queue, now, room, leaves)
-  local self = { queue = queue, now = now, room = room, leaves = leaves }
-  self.todo, self.decisions, self.elsewhere, self.remaining = {}, {}, {}, {}
+  local self = {
+    queue = queue, now = now, room = room, leaves = leaves,
+    todo = {}, decisions = {}, elsewhere = {}, remaining = {},
+  }
   failure.watch(function(failed_queue, job_id)
     hear(self, failed_queue, job_id)
   end)
@@ -3044,7 +3091,7 @@ function propagation.decide(self, queue, job_id)
     return false
   elseif verdict == rules.RUN then
     dependencies.let_go(queue, job_id, counts, rule)
-    flows.resume(queue, job_id, unpack(redis.call("HMGET", queue .. "job:" .. job_id, "name", "share")))
+    flows.resume(queue, job_id, _unpack(_redis_call("HMGET", queue .. "job:" .. job_id, "name", "share")))
   else
     end_unrun(self, queue, job_id, verdict)
   end
@@ -3055,16 +3102,16 @@ end
 --- Start a job that waits for nothing, where its options want it.
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
-  local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
+  local fields = _redis_call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
   local state = placement.new(queue, job_id, {
     job_name = fields[1],
-    delay_ms = tonumber(fields[2]) or 0,
-    priority = tonumber(fields[3]) or 0,
+    delay_ms = _tonumber(fields[2]) or 0,
+    priority = _tonumber(fields[3]) or 0,
     lifo = fields[4] == "1",
-    timestamp_ms = tonumber(fields[5]) or self.now,
+    timestamp_ms = _tonumber(fields[5]) or self.now,
     share = fields[6] or nil,
   })
-  redis.call("HSET", key, "state", state)
+  _redis_call("HSET", key, "state", state)
   if fields[6] then
     shares.feed(queue, 0)
   end
@@ -3074,7 +3121,7 @@ end
 --- Tell one job that `member` ended; whether that changed anything.
 local function notify(self, queue, job_id, member, outcome)
   local key = queue .. "job:" .. job_id
-  local job = { state = redis.call("HGET", key, "state") }
+  local job = { state = _redis_call("HGET", key, "state") }
   if not job.state or record.has_ended(job) then
     return false
   end
@@ -3134,7 +3181,7 @@ end
 
 --- Leave to the caller what there is no room for: a job of this queue by its id, if it is still there to be asked.
 local function put_off(self, ended)
-  if ended.queue == self.queue and redis.call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
+  if ended.queue == self.queue and _redis_call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
     self.remaining[#self.remaining + 1] = ended.job_id
     return
   end
@@ -3180,7 +3227,7 @@ local children = {}
 local ROOM = 100
 
 function children.check(claim, jobs)
-  for place, job in ipairs(jobs) do
+  for place, job in _ipairs(jobs) do
     local id = job.custom_id
     if id == "" or id == claim.job_id or job.parent_id ~= "" then
       validate.refuse("addChildren", "child " .. place .. " needs an id of its own and no parent")
@@ -3190,9 +3237,9 @@ end
 
 --- Make a job that was there a child: it may be one already, or be another's, and may have ended.
 local function adopt(queue, claim, job_id, outcomes)
-  redis.call("SADD", queue .. "deps:" .. claim.job_id, queue .. job_id)
-  if redis.call("HGET", queue .. "job:" .. job_id, "parentId") ~= claim.job_id then
-    redis.call("SADD", queue .. "parents:" .. job_id, queue .. claim.job_id)
+  _redis_call("SADD", queue .. "deps:" .. claim.job_id, queue .. job_id)
+  if _redis_call("HGET", queue .. "job:" .. job_id, "parentId") ~= claim.job_id then
+    _redis_call("SADD", queue .. "parents:" .. job_id, queue .. claim.job_id)
   end
   propagation.ended(outcomes, job_id)
 end
@@ -3201,14 +3248,14 @@ end
 --- end, however that is.
 function children.add(queue, claim, jobs, now, until_ended)
   if until_ended then
-    redis.call("HSET", queue .. "job:" .. claim.job_id, "triggerRule", rules.CHILDREN_ENDED)
+    _redis_call("HSET", queue .. "job:" .. claim.job_id, "triggerRule", rules.CHILDREN_ENDED)
   end
-  for _, job in ipairs(jobs) do
+  for _, job in _ipairs(jobs) do
     job.parent_id, job.parent_queue = claim.job_id, dependents.queue_name(queue)
   end
   local replies = bulk.add(queue, jobs, false)
   local outcomes = propagation.new(queue, now, ROOM, true)
-  for index, reply in ipairs(replies) do
+  for index, reply in _ipairs(replies) do
     if reply == "duplicate" then
       adopt(queue, claim, jobs[index].custom_id, outcomes)
     end
@@ -3240,12 +3287,16 @@ lease.OTHER = {
 --- `stalled_count` takeovers.
 function lease.look(queue, claim, fields)
   -- A key that is not a hash is not a job: it must not keep the others of its batch from being settled.
-  local values = redis.pcall("HMGET", queue .. "job:" .. claim.job_id, unpack(fields))
-  local job = {}
-  for index, name in ipairs(fields) do
-    job[name] = values[index] or nil
+  local values = _redis_pcall("HMGET", queue .. "job:" .. claim.job_id, _unpack(fields))
+  -- Of this size from the start: it would grow three times.
+  local job = { state = nil, processedOn = nil, stalledCount = nil, groupKey = nil, parentId = nil }
+  for index = 1, #fields do
+    local value = values[index]
+    if value then
+      job[fields[index]] = value
+    end
   end
-  local same = tonumber(job.processedOn) == claim.taken_ms
+  local same = _tonumber(job.processedOn) == claim.taken_ms
     and (numbers.whole(job.stalledCount) or 0) == claim.stalled_count
   return job, same
 end
@@ -3267,12 +3318,12 @@ local JOBS_PER_COMMAND = 100
 function purge.jobs(queue, job_ids)
   for first = 1, #job_ids, JOBS_PER_COMMAND do
     local keys = {}
-    for index = first, math.min(first + JOBS_PER_COMMAND - 1, #job_ids) do
-      for _, part in ipairs(PARTS) do
+    for index = first, _math_min(first + JOBS_PER_COMMAND - 1, #job_ids) do
+      for _, part in _ipairs(PARTS) do
         keys[#keys + 1] = queue .. part .. job_ids[index]
       end
     end
-    redis.call("UNLINK", unpack(keys))
+    _redis_call("UNLINK", _unpack(keys))
   end
 end
 
@@ -3286,7 +3337,7 @@ function purge.finished(queue, key, cutoff_ms, limit)
   if limit <= 0 or not cutoff_ms then
     return {}
   end
-  local job_ids = redis.call("ZRANGE", key, "-inf", string.format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+  local job_ids = _redis_call("ZRANGE", key, "-inf", _string_format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
   if job_ids[1] then
     purge.jobs(queue, job_ids)
     purge.members(key, job_ids)
@@ -3308,7 +3359,7 @@ local holding = {}
 
 --- Hold one job; whether it is held: it must wait for others, and not for children of its own.
 function holding.hold(queue, job_id)
-  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
+  local fields = _redis_call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
   if fields[1] ~= "waiting-children" or fields[2] then
     return false
   end
@@ -3328,7 +3379,7 @@ end
 --- Release one job; it is passed over when it is not held.
 function holding.release(outcomes, job_id)
   local queue = outcomes.queue
-  local waits = redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
+  local waits = _redis_call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children"
   if waits and dependencies.release(queue, job_id) then
     holding.go_on(outcomes, job_id)
   end
@@ -3354,16 +3405,16 @@ local ROOM = 100
 local function reaches(queue, from, wanted, seen)
   local todo = { from }
   while todo[1] do
-    local job_id = table.remove(todo)
+    local job_id = _table_remove(todo)
     if job_id == wanted then
       return true
     elseif not seen[job_id] then
       seen[job_id] = true
-      seen.count = seen.count + redis.call("SCARD", queue .. "deps:" .. job_id)
+      seen.count = seen.count + _redis_call("SCARD", queue .. "deps:" .. job_id)
       if seen.count > MOST_READ then
         return nil
       end
-      for _, member in ipairs(redis.call("SMEMBERS", queue .. "deps:" .. job_id)) do
+      for _, member in _ipairs(_redis_call("SMEMBERS", queue .. "deps:" .. job_id)) do
         local other_queue, other_id = dependents.read_member(queue, member)
         if other_queue == queue then
           todo[#todo + 1] = other_id
@@ -3377,8 +3428,8 @@ end
 --- Why the job cannot wait for these; nil when it can.
 local function refusal(queue, job_id, on)
   local seen = { count = 0 }
-  for _, other in ipairs(on) do
-    if redis.call("EXISTS", queue .. "job:" .. other.job_id) == 0 then
+  for _, other in _ipairs(on) do
+    if _redis_call("EXISTS", queue .. "job:" .. other.job_id) == 0 then
       return { "missing", other.job_id, {}, {} }
     end
     local found = reaches(queue, other.job_id, job_id, seen)
@@ -3390,34 +3441,34 @@ local function refusal(queue, job_id, on)
 end
 
 local function wait_for(queue, job_id, other_id)
-  if redis.call("SADD", queue .. "deps:" .. job_id, queue .. other_id) == 0 then
+  if _redis_call("SADD", queue .. "deps:" .. job_id, queue .. other_id) == 0 then
     return
   end
-  local names = redis.call("HMGET", queue .. "job:" .. other_id, "parentId", "parentQueue")
+  local names = _redis_call("HMGET", queue .. "job:" .. other_id, "parentId", "parentQueue")
   if names[1] ~= job_id or names[2] ~= dependents.queue_name(queue) then
-    redis.call("SADD", queue .. "parents:" .. other_id, queue .. job_id)
+    _redis_call("SADD", queue .. "parents:" .. other_id, queue .. job_id)
   end
 end
 
 local function wait_no_more(queue, job_id, other_id)
   local key, other, member = queue .. "job:" .. job_id, queue .. "job:" .. other_id, queue .. other_id
-  if redis.call("SREM", queue .. "deps:" .. job_id, member) == 0 then
+  if _redis_call("SREM", queue .. "deps:" .. job_id, member) == 0 then
     return
   end
   dependencies.await(queue, job_id, member)
-  if redis.call("HDEL", key, dependencies.weak_field(member)) == 1 then
-    redis.call("HINCRBY", key, "depsOptional", -1)
+  if _redis_call("HDEL", key, dependencies.weak_field(member)) == 1 then
+    _redis_call("HINCRBY", key, "depsOptional", -1)
   end
-  redis.call("SREM", queue .. "parents:" .. other_id, queue .. job_id)
-  local names = redis.call("HMGET", other, "parentId", "parentQueue")
+  _redis_call("SREM", queue .. "parents:" .. other_id, queue .. job_id)
+  local names = _redis_call("HMGET", other, "parentId", "parentQueue")
   if names[1] == job_id and names[2] == dependents.queue_name(queue) then
-    redis.call("HDEL", other, "parentId", "parentQueue")
+    _redis_call("HDEL", other, "parentId", "parentQueue")
   end
 end
 
 --- Apply the change; returns what the function replies.
 function edges.change(queue, job_id, on, off, now)
-  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn", "moveState")
+  local fields = _redis_call("HMGET", queue .. "job:" .. job_id, "state", "processedOn", "moveState")
   if not fields[1] then
     return { "not_found", "", {}, {} }
   elseif fields[1] ~= "waiting-children" or fields[2] or fields[3] then
@@ -3428,21 +3479,21 @@ function edges.change(queue, job_id, on, off, now)
     return refused
   end
   local outcomes = propagation.new(queue, now, ROOM, true)
-  for _, other in ipairs(on) do
+  for _, other in _ipairs(on) do
     wait_for(queue, job_id, other.job_id)
   end
-  for _, other in ipairs(off) do
+  for _, other in _ipairs(off) do
     wait_no_more(queue, job_id, other.job_id)
   end
-  for _, other in ipairs(on) do
+  for _, other in _ipairs(on) do
     propagation.ended(outcomes, other.job_id)
   end
   propagation.run(outcomes)
-  if redis.call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children" then
+  if _redis_call("HGET", queue .. "job:" .. job_id, "state") == "waiting-children" then
     dependencies.drop_bare_rule(queue, job_id)
     holding.go_on(outcomes, job_id)
   end
-  local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+  local _, elsewhere, remaining = _unpack(propagation.finish(outcomes))
   return { "ok", "", elsewhere, remaining }
 end
 
@@ -3465,14 +3516,14 @@ local PAGE = 1000
 --- Remove jobs; those of a group no longer hold up the ones behind them.
 local function remove(queue, job_ids)
   local grouped = {}
-  for _, job_id in ipairs(job_ids) do
+  for _, job_id in _ipairs(job_ids) do
     local job = record.load(queue, job_id)
     if job and job.groupKey then
       grouped[#grouped + 1] = job
     end
   end
   purge.jobs(queue, job_ids)
-  for _, job in ipairs(grouped) do
+  for _, job in _ipairs(grouped) do
     release.forfeit(queue, job, 0)
   end
 end
@@ -3480,8 +3531,8 @@ end
 --- Ids of those of a page's entries that the group holds.
 local function pending(queue, group, page)
   local held = {}
-  local found = redis.pcall("XPENDING", queue .. "stream", group, page[1][1], page[#page][1], #page)
-  for _, entry in ipairs(found.err and {} or found) do
+  local found = _redis_pcall("XPENDING", queue .. "stream", group, page[1][1], page[#page][1], #page)
+  for _, entry in _ipairs(found.err and {} or found) do
     held[entry[1]] = true
   end
   return held
@@ -3490,9 +3541,9 @@ end
 --- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
   local entry_ids, job_ids = {}, {}
-  stream.pages(queue .. "stream", math.min(limit or PAGE, PAGE), function(page)
+  stream.pages(queue .. "stream", _math_min(limit or PAGE, PAGE), function(page)
     local held = pending(queue, group, page)
-    for _, entry in ipairs(page) do
+    for _, entry in _ipairs(page) do
       if #entry_ids == limit then
         return true
       elseif not held[entry[1]] then
@@ -3503,7 +3554,7 @@ function draining.stream(queue, group, limit)
     return #entry_ids == limit
   end)
   for first = 1, #entry_ids, PAGE do
-    redis.call("XDEL", queue .. "stream", unpack(entry_ids, first, math.min(first + PAGE - 1, #entry_ids)))
+    _redis_call("XDEL", queue .. "stream", _unpack(entry_ids, first, _math_min(first + PAGE - 1, #entry_ids)))
   end
   remove(queue, job_ids)
   return #job_ids
@@ -3511,7 +3562,7 @@ end
 
 --- Remove scheduled jobs, those first that are due first; returns how many members there were.
 function draining.scheduled(queue, limit)
-  local members = redis.call("ZRANGE", queue .. "scheduled", 0, (limit or 0) - 1)
+  local members = _redis_call("ZRANGE", queue .. "scheduled", 0, (limit or 0) - 1)
   purge.members(queue .. "scheduled", members)
   remove(queue, members)
   return #members
@@ -3530,8 +3581,8 @@ end
 
 --- Remove jobs of a list, those first that would start first; returns how many.
 function draining.list(queue, key, limit)
-  local job_ids = redis.call("LRANGE", key, limit and -limit or 0, -1)
-  redis.call("LTRIM", key, 0, -1 - #job_ids)
+  local job_ids = _redis_call("LRANGE", key, limit and -limit or 0, -1)
+  _redis_call("LTRIM", key, 0, -1 - #job_ids)
   remove(queue, job_ids)
   return #job_ids
 end
@@ -3559,7 +3610,7 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if not job then
     return "not_found"
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "revoked", 1)
+  _redis_call("HSET", queue .. "job:" .. job_id, "revoked", 1)
   if not waits[job.state] then
     events.emit(queue, "revoked", job_id)
     return "flagged"
@@ -3567,7 +3618,7 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
+    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
     if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
       stream.note_stray(queue, job_id)
     end
@@ -3594,12 +3645,12 @@ local MOST_SEARCHED = 1000
 
 --- Whether the index has to be compared with the entries, which other clients write without it.
 function schedulers.needs_full_look(queue)
-  local entries = redis.call("HLEN", queue .. "schedulers")
+  local entries = _redis_call("HLEN", queue .. "schedulers")
   local indexed = guarded.call("ZCARD", queue .. "schedulers:due")
   if entries == 0 and indexed == 0 then
     return false
   end
-  return entries ~= indexed or redis.call("EXISTS", queue .. "schedulers:looked") == 0
+  return entries ~= indexed or _redis_call("EXISTS", queue .. "schedulers:looked") == 0
 end
 
 --- When the entries need their next evaluation, epoch ms; 0 for at once, -1 for never.
@@ -3608,15 +3659,15 @@ function schedulers.next_look(queue)
     return 0
   end
   local first = guarded.call("ZRANGE", queue .. "schedulers:due", 0, 0, "WITHSCORES")
-  return first[2] and math.max(0, tonumber(first[2])) or -1
+  return first[2] and _math_max(0, _tonumber(first[2])) or -1
 end
 
 --- Note what became of a run.
 function schedulers.note(queue, name, due_ms, now_ms, job_id, outcome)
   local key = queue .. "schedulers:history:" .. name
-  guarded.call("LPUSH", key, cjson.encode({ due_ms, now_ms, job_id, outcome }))
-  redis.call("LTRIM", key, 0, HISTORY - 1)
-  redis.call("EXPIRE", key, HISTORY_S)
+  guarded.call("LPUSH", key, _cjson_encode({ due_ms, now_ms, job_id, outcome }))
+  _redis_call("LTRIM", key, 0, HISTORY - 1)
+  _redis_call("EXPIRE", key, HISTORY_S)
 end
 
 --- Store an entry and when it is due for evaluation; an empty entry stays as it is, `drop` goes.
@@ -3624,10 +3675,10 @@ function schedulers.put(queue, name, entry, look_ms)
   local entries, due = queue .. "schedulers", queue .. "schedulers:due"
   if entry == "drop" then
     guarded.call("ZREM", due, name)
-    redis.call("EXPIRE", queue .. "schedulers:history:" .. name, HISTORY_AFTER_S)
-    return redis.call("HDEL", entries, name)
+    _redis_call("EXPIRE", queue .. "schedulers:history:" .. name, HISTORY_AFTER_S)
+    return _redis_call("HDEL", entries, name)
   elseif entry ~= "" then
-    redis.call("HSET", entries, name, entry)
+    _redis_call("HSET", entries, name, entry)
   end
   guarded.call("ZADD", due, look_ms, name)
   return 1
@@ -3635,11 +3686,11 @@ end
 
 --- What became of a job: `open`, `ended` or `gone`, and when it ended.
 function schedulers.fate(queue, job_id)
-  local job = redis.call("HMGET", queue .. "job:" .. job_id, "state", "finishedOn")
+  local job = _redis_call("HMGET", queue .. "job:" .. job_id, "state", "finishedOn")
   if not job[1] then
     return "gone", 0
   elseif job[1] == "completed" or job[1] == "failed" then
-    return "ended", tonumber(job[2]) or 0
+    return "ended", _tonumber(job[2]) or 0
   end
   return "open", 0
 end
@@ -3656,34 +3707,34 @@ function schedulers.holds_back(queue, run, now_ms)
 end
 
 local function is_of(queue, job_id, name)
-  return redis.call("HGET", queue .. "job:" .. job_id, "schedulerName") == name
+  return _redis_call("HGET", queue .. "job:" .. job_id, "schedulerName") == name
 end
 
 --- What became of the job of a scheduler whose entry does not name it: `open` unless all unfinished jobs were looked
 --- at, and none is of that scheduler.
 local function searched(queue, name)
-  local waiting = redis.call("XRANGE", queue .. "stream", "-", "+", "COUNT", MOST_SEARCHED)
-  local later = redis.call("ZRANGE", queue .. "scheduled", 0, MOST_SEARCHED - 1)
-  local suspended = redis.call("ZRANGE", queue .. "suspended", 0, MOST_SEARCHED - 1)
+  local waiting = _redis_call("XRANGE", queue .. "stream", "-", "+", "COUNT", MOST_SEARCHED)
+  local later = _redis_call("ZRANGE", queue .. "scheduled", 0, MOST_SEARCHED - 1)
+  local suspended = _redis_call("ZRANGE", queue .. "suspended", 0, MOST_SEARCHED - 1)
   local lists = {}
-  for _, list in ipairs({ "lifo", "priority" }) do
-    lists[#lists + 1] = redis.call("LRANGE", queue .. list, 0, MOST_SEARCHED - 1)
+  for _, list in _ipairs({ "lifo", "priority" }) do
+    lists[#lists + 1] = _redis_call("LRANGE", queue .. list, 0, MOST_SEARCHED - 1)
   end
-  if (tonumber(redis.call("GET", queue .. "list-active")) or 0) > 0 or #waiting == MOST_SEARCHED then
+  if (_tonumber(_redis_call("GET", queue .. "list-active")) or 0) > 0 or #waiting == MOST_SEARCHED then
     return "open"
   end
-  for _, entry in ipairs(waiting) do
+  for _, entry in _ipairs(waiting) do
     for index = 1, #entry[2], 2 do
       if entry[2][index] == "jobId" and is_of(queue, entry[2][index + 1], name) then
         return "open"
       end
     end
   end
-  for _, found in ipairs({ later, suspended, lists[1], lists[2] }) do
+  for _, found in _ipairs({ later, suspended, lists[1], lists[2] }) do
     if #found == MOST_SEARCHED then
       return "open"
     end
-    for _, job_id in ipairs(found) do
+    for _, job_id in _ipairs(found) do
       if is_of(queue, job_id, name) then
         return "open"
       end
@@ -3694,12 +3745,12 @@ end
 
 --- What became of the job that an entry waits for, and when; empty when it waits for none.
 function schedulers.awaited(queue, name, text)
-  local readable, entry = pcall(cjson.decode, text)
-  if not readable or type(entry) ~= "table" then
+  local readable, entry = _pcall(_cjson_decode, text)
+  if not readable or _type(entry) ~= "table" then
     return "", 0
   end
-  local own = type(entry.oq) == "table" and entry.oq or {}
-  if type(own.job) == "string" and own.job ~= "" then
+  local own = _type(entry.oq) == "table" and entry.oq or {}
+  if _type(own.job) == "string" and own.job ~= "" then
     return schedulers.fate(queue, own.job)
   elseif entry.repeatAfterComplete and entry.nextRun == 0 and not own.paused then
     return searched(queue, name), 0
@@ -3724,33 +3775,33 @@ local LONGEST_LINE = 500
 
 --- The stored entries; none when another client damaged them.
 local function load(key)
-  local readable, entries = pcall(cjson.decode, redis.call("HGET", key, "history") or "[]")
-  return readable and type(entries) == "table" and entries or {}
+  local readable, entries = _pcall(_cjson_decode, _redis_call("HGET", key, "history") or "[]")
+  return readable and _type(entries) == "table" and entries or {}
 end
 
 --- The entries as text of bounded size: the tracebacks of the oldest go first, then the entries themselves.
 local function encode(entries)
-  local text = cjson.encode(entries)
+  local text = _cjson_encode(entries)
   for index = 1, #entries do
     if #text <= MOST_BYTES then
       break
     end
     entries[index].traceback = nil
-    text = cjson.encode(entries)
+    text = _cjson_encode(entries)
   end
   while #text > MOST_BYTES and #entries > 1 do
-    table.remove(entries, 1)
-    text = cjson.encode(entries)
+    _table_remove(entries, 1)
+    text = _cjson_encode(entries)
   end
   return text
 end
 
 local function last_lines(queue, job_id)
-  local lines = redis.pcall("LRANGE", queue .. "log:" .. job_id, -LOG_LINES, -1)
+  local lines = _redis_pcall("LRANGE", queue .. "log:" .. job_id, -LOG_LINES, -1)
   if lines.err or not lines[1] then
     return nil
   end
-  for index, line in ipairs(lines) do
+  for index, line in _ipairs(lines) do
     lines[index] = line:sub(1, LONGEST_LINE)
   end
   return lines
@@ -3760,11 +3811,11 @@ end
 --- which has a kind, is given its number, its start and the last log lines.
 function history.append(queue, job_id, entry)
   local key = queue .. "job:" .. job_id
-  if redis.call("TYPE", key).ok ~= "hash" then
+  if _redis_call("TYPE", key).ok ~= "hash" then
     return
   end
   if entry.kind then
-    local stored = redis.call("HMGET", key, "attemptsMade", "processedOn")
+    local stored = _redis_call("HMGET", key, "attemptsMade", "processedOn")
     entry.attempt = (numbers.whole(stored[1]) or 0) + 1
     entry.started = entry.started or numbers.whole(stored[2])
     entry.logs = last_lines(queue, job_id)
@@ -3772,11 +3823,11 @@ function history.append(queue, job_id, entry)
   local entries = load(key)
   entries[#entries + 1] = entry
   while #entries > MOST_ENTRIES do
-    table.remove(entries, 1)
+    _table_remove(entries, 1)
   end
   -- What another client stored may be decodable and still not encodable, such as NaN: it must not fail the caller.
-  local encodable, text = pcall(encode, entries)
-  redis.call("HSET", key, "history", encodable and text or encode({ entry }))
+  local encodable, text = _pcall(encode, entries)
+  _redis_call("HSET", key, "history", encodable and text or encode({ entry }))
 end
 
 return history
@@ -3807,8 +3858,8 @@ function removal.remove(queue, job_id)
   elseif job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
   end
-  for _, set in ipairs({ "scheduled", "completed", "failed", "suspended" }) do
-    redis.call("ZREM", queue .. set, job_id)
+  for _, set in _ipairs({ "scheduled", "completed", "failed", "suspended" }) do
+    _redis_call("ZREM", queue .. set, job_id)
   end
   release.forfeit(queue, job, 0)
   purge.jobs(queue, { job_id })
@@ -3860,7 +3911,7 @@ local LEFT_BEHIND = {
 }
 
 local function decide(queue, token, decision)
-  redis.call("SET", queue .. "moved:" .. token, decision, "EX", REMEMBERED_S)
+  _redis_call("SET", queue .. "moved:" .. token, decision, "EX", REMEMBERED_S)
   return decision
 end
 
@@ -3874,22 +3925,22 @@ function take_out.waiting(queue, job_id, job, group)
 end
 
 function take_out.delayed(queue, job_id)
-  local score = redis.call("ZSCORE", queue .. "scheduled", job_id)
+  local score = _redis_call("ZSCORE", queue .. "scheduled", job_id)
   if not score then
     return nil
   end
-  redis.call("ZREM", queue .. "scheduled", job_id)
-  local _, due = scheduled.split(tonumber(score))
+  _redis_call("ZREM", queue .. "scheduled", job_id)
+  local _, due = scheduled.split(_tonumber(score))
   return due
 end
 
 take_out.prioritized = take_out.delayed
 
 function take_out.failed(queue, job_id)
-  local score = redis.call("ZSCORE", queue .. "failed", job_id)
-  redis.call("ZREM", queue .. "failed", job_id)
+  local score = _redis_call("ZSCORE", queue .. "failed", job_id)
+  _redis_call("ZREM", queue .. "failed", job_id)
   stream.remove_stray(queue, job_id)
-  return tonumber(score or nil) or 0
+  return _tonumber(score or nil) or 0
 end
 
 --- Fail a job that was cancelled on its way, and decide about those that wait for it.
@@ -3901,10 +3952,10 @@ end
 
 --- Give a job that is held its place.
 local function place(queue, job_id, state, due, now)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", state)
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", state)
   local job = record.load(queue, job_id)
   if state == "failed" then
-    redis.call("ZADD", queue .. "failed", string.format("%.0f", due), job_id)
+    _redis_call("ZADD", queue .. "failed", _string_format("%.0f", due), job_id)
   elseif job.revoked then
     revoke(queue, job_id, now)
   elseif state == "waiting" then
@@ -3915,13 +3966,13 @@ local function place(queue, job_id, state, due, now)
 end
 
 local function hold(queue, job_id, now)
-  guarded.call("ZADD", queue .. "moving", string.format("%.0f", now), job_id)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
+  guarded.call("ZADD", queue .. "moving", _string_format("%.0f", now), job_id)
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
   guarded.call("SADD", queue .. "deps:" .. job_id, queue .. dependencies.WIRING)
 end
 
 local function let_go(queue, job_id)
-  redis.call("HDEL", queue .. "job:" .. job_id, unpack(NOTED))
+  _redis_call("HDEL", queue .. "job:" .. job_id, _unpack(NOTED))
   guarded.call("ZREM", queue .. "moving", job_id)
 end
 
@@ -3932,30 +3983,30 @@ end
 --- All that the target needs: fields, log lines, signals, dependents and dependencies; and its digest.
 local function content(queue, job_id)
   local key, parents, deps = queue .. "job:" .. job_id, {}, {}
-  local named = redis.call("HMGET", key, "parentId", "parentQueue")
+  local named = _redis_call("HMGET", key, "parentId", "parentQueue")
   dependents.each(queue, job_id, { parentId = named[1] or "", parentQueue = named[2] or "" }, true, function(other, id)
     parents[#parents + 1] = other .. id
   end)
-  for _, member in ipairs(guarded.call("SMEMBERS", queue .. "deps:" .. job_id)) do
+  for _, member in _ipairs(guarded.call("SMEMBERS", queue .. "deps:" .. job_id)) do
     if member ~= queue .. dependencies.WIRING then
       deps[#deps + 1] = member
     end
   end
-  local fields, flat = {}, redis.call("HGETALL", key)
+  local fields, flat = {}, _redis_call("HGETALL", key)
   for index = 1, #flat, 2 do
     if not LEFT_BEHIND[flat[index]] then
       fields[#fields + 1], fields[#fields + 2] = flat[index], flat[index + 1]
     end
   end
   local found = { fields, list_of(queue .. "log:" .. job_id), list_of(queue .. "signals:" .. job_id), parents, deps }
-  return found, redis.sha1hex(cjson.encode(found))
+  return found, redis.sha1hex(_cjson_encode(found))
 end
 
 --- What the function replies about a job that is held. Each reading has a number: the target keeps the last one.
 local function carried(queue, job_id)
   local key = queue .. "job:" .. job_id
-  local reads = redis.call("HINCRBY", key, "moveReads", 1)
-  local noted = redis.call("HMGET", key, "moveToken", "moveState", "moveDue", "moveDelay")
+  local reads = _redis_call("HINCRBY", key, "moveReads", 1)
+  local noted = _redis_call("HMGET", key, "moveToken", "moveState", "moveDue", "moveDelay")
   local found, digest = content(queue, job_id)
   return {
     "ok", noted[1], noted[2], noted[3], noted[4] or "", found[1], found[2], found[3], found[4], found[5], digest, reads,
@@ -3981,7 +4032,7 @@ function moving.out(queue, job_id, now, target, token, delay, group)
     guarded.call("ZREM", queue .. "moving", job_id)
     return { "not_found", "" }
   end
-  local known = redis.call("HMGET", key, "movingTo", "flow")
+  local known = _redis_call("HMGET", key, "movingTo", "flow")
   if known[1] then
     return known[1] == target and carried(queue, job_id) or { "moving", known[1] }
   end
@@ -3996,18 +4047,18 @@ function moving.out(queue, job_id, now, target, token, delay, group)
     return { "not_found_there", job.state }
   end
   hold(queue, job_id, now)
-  redis.call(
-    "HSET", key, "movingTo", target, "moveToken", token, "moveState", job.state, "moveDue", string.format("%.0f", due)
+  _redis_call(
+    "HSET", key, "movingTo", target, "moveToken", token, "moveState", job.state, "moveDue", _string_format("%.0f", due)
   )
   if delay ~= "" then
-    redis.call("HSET", key, "moveDelay", delay)
+    _redis_call("HSET", key, "moveDelay", delay)
   end
   return carried(queue, job_id)
 end
 
 local function write_parents(queue, job_id, parents)
   local parent_ids, parent_queues = {}, {}
-  for _, parent in ipairs(parents) do
+  for _, parent in _ipairs(parents) do
     local name, parent_id = parent:match("{(.*)}:([^:]*)$")
     if name then
       parent_ids[#parent_ids + 1], parent_queues[#parent_queues + 1] = parent_id, name
@@ -4015,9 +4066,9 @@ local function write_parents(queue, job_id, parents)
   end
   if parent_ids[1] then
     chunks.call(parents, "SADD", queue .. "parents:" .. job_id)
-    redis.call(
+    _redis_call(
       "HSET", queue .. "job:" .. job_id,
-      "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
+      "parentIds", _cjson_encode(parent_ids), "parentQueues", _cjson_encode(parent_queues)
     )
   end
 end
@@ -4028,9 +4079,9 @@ local function forget_lost(key, fields)
   for index = 1, #fields, 2 do
     kept[fields[index]] = true
   end
-  for _, name in ipairs(redis.call("HKEYS", key)) do
+  for _, name in _ipairs(_redis_call("HKEYS", key)) do
     if not kept[name] and not LEFT_BEHIND[name] then
-      redis.call("HDEL", key, name)
+      _redis_call("HDEL", key, name)
     end
   end
 end
@@ -4039,14 +4090,14 @@ end
 local function write(queue, job_id, token, source, now, job)
   local key = queue .. "job:" .. job_id
   forget_lost(key, job.fields)
-  redis.call(
-    "HSET", key, "movedBy", token, "movedFrom", source, "moveReads", job.reads, "movedAt", string.format("%.0f", now),
-    "moveState", job.state, "moveDue", string.format("%.0f", job.due)
+  _redis_call(
+    "HSET", key, "movedBy", token, "movedFrom", source, "moveReads", job.reads, "movedAt", _string_format("%.0f", now),
+    "moveState", job.state, "moveDue", _string_format("%.0f", job.due)
   )
   if job.delay ~= "" then
-    redis.call("HSET", key, "moveDelay", job.delay)
+    _redis_call("HSET", key, "moveDelay", job.delay)
   end
-  redis.call("UNLINK", queue .. "log:" .. job_id, queue .. "signals:" .. job_id, queue .. "deps:" .. job_id)
+  _redis_call("UNLINK", queue .. "log:" .. job_id, queue .. "signals:" .. job_id, queue .. "deps:" .. job_id)
   chunks.call(job.fields, "HSET", key)
   chunks.call(job.log, "RPUSH", queue .. "log:" .. job_id)
   chunks.call(job.signals, "RPUSH", queue .. "signals:" .. job_id)
@@ -4057,11 +4108,11 @@ end
 
 --- Take the job of a move, and hold it, unless another job has its id. Returns the decision, which is made once.
 function moving.into(queue, job_id, token, source, now, job)
-  local noted = redis.call("HMGET", queue .. "job:" .. job_id, "movedBy", "moveReads")
+  local noted = _redis_call("HMGET", queue .. "job:" .. job_id, "movedBy", "moveReads")
   local is_held = noted[1] == token
-  local decided = redis.call("GET", queue .. "moved:" .. token)
+  local decided = _redis_call("GET", queue .. "moved:" .. token)
   if decided then
-    if is_held and job.reads > (tonumber(noted[2]) or 0) then
+    if is_held and job.reads > (_tonumber(noted[2]) or 0) then
       write(queue, job_id, token, source, now, job)
     end
     return decided
@@ -4079,12 +4130,12 @@ end
 --- The state and the due time in which the job arrives.
 local function arrival(queue, job_id, now)
   local key = queue .. "job:" .. job_id
-  local noted = redis.call("HMGET", key, "moveState", "moveDue", "moveDelay")
-  local delay = tonumber(noted[3] or nil)
+  local noted = _redis_call("HMGET", key, "moveState", "moveDue", "moveDelay")
+  local delay = _tonumber(noted[3] or nil)
   if not delay then
-    return noted[1], tonumber(noted[2]) or 0
+    return noted[1], _tonumber(noted[2]) or 0
   end
-  redis.call("HSET", key, "delay", noted[3])
+  _redis_call("HSET", key, "delay", noted[3])
   if delay > 0 then
     return "delayed", now + delay
   elseif record.priority(record.load(queue, job_id)) > 0 then
@@ -4096,7 +4147,7 @@ end
 --- Give a job that its source has dropped its place, or remove it with `kept` false; whether that was still to do.
 function moving.land(queue, job_id, token, kept, now)
   local key = queue .. "job:" .. job_id
-  local noted = redis.call("HMGET", key, "movedBy", "movedFrom", "tags", "tracked", "name")
+  local noted = _redis_call("HMGET", key, "movedBy", "movedFrom", "tags", "tracked", "name")
   if noted[1] ~= token then
     if not noted[1] then
       guarded.call("ZREM", queue .. "moving", job_id)
@@ -4109,7 +4160,7 @@ function moving.land(queue, job_id, token, kept, now)
   end
   tags.enter(queue, job_id, tags.read(noted[3] or nil), now)
   if noted[4] then
-    guarded.call("ZADD", queue .. "tracked", tonumber(noted[4]) or now, job_id)
+    guarded.call("ZADD", queue .. "tracked", _tonumber(noted[4]) or now, job_id)
   end
   dependencies.release(queue, job_id)
   -- Its place before the rest: where that is damaged, the job is held until it is whole again.
@@ -4122,20 +4173,20 @@ function moving.land(queue, job_id, token, kept, now)
 end
 
 local function rename_field(key, from, to)
-  local value = redis.call("HGET", key, from)
+  local value = _redis_call("HGET", key, from)
   if value then
-    redis.call("HSET", key, to, value)
-    redis.call("HDEL", key, from)
+    _redis_call("HSET", key, to, value)
+    _redis_call("HDEL", key, from)
   end
 end
 
 --- Have a job wait for one under its new name.
 function moving.rename(queue, job_id, from, to)
-  if redis.call("SREM", queue .. "deps:" .. job_id, from) == 0 then
+  if _redis_call("SREM", queue .. "deps:" .. job_id, from) == 0 then
     return 0
   end
-  redis.call("SADD", queue .. "deps:" .. job_id, to)
-  for _, prefix in ipairs({ "depdone:", "depend:", "depweak:" }) do
+  _redis_call("SADD", queue .. "deps:" .. job_id, to)
+  for _, prefix in _ipairs({ "depdone:", "depend:", "depweak:" }) do
     rename_field(queue .. "job:" .. job_id, prefix .. from, prefix .. to)
   end
   return 1
@@ -4144,13 +4195,13 @@ end
 --- Drop a job that the target holds, or put back one that was refused there; returns what the function replies.
 function moving.finish(queue, job_id, token, arrived, digest, now)
   local key = queue .. "job:" .. job_id
-  local noted = redis.call("HMGET", key, "moveToken", "moveState", "moveDue", "tags")
+  local noted = _redis_call("HMGET", key, "moveToken", "moveState", "moveDue", "tags")
   if noted[1] ~= token then
     -- Who removes a job leaves no decision.
-    return redis.call("EXISTS", queue .. "moved:" .. token) == 1 and "over" or "removed"
+    return _redis_call("EXISTS", queue .. "moved:" .. token) == 1 and "over" or "removed"
   elseif not arrived then
     dependencies.release(queue, job_id)
-    place(queue, job_id, noted[2], tonumber(noted[3]) or 0, now)
+    place(queue, job_id, noted[2], _tonumber(noted[3]) or 0, now)
     let_go(queue, job_id)
     return decide(queue, token, "put_back")
   end
@@ -4193,7 +4244,7 @@ local function limited(queue, name, group, job_id, job, cost, now)
   if not token_wait and not window_wait then
     return nil
   end
-  groups.hold_until(queue, name, now + math.max(token_wait or 0, window_wait or 0))
+  groups.hold_until(queue, name, now + _math_max(token_wait or 0, window_wait or 0))
   return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
 end
 
@@ -4218,7 +4269,7 @@ local function admit(queue, name, group, seq, returning, cost, now)
     end
   end
   if changes[1] then
-    groups.write(queue, name, unpack(changes))
+    groups.write(queue, name, _unpack(changes))
   end
 end
 
@@ -4243,7 +4294,7 @@ function admission.enter(queue, job_id, job, now, skip_events)
   if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
     return park(queue, name, job_id, job, "GROUP_FULL")
   end
-  local cost = tonumber(job.cost) or tokens.DEFAULT_COST
+  local cost = _tonumber(job.cost) or tokens.DEFAULT_COST
   if group.capacity > 0 and cost > group.capacity then
     release.reject(queue, job_id, now, job.processedOn, skip_events)
     release.forfeit(queue, job, now)
@@ -4269,13 +4320,17 @@ modules.activation = (function()
 local admission = require("admission")
 local failure = require("failure")
 local lists = require("lists")
+local numbers = require("numbers")
 local record = require("record")
 local release = require("release")
 local stream = require("stream")
 
 local activation = {}
 
-local STAMPED = { "state", "processedOn", "lastActive" }
+-- The fields that the activation itself writes, and those that decide about it.
+local STAMPED = "stamped"
+local DECISIVE = record.control()
+DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -4286,22 +4341,35 @@ local function put_down(queue, job_id, entry)
   end
 end
 
---- The flat record with its new values: each field once.
-local function stamped(flat, job, stamp)
+--- What the flat record says about whether and how the job may start, as a table, with `stamp` written into the record
+--- in the same pass.
+local function read_and_stamp(flat, stamp)
+  -- Of this size from the start: it would grow four times.
+  local job = { state = nil, name = nil, priority = nil, timestamp = nil, processedOn = nil, lastActive = nil }
   for index = 1, #flat, 2 do
     local name = flat[index]
-    if name == "state" then
-      flat[index + 1] = "active"
-    elseif name == "processedOn" or name == "lastActive" then
-      flat[index + 1] = stamp
+    local role = DECISIVE[name]
+    if role then
+      job[name] = flat[index + 1]
+      if role == STAMPED then
+        flat[index + 1] = name == "state" and "active" or stamp
+      end
     end
   end
+  return job
+end
+
+--- Add the stamped fields that the record did not have.
+local function complete(flat, job, stamp)
   local size = #flat
-  for _, name in ipairs(STAMPED) do
-    if not job[name] then
-      flat[size + 1], flat[size + 2] = name, name == "state" and "active" or stamp
-      size = size + 2
-    end
+  if not job.state then
+    flat[size + 1], flat[size + 2], size = "state", "active", size + 2
+  end
+  if not job.processedOn then
+    flat[size + 1], flat[size + 2], size = "processedOn", stamp, size + 2
+  end
+  if not job.lastActive then
+    flat[size + 1], flat[size + 2] = "lastActive", stamp
   end
   return flat
 end
@@ -4328,11 +4396,12 @@ end
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of admission
 function activation.try(queue, job_id, entry, now, skip_events)
   local key = queue .. "job:" .. job_id
-  local flat = redis.pcall("HGETALL", key)
+  local flat = _redis_pcall("HGETALL", key)
   if flat.err or #flat == 0 then
     return nil, ""
   end
-  local job = record.from_flat(flat)
+  local stamp = numbers.text(now)
+  local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
   elseif job.revoked == "1" then
@@ -4349,12 +4418,11 @@ function activation.try(queue, job_id, entry, now, skip_events)
     put_down(queue, job_id, entry)
     return nil, verdict
   end
-  local stamp = string.format("%.0f", now)
-  redis.call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
+  _redis_call("HSET", key, "state", "active", "processedOn", stamp, "lastActive", stamp, origin(job, entry, stamp))
   if entry.id == "" then
     lists.activated(queue, job_id, now)
   end
-  return stamped(flat, job, stamp)
+  return complete(flat, job, stamp)
 end
 
 return activation
@@ -4371,24 +4439,24 @@ local entries = {}
 function entries.read(queue, group, consumer, count)
   local key = queue .. "stream"
   local function read()
-    return redis.pcall("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
+    return _redis_pcall("XREADGROUP", "GROUP", group, consumer, "COUNT", count, "STREAMS", key, ">")
   end
   local reply = read()
   if reply and reply.err and reply.err:find("NOGROUP", 1, true) then
-    redis.call("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
+    _redis_call("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
     reply = read()
   end
   if not reply then
     return {}
   end
-  return reply.err and error(reply) or reply[1][2]
+  return reply.err and _error(reply) or reply[1][2]
 end
 
 --- Which of these entries are still in the group's hands, as a set; they are now in this consumer's.
 function entries.claim(queue, group, consumer, entry_ids)
   local held = {}
-  for _, entry_id in ipairs(entry_ids) do
-    local claimed = redis.pcall("XCLAIM", queue .. "stream", group, consumer, 0, entry_id, "JUSTID")
+  for _, entry_id in _ipairs(entry_ids) do
+    local claimed = _redis_pcall("XCLAIM", queue .. "stream", group, consumer, 0, entry_id, "JUSTID")
     held[entry_id] = not claimed.err and claimed[1] ~= nil
   end
   return held
@@ -4396,8 +4464,8 @@ end
 
 --- Take one entry off the group's hands and off the stream; false when no consumer held it.
 function entries.drop(queue, group, entry_id)
-  local held = redis.call("XACK", queue .. "stream", group, entry_id) == 1
-  redis.call("XDEL", queue .. "stream", entry_id)
+  local held = _redis_call("XACK", queue .. "stream", group, entry_id) == 1
+  _redis_call("XDEL", queue .. "stream", entry_id)
   return held
 end
 
@@ -4427,7 +4495,7 @@ local function remove_oldest(queue, set, number)
   if number <= 0 then
     return
   end
-  local popped = redis.call("ZPOPMIN", queue .. set, math.min(number, MOST_PER_CALL))
+  local popped = _redis_call("ZPOPMIN", queue .. set, _math_min(number, MOST_PER_CALL))
   local ids = {}
   for index = 1, #popped, 2 do
     ids[#ids + 1] = popped[index]
@@ -4445,11 +4513,11 @@ function retention.apply(queue, set, job_ids, now, rule)
     return
   end
   if rule.remove_mode == "age_count" and rule.remove_age_s > 0 then
-    local cutoff = string.format("%.0f", now - rule.remove_age_s * 1000)
-    remove_oldest(queue, set, redis.call("ZCOUNT", queue .. set, 0, cutoff))
+    local cutoff = _string_format("%.0f", now - rule.remove_age_s * 1000)
+    remove_oldest(queue, set, _redis_call("ZCOUNT", queue .. set, 0, cutoff))
   end
   if (rule.remove_mode == "age_count" or rule.remove_mode == "count") and rule.remove_count > 0 then
-    remove_oldest(queue, set, redis.call("ZCARD", queue .. set) - rule.remove_count)
+    remove_oldest(queue, set, _redis_call("ZCARD", queue .. set) - rule.remove_count)
   end
 end
 
@@ -4462,6 +4530,7 @@ modules.exchange = (function()
 local entries = require("entries")
 local lists = require("lists")
 local metrics = require("metrics")
+local numbers = require("numbers")
 local retention = require("retention")
 
 local exchange = {}
@@ -4470,11 +4539,15 @@ local exchange = {}
 --- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
 --- `skip_metrics` are those of completions.
 function exchange.new(queue, now, who)
-  who.queue, who.now = queue, now
-  who.started, who.letters = {}, {}
-  who.entries, who.listed, who.finished = {}, {}, {}
-  who.count, who.duration = 0, 0
-  return who
+  -- In one piece: a table that grows field by field is made anew four times.
+  return {
+    queue = queue, now = now, group = who.group, consumer = who.consumer,
+    outcomes = who.outcomes, cluster = who.cluster, dead_letter = who.dead_letter,
+    skip_events = who.skip_events, skip_metrics = who.skip_metrics,
+    started = {}, letters = {}, entries = {}, listed = {}, finished = {}, count = 0, duration = 0,
+    rule = nil, has_shares = nil,
+    entry = { id = "", group = who.group, consumer = who.consumer, unfinished = true },
+  }
 end
 
 --- Take a job off the worker: acknowledge its entry, or count a list job out.
@@ -4487,15 +4560,17 @@ function exchange.leave(self, job_id, entry_id)
 end
 
 local function enter_finished(self)
-  local members, score = {}, string.format("%.0f", self.now)
-  for index, job_id in ipairs(self.finished) do
-    members[2 * index - 1], members[2 * index] = score, job_id
+  local finished = self.finished
+  if not finished[1] then
+    return
   end
-  if members[1] then
-    redis.call("ZADD", self.queue .. "completed", unpack(members))
-    retention.apply(self.queue, "completed", self.finished, self.now, self.rule)
-    self.finished = {}
+  local members, score = {}, numbers.text(self.now)
+  for index = 1, #finished do
+    members[2 * index - 1], members[2 * index] = score, finished[index]
   end
+  _redis_call("ZADD", self.queue .. "completed", _unpack(members))
+  retention.apply(self.queue, "completed", finished, self.now, self.rule)
+  self.finished = {}
 end
 
 local function same_rule(one, other)
@@ -4505,15 +4580,17 @@ local function same_rule(one, other)
 end
 
 --- Count a completed job and enter it among its like, under the rule of retention that came with it.
-function exchange.completed(self, done, processed_on)
-  if self.rule and (not same_rule(self.rule, done) or #self.finished == 1000) then
+function exchange.completed(self, done)
+  local size = #self.finished
+  if self.rule and (size == 1000 or not same_rule(self.rule, done)) then
     enter_finished(self)
+    size = 0
   end
   self.rule = done
-  self.finished[#self.finished + 1] = done.job_id
+  self.finished[size + 1] = done.job_id
   if not self.skip_metrics then
     self.count = self.count + 1
-    self.duration = self.duration + metrics.duration(self.now, processed_on)
+    self.duration = self.duration + metrics.duration(self.now, done.taken_ms)
   end
 end
 
@@ -4524,9 +4601,14 @@ function exchange.flush(self)
     metrics.add(self.queue, "completed", self.now, self.count, self.duration)
     self.count, self.duration = 0, 0
   end
-  entries.settle(self.queue, self.group, self.entries)
-  lists.leave_all(self.queue, self.listed)
-  self.entries, self.listed = {}, {}
+  if self.entries[1] then
+    entries.settle(self.queue, self.group, self.entries)
+    self.entries = {}
+  end
+  if self.listed[1] then
+    lists.leave_all(self.queue, self.listed)
+    self.listed = {}
+  end
 end
 
 return exchange
@@ -4579,6 +4661,7 @@ local active = require("active")
 local events = require("events")
 local flows = require("flows")
 local metrics = require("metrics")
+local numbers = require("numbers")
 local ordering = require("ordering")
 local record = require("record")
 local release = require("release")
@@ -4612,12 +4695,12 @@ end
 --- Write the result; false when there is no such job, which a record made here would pretend.
 function completion.write(queue, done)
   local key = queue .. "job:" .. done.job_id
-  local added = redis.call(
+  local added = _redis_call(
     "HSET", key,
-    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", done.now_ms
+    "state", "completed", "returnvalue", done.returnvalue, "finishedOn", numbers.text(done.now_ms)
   )
-  if added == 3 and redis.call("HLEN", key) == 3 then
-    redis.call("UNLINK", key)
+  if added == 3 and _redis_call("HLEN", key) == 3 then
+    _redis_call("UNLINK", key)
     return false
   end
   return true
@@ -4647,7 +4730,7 @@ function completion.settle(queue, done, known, parent_job_key)
   end
   if exists then
     flows.notify_registered(queue, done.job_id)
-    redis.call("ZADD", queue .. "completed", done.now_ms, done.job_id)
+    _redis_call("ZADD", queue .. "completed", numbers.text(done.now_ms), done.job_id)
     retention.apply(queue, "completed", { done.job_id }, done.now_ms, done)
   end
 end
@@ -4670,22 +4753,22 @@ local MOST_OVERDUE = 20
 --- A payload inside other JSON: as it is when it is JSON, since decoding and encoding it again would change numbers and empty
 --- lists; else, as when a codec wrote it, as a text.
 local function embedded(payload)
-  local strict = cjson.new()
+  local strict = _cjson_new()
   strict.decode_invalid_numbers(false)
-  return pcall(strict.decode, payload) and payload or cjson.encode(payload)
+  return _pcall(strict.decode, payload) and payload or _cjson_encode(payload)
 end
 
 local function envelope(queue_name, job_id, payload, reason, attempts)
-  return '{"originalQueue":' .. cjson.encode(queue_name)
-    .. ',"originalJobId":' .. cjson.encode(job_id)
+  return '{"originalQueue":' .. _cjson_encode(queue_name)
+    .. ',"originalJobId":' .. _cjson_encode(job_id)
     .. ',"data":' .. embedded(payload)
-    .. ',"failedReason":' .. cjson.encode(reason)
-    .. ',"attemptsMade":' .. string.format("%.0f", attempts) .. "}"
+    .. ',"failedReason":' .. _cjson_encode(reason)
+    .. ',"attemptsMade":' .. _string_format("%.0f", attempts) .. "}"
 end
 
 --- The same for each letter about one run of one job.
 local function id_of(queue_name, job_id, processed_on)
-  local id = table.concat({ "dead", queue_name, job_id, processed_on }, ".")
+  local id = _table_concat({ "dead", queue_name, job_id, processed_on }, ".")
   return #id <= LONGEST_ID and id or "dead." .. redis.sha1hex(id)
 end
 
@@ -4701,17 +4784,17 @@ end
 
 --- Keep a letter until the caller, or the worker that recovers overdue ones, has added it and struck it off.
 local function keep(self, letter_id, name, data)
-  local letter = cjson.encode({ self.dead_letter, letter_id, name, data })
-  guarded.call("ZADD", self.queue .. "outbox", string.format("%.0f", self.now), letter)
+  local letter = _cjson_encode({ self.dead_letter, letter_id, name, data })
+  guarded.call("ZADD", self.queue .. "outbox", _string_format("%.0f", self.now), letter)
   self.letters[#self.letters + 1] = letter
 end
 
 --- Hand out letters that were kept before a time, and are still there: the caller that had to add them may have died. Returns
 --- whether there may be more.
 function dead_letters.overdue(self, before_ms)
-  local latest = string.format("%.0f", before_ms)
+  local latest = _string_format("%.0f", before_ms)
   local found = guarded.call("ZRANGEBYSCORE", self.queue .. "outbox", "-inf", latest, "LIMIT", 0, MOST_OVERDUE)
-  for _, letter in ipairs(found) do
+  for _, letter in _ipairs(found) do
     self.letters[#self.letters + 1] = letter
   end
   return #found == MOST_OVERDUE
@@ -4724,17 +4807,17 @@ function dead_letters.send(self, job_id, job, reason, counted)
   if self.dead_letter == "" then
     return
   end
-  local fields = redis.call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked", "attemptsMade")
+  local fields = _redis_call("HMGET", self.queue .. "job:" .. job_id, "name", "data", "revoked", "attemptsMade")
   if fields[3] == "1" then
     return
   end
   local queue_name, name = dependents.queue_name(self.queue), fields[1] or ""
-  local attempts = (tonumber(fields[4]) or 0) - counted
+  local attempts = (_tonumber(fields[4]) or 0) - counted
   local data = envelope(queue_name, job_id, fields[2] or "", reason, attempts)
   local fine, added = true, false
   if not self.cluster then
     -- A queue over there that is broken must not keep the job from failing here.
-    fine, added = pcall(add, self, name, data)
+    fine, added = _pcall(add, self, name, data)
   end
   if not (fine and added) then
     keep(self, id_of(queue_name, job_id, job.processedOn or ""), name, data)
@@ -4770,7 +4853,7 @@ local function count(queue, attempt)
   end
   key = key .. ":sub:" .. attempt.group
   local attempts = numbers.count(key, "a", 1)
-  redis.call("EXPIRE", key, SUBSCRIPTION_TTL_S)
+  _redis_call("EXPIRE", key, SUBSCRIPTION_TTL_S)
   return attempts
 end
 
@@ -4778,13 +4861,13 @@ end
 local function schedule(queue, attempt, job, attempts)
   local job_id, now, reason = attempt.job_id, attempt.now_ms, attempt.failed_reason
   local key = queue .. "job:" .. job_id
-  local opts = redis.call("HGET", key, "opts")
+  local opts = _redis_call("HGET", key, "opts")
   if opts and opts:find('"fallbacks"', 1, true) then
     numbers.count(key, "fallbackIndex", 1)
   end
   local member = attempt.broadcast and job_id .. "||" .. attempt.group or job_id
   placement.later(queue, member, job, now + attempt.backoff_ms)
-  redis.call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
+  _redis_call("HSET", key, "state", "delayed", "failedReason", reason, "processedOn", now)
   active.pause_slot(queue, job, now)
   events.emit(
     queue, "retrying", job_id,
@@ -4817,19 +4900,19 @@ function retry.afresh(queue, job_id, job, now)
     stream.remove_stray(queue, job_id)
   end
   placement.later(queue, job_id, job, now)
-  redis.call(
+  _redis_call(
     "HSET", queue .. "job:" .. job_id,
     "state", "delayed", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
-  redis.call("HDEL", queue .. "job:" .. job_id, "failureKind", "traceback")
+  _redis_call("HDEL", queue .. "job:" .. job_id, "failureKind", "traceback")
 end
 
 --- Schedule up to `most` failed jobs again, oldest first, or all when it is 0; returns how many.
 function retry.failed(queue, most, now)
   local retried = 0
   while most <= 0 or retried < most do
-    local wanted = most > 0 and math.min(most - retried, PAGE) or PAGE
-    local popped = redis.call("ZPOPMIN", queue .. "failed", wanted)
+    local wanted = most > 0 and _math_min(most - retried, PAGE) or PAGE
+    local popped = _redis_call("ZPOPMIN", queue .. "failed", wanted)
     if not popped[1] then
       break
     end
@@ -4885,11 +4968,11 @@ local NO_DEADLINE = 9999999999999
 
 --- Defer a job until a time, without counting an attempt. Unless empty, `new_data` replaces its payload.
 function deferral.until_due(queue, job_id, job, due, now, new_data)
-  local key, delay = queue .. "job:" .. job_id, math.max(due - now, 0)
+  local key, delay = queue .. "job:" .. job_id, _math_max(due - now, 0)
   placement.later(queue, job_id, job, now + delay)
-  redis.call("HSET", key, "state", "delayed", "delay", delay)
+  _redis_call("HSET", key, "state", "delayed", "delay", delay)
   if new_data ~= "" then
-    redis.call("HSET", key, "data", new_data)
+    _redis_call("HSET", key, "data", new_data)
   end
   active.pause_slot(queue, job, now)
   events.emit(queue, "delay-changed", job_id, "delay", delay)
@@ -4898,12 +4981,12 @@ end
 --- Let a job wait for its children; false when all have completed, and it is ready again.
 function deferral.for_children(queue, job_id, job, now)
   active.pause_slot(queue, job, now)
-  local children = redis.call("SCARD", queue .. "deps:" .. job_id)
-  if children > 0 and (tonumber(job.depsCompleted) or 0) >= children then
+  local children = _redis_call("SCARD", queue .. "deps:" .. job_id)
+  if children > 0 and (_tonumber(job.depsCompleted) or 0) >= children then
     flows.resume(queue, job_id, job.name, job.share)
     return false
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting-children")
   events.emit(queue, "waiting-children", job_id)
   return true
 end
@@ -4911,14 +4994,14 @@ end
 --- Suspend a job until it is signalled, at most `timeout` ms; 0 is forever.
 function deferral.for_signal(queue, job_id, job, now, reason, timeout)
   local key = queue .. "job:" .. job_id
-  redis.call("HSET", key, "state", "suspended", "suspendedAt", now)
+  _redis_call("HSET", key, "state", "suspended", "suspendedAt", now)
   if reason ~= "" then
-    redis.call("HSET", key, "suspendReason", reason)
+    _redis_call("HSET", key, "suspendReason", reason)
   end
   if timeout > 0 then
-    redis.call("HSET", key, "suspendTimeout", timeout)
+    _redis_call("HSET", key, "suspendTimeout", timeout)
   end
-  redis.call("ZADD", queue .. "suspended", timeout > 0 and now + timeout or NO_DEADLINE, job_id)
+  _redis_call("ZADD", queue .. "suspended", timeout > 0 and now + timeout or NO_DEADLINE, job_id)
   active.pause_slot(queue, job, now)
   events.emit(queue, "suspended", job_id)
 end
@@ -4945,9 +5028,9 @@ local function score_of(queue, name, job_id, job, position)
   end
   local last = guarded.call("ZRANGE", groups.parked_key(queue, name), 0, 0, "REV", "WITHSCORES")
   if last[2] then
-    return tonumber(last[2]) + 1
+    return _tonumber(last[2]) + 1
   end
-  return seq > 0 and seq or tonumber(job_id) or 0
+  return seq > 0 and seq or _tonumber(job_id) or 0
 end
 
 --- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
@@ -4970,8 +5053,8 @@ end
 function group_limit.group(queue, name, job_id, duration, now, extend)
   local resume_at = now + duration
   if extend == "max" then
-    local standing = tonumber(redis.call("ZSCORE", queue .. "ratelimited", name)) or 0
-    resume_at = math.max(resume_at, standing)
+    local standing = _tonumber(_redis_call("ZSCORE", queue .. "ratelimited", name)) or 0
+    resume_at = _math_max(resume_at, standing)
   end
   groups.hold_until(queue, name, resume_at)
   groups.note_hold(queue, name, resume_at)
@@ -5008,7 +5091,7 @@ function interruption.w(self, done, job)
   if not deferral.for_children(self.queue, done.job_id, job, self.now) then
     return "a"
   end
-  if (tonumber(job.depsFailed) or 0) + (tonumber(job.depsSkipped) or 0) > 0 then
+  if (_tonumber(job.depsFailed) or 0) + (_tonumber(job.depsSkipped) or 0) > 0 then
     -- A child failed while the job was still running.
     propagation.decide(self.outcomes, self.queue, done.job_id)
   end
@@ -5058,6 +5141,9 @@ local outcomes = {}
 
 --- Notify the jobs that wait for this one that it has completed.
 local function notify_parents(self, job_id, job, registered)
+  if not registered and not job.parentId then
+    return
+  end
   dependents.each(self.queue, job_id, job, registered, function(parent_queue, parent_id)
     propagation.completed(self.outcomes, parent_queue, parent_id, self.queue .. job_id)
   end)
@@ -5081,7 +5167,7 @@ local function complete(self, done, job, registered)
   completion.write(self.queue, done)
   completion.free(self.queue, done, job)
   notify_parents(self, done.job_id, job, registered)
-  exchange.completed(self, done, job.processedOn)
+  exchange.completed(self, done)
   return "c"
 end
 
@@ -5110,7 +5196,7 @@ function outcomes.hand_back(self, deliveries, first)
     if entries.drop(self.queue, self.group, entry_id) then
       local job = record.load(self.queue, job_id)
       if job and not record.has_ended(job) then
-        redis.call("HSET", self.queue .. "job:" .. job_id, "state", "waiting")
+        _redis_call("HSET", self.queue .. "job:" .. job_id, "state", "waiting")
         stream.push(self.queue, job_id, job.name)
       end
     end
@@ -5120,7 +5206,7 @@ end
 --- Whether registered parents wait for any of the jobs. Mostly none does, and one look serves all.
 local function any_registered(queue, settlements)
   local keys = {}
-  for index, done in ipairs(settlements) do
+  for index, done in _ipairs(settlements) do
     keys[index] = queue .. "parents:" .. done.job_id
   end
   return chunks.any_exist(keys)
@@ -5128,20 +5214,25 @@ end
 
 --- Tell outcomes; returns a letter for each.
 function outcomes.settle(self, settlements)
+  if not settlements[1] then
+    return ""
+  end
   local letters = {}
   local registered = any_registered(self.queue, settlements)
-  for index, done in ipairs(settlements) do
-    local fields = done.kind == "c" and lease.COMPLETION or lease.OTHER
-    local job, same = lease.look(self.queue, done, fields)
+  for index = 1, #settlements do
+    local done = settlements[index]
+    local job, same = lease.look(self.queue, done, done.kind == "c" and lease.COMPLETION or lease.OTHER)
     if not same or job.state ~= "active" then
       letters[index] = late(self, done, job, same, registered)
     else
       exchange.leave(self, done.job_id, done.entry_id)
-      propagation.knows(self.outcomes, done.job_id, job, registered)
+      if done.kind ~= "c" then
+        propagation.knows(self.outcomes, done.job_id, job, registered)
+      end
       letters[index] = SETTLE[done.kind](self, done, job, registered)
     end
   end
-  return table.concat(letters)
+  return _table_concat(letters)
 end
 
 return outcomes
@@ -5176,7 +5267,7 @@ local function promote(queue, member, now)
     release.expire(queue, job_id, job, now)
     return
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   if retry_group then
     stream.push(queue, job_id, job.name, "retryGroup", retry_group)
   else
@@ -5192,11 +5283,11 @@ function promotion.due(queue, now, most)
   local band = scheduled.first(key)
   while band and consumed < most do
     local from, to = scheduled.bound(band, 0), scheduled.bound(band, now)
-    local members = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, most - consumed)
+    local members = _redis_call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, most - consumed)
     if members[1] then
-      redis.call("ZREM", key, unpack(members))
+      _redis_call("ZREM", key, _unpack(members))
     end
-    for _, member in ipairs(members) do
+    for _, member in _ipairs(members) do
       promote(queue, member, now)
     end
     consumed = consumed + #members
@@ -5208,9 +5299,9 @@ end
 --- Let groups go on whose rate limit has passed; returns how many jobs that made ready.
 function promotion.limited(queue, now)
   local key, moved = queue .. "ratelimited", 0
-  local now_text = string.format("%.0f", now)
-  for _, name in ipairs(redis.call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
-    redis.call("ZREM", key, name)
+  local now_text = _string_format("%.0f", now)
+  for _, name in _ipairs(_redis_call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
+    _redis_call("ZREM", key, name)
     moved = moved + release.promote(queue, name, groups.load(queue, name), now)
   end
   return moved
@@ -5221,12 +5312,12 @@ function promotion.next_due(scheduled_key, ratelimited_key)
   local earliest
   local band, due = scheduled.first(scheduled_key)
   while band do
-    earliest = math.min(earliest or due, due)
+    earliest = _math_min(earliest or due, due)
     band, due = scheduled.first(scheduled_key, band + 1)
   end
-  local group = redis.call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
+  local group = _redis_call("ZRANGE", ratelimited_key, 0, 0, "WITHSCORES")
   if group[2] then
-    earliest = math.min(earliest or math.huge, tonumber(group[2]))
+    earliest = _math_min(earliest or math.huge, _tonumber(group[2]))
   end
   return earliest or -1
 end
@@ -5253,8 +5344,8 @@ local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
 --- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
 local function start(self, job_id, entry_id)
-  local entry = { id = entry_id, group = self.group, consumer = self.consumer, unfinished = true }
-  local flat, verdict = activation.try(self.queue, job_id, entry, self.now, self.skip_events)
+  self.entry.id = entry_id
+  local flat, verdict = activation.try(self.queue, job_id, self.entry, self.now, self.skip_events)
   if flat then
     local started = self.started
     local size = #started
@@ -5288,11 +5379,11 @@ end
 local function from_lists(self, want, looks)
   local found = 0
   while found < want and looks > 0 do
-    local job_ids = lists.pop(self.queue, math.min(want - found, looks))
+    local job_ids = lists.pop(self.queue, _math_min(want - found, looks))
     if not job_ids[1] then
       break
     end
-    for _, job_id in ipairs(job_ids) do
+    for _, job_id in _ipairs(job_ids) do
       found = found + start(self, job_id, "")
     end
     looks = looks - #job_ids
@@ -5304,7 +5395,7 @@ end
 --- Start jobs of shares before a backlog of jobs without one, which they would wait behind on the stream.
 local function from_shares(self, want)
   local found = 0
-  for _, job_id in ipairs(shares.overtake(self.queue, want)) do
+  for _, job_id in _ipairs(shares.overtake(self.queue, want)) do
     found = found + start(self, job_id, "")
   end
   lists.count_in(self.queue, found)
@@ -5314,13 +5405,13 @@ end
 local function from_stream(self, want, looks)
   local found = 0
   while found < want and looks > 0 do
-    local batch = entries.read(self.queue, self.group, self.consumer, math.min(want - found, looks))
+    local batch = entries.read(self.queue, self.group, self.consumer, _math_min(want - found, looks))
     if not batch[1] then
       if not self.has_shares or shares.feed(self.queue, want - found) == 0 then
         return "empty"
       end
     end
-    for _, entry in ipairs(batch) do
+    for _, entry in _ipairs(batch) do
       local job_id = stream.field(entry[2], "jobId")
       if job_id then
         found = found + start(self, job_id, entry[1])
@@ -5335,12 +5426,12 @@ end
 
 --- How many more jobs the queue lets start now; nil while it is paused. Delivered ones are counted as started.
 local function places(self, honor_pause)
-  local settings = redis.call("HMGET", self.queue .. "meta", "paused", "globalConcurrency", "shared")
+  local settings = _redis_call("HMGET", self.queue .. "meta", "paused", "globalConcurrency", "shared")
   if honor_pause and settings[1] == "1" then
     return nil
   end
   self.has_shares = settings[3] and true
-  local most = tonumber(settings[2]) or 0
+  local most = _tonumber(settings[2]) or 0
   if most <= 0 then
     return math.huge
   end
@@ -5351,7 +5442,7 @@ end
 --- goes back. Returns why no more were taken.
 function dispatch.serve(self, deliveries, want, honor_pause)
   local free = places(self, honor_pause)
-  local kept = free and #deliveries - math.min(#deliveries, math.max(0, -free)) or 0
+  local kept = free and #deliveries - _math_min(#deliveries, _math_max(0, -free)) or 0
   outcomes.hand_back(self, deliveries, kept + 1)
   if not free then
     return "paused"
@@ -5359,7 +5450,7 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   if kept > 0 then
     start_delivered(self, deliveries, kept)
   end
-  local most = math.min(want, math.max(0, free))
+  local most = _math_min(want, _math_max(0, free))
   if most > 0 then
     -- What is due now must not wait for the next round of promotions.
     local promoted = promotion.due(self.queue, self.now, 100)
@@ -5398,12 +5489,12 @@ local SHORTEST_MS, LONGEST_MS = 1000, 86400000
 
 --- The lease the job's own options name; nil when they name none.
 local function own_lease(queue, job_id)
-  local opts = redis.call("HGET", queue .. "job:" .. job_id, "opts")
+  local opts = _redis_call("HGET", queue .. "job:" .. job_id, "opts")
   if not opts or not opts:find('"lockDuration"', 1, true) then
     return nil
   end
-  local readable, decoded = pcall(cjson.decode, opts)
-  local lease = readable and type(decoded) == "table" and tonumber(decoded.lockDuration)
+  local readable, decoded = _pcall(_cjson_decode, opts)
+  local lease = readable and _type(decoded) == "table" and _tonumber(decoded.lockDuration)
   return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
 end
 
@@ -5437,8 +5528,8 @@ end
 --- The job runs again from the beginning. One of a group without turns takes a new slot then, so it gives its own back.
 function stalled.reset(queue, job_id, job, now)
   local key = queue .. "job:" .. job_id
-  redis.call("HSET", key, "state", "waiting")
-  redis.call("HDEL", key, "processedOn", "lastActive")
+  _redis_call("HSET", key, "state", "waiting")
+  _redis_call("HDEL", key, "processedOn", "lastActive")
   if job.state == "active" and record.sequence(job) <= 0 then
     release.slot(queue, job.groupKey, now)
   end
@@ -5482,7 +5573,7 @@ local function entry(queue, entry_id, job_id, sweep)
     end
     local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
     if sweep.broadcast and not failed then
-      redis.call("HSET", queue .. "job:" .. job_id, "state", "active")
+      _redis_call("HSET", queue .. "job:" .. job_id, "state", "active")
       return false
     elseif not failed then
       stalled.reset(queue, job_id, job, now)
@@ -5497,7 +5588,7 @@ end
 --- In whose hands idle entries are, from the cursor on: by entry.
 local function owners(key, cursor, count, sweep)
   local owner = {}
-  for _, pending in ipairs(redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
+  for _, pending in _ipairs(_redis_call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
     owner[pending[1]] = pending[2]
   end
   return owner
@@ -5507,14 +5598,14 @@ end
 --- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
-  local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
+  local page = _redis_call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
   local seen = 0
-  for _, claimed in ipairs(page[2]) do
+  for _, claimed in _ipairs(page[2]) do
     if claimed then
       local entry_id = claimed[1]
       local whose = owner[entry_id] or consumer
       if entry(queue, entry_id, stream.field(claimed[2], "jobId"), sweep) and whose ~= consumer then
-        redis.call("XCLAIM", key, sweep.group, whose, 0, entry_id, "JUSTID")
+        _redis_call("XCLAIM", key, sweep.group, whose, 0, entry_id, "JUSTID")
       end
       seen = seen + 1
     end
@@ -5525,13 +5616,13 @@ end
 --- Inspect entries idle for too long, page by page; returns how many, and whether there may be more.
 function reclaim.entries(queue, consumer, sweep)
   local key, cursor, seen = queue .. "stream", "0-0", 0
-  if not redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
+  if not _redis_call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, "-", "+", 1)[1] then
     return 0, false
   end
   local limit = sweep.limit or MOST_PAGES * PAGE
   for _ = 1, MOST_PAGES do
     local looked
-    cursor, looked = look_at_page(queue, key, consumer, cursor, math.min(limit - seen, PAGE), sweep)
+    cursor, looked = look_at_page(queue, key, consumer, cursor, _math_min(limit - seen, PAGE), sweep)
     seen = seen + looked
     if cursor == "0-0" or seen == limit then
       break
@@ -5551,7 +5642,7 @@ local function list_job(queue, found, sweep)
     release.expire(queue, job_id, job, now)
     return true
   end
-  redis.call("HSET", queue .. "job:" .. job_id, "lastActive", now)
+  _redis_call("HSET", queue .. "job:" .. job_id, "lastActive", now)
   local failed = stalled.strike(queue, job_id, job, sweep.most_stalls, now)
   if not failed then
     stalled.reset(queue, job_id, job, now)
@@ -5611,10 +5702,10 @@ local MOST_JOBS, REASON = 100, "Suspend timeout exceeded"
 --- Fail suspended jobs whose time is up; returns how many, at most 100.
 function suspension.sweep(queue, now)
   local failed, key = 0, queue .. "suspended"
-  local due = redis.call("ZRANGE", key, 0, string.format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)
-  for _, job_id in ipairs(due) do
+  local due = _redis_call("ZRANGE", key, 0, _string_format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)
+  for _, job_id in _ipairs(due) do
     local job = record.load(queue, job_id)
-    redis.call("ZREM", key, job_id)
+    _redis_call("ZREM", key, job_id)
     if job and job.state == "suspended" then
       failure.record(queue, job_id, REASON, now, "processedOn", now)
       release.forfeit(queue, job, now)
@@ -5640,7 +5731,7 @@ local KEPT, TTL_MS = 1000, 60000
 
 local function signal(queue, what, value)
   guarded.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
-  redis.call("PEXPIRE", queue .. "wake", TTL_MS)
+  _redis_call("PEXPIRE", queue .. "wake", TTL_MS)
 end
 
 --- A job that no stream entry announces is ready, or due sooner than all others: a list or the scheduled set holds it.
@@ -5680,9 +5771,9 @@ end
 --- A report as a table by name.
 function usage.read(fields)
   local report = {}
-  for _, field in ipairs(fields) do
+  for _, field in _ipairs(fields) do
     if not KNOWN[field.name] then
-      error({ err = "OQ_BAD_ARGUMENT oq1_reportUsage: '" .. field.name .. "' is no part of a report" })
+      _error({ err = "OQ_BAD_ARGUMENT oq1_reportUsage: '" .. field.name .. "' is no part of a report" })
     end
     report[field.name] = field.value
   end
@@ -5693,8 +5784,8 @@ end
 local function exact(number)
   local text
   for digits = 14, 17 do
-    text = string.format("%." .. digits .. "g", number)
-    if tonumber(text) == number then
+    text = _string_format("%." .. digits .. "g", number)
+    if _tonumber(text) == number then
       break
     end
   end
@@ -5702,58 +5793,58 @@ local function exact(number)
 end
 
 local function add_amount(key, field, stored, sign)
-  local amount = tonumber(stored)
+  local amount = _tonumber(stored)
   if amount and amount > 0 and amount < math.huge then
-    redis.call("HINCRBYFLOAT", key, field, exact(sign * amount))
+    _redis_call("HINCRBYFLOAT", key, field, exact(sign * amount))
   end
 end
 
 local function add_categories(key, prefix, stored, sign)
-  local readable, amounts = pcall(cjson.decode, stored or "{}")
-  for category, amount in pairs(readable and type(amounts) == "table" and amounts or {}) do
+  local readable, amounts = _pcall(_cjson_decode, stored or "{}")
+  for category, amount in _pairs(readable and _type(amounts) == "table" and amounts or {}) do
     add_amount(key, prefix .. category, amount, sign)
   end
 end
 
 --- Count a report in its minute, or with the sign -1 no more.
 local function add(key, report, sign)
-  redis.call("HINCRBY", key, "jobCount", sign)
+  _redis_call("HINCRBY", key, "jobCount", sign)
   add_amount(key, "totalTokens", report.totalTokens, sign)
   add_amount(key, "totalCost", report.totalCost, sign)
   add_categories(key, "tokens:", report.tokens, sign)
   add_categories(key, "costs:", report.costs, sign)
   if report.model then
-    redis.call("HINCRBY", key, "models:" .. report.model, sign)
+    _redis_call("HINCRBY", key, "models:" .. report.model, sign)
   end
   if report.costUnit and sign > 0 then
-    redis.call("HSET", key, "costUnit", report.costUnit)
+    _redis_call("HSET", key, "costUnit", report.costUnit)
   end
-  redis.call("EXPIRE", key, KEPT_S)
+  _redis_call("EXPIRE", key, KEPT_S)
 end
 
 local function write(queue, job_key, report, minute)
   local flat = {}
-  for name, value in pairs(report) do
+  for name, value in _pairs(report) do
     flat[#flat + 1] = "usage:" .. name
     flat[#flat + 1] = value
   end
-  redis.call("HSET", job_key, "usage:bucketTs", minute, unpack(flat))
+  _redis_call("HSET", job_key, "usage:bucketTs", minute, _unpack(flat))
   add(queue .. "usage:" .. minute, report, 1)
 end
 
 --- Put a report in the place of an earlier one. An empty one only takes that back.
 function usage.replace(queue, job_key, report, minute)
   local earlier = {}
-  for index, value in ipairs(redis.call("HMGET", job_key, unpack(FIELDS))) do
+  for index, value in _ipairs(_redis_call("HMGET", job_key, _unpack(FIELDS))) do
     earlier[NAMES[index]] = value or nil
   end
-  redis.call("HDEL", job_key, unpack(FIELDS))
+  _redis_call("HDEL", job_key, _unpack(FIELDS))
   -- A minute past retention is not created again only to be subtracted from.
   local old_key = earlier.bucketTs and queue .. "usage:" .. earlier.bucketTs
-  if old_key and redis.call("EXISTS", old_key) == 1 then
+  if old_key and _redis_call("EXISTS", old_key) == 1 then
     add(old_key, earlier, -1)
   end
-  if next(report) then
+  if _next(report) then
     write(queue, job_key, report, minute)
   end
 end
@@ -5785,27 +5876,27 @@ end
 --- Make a failed job wait, with all its attempts; false when it has not failed.
 local function reset(queue, job_id)
   local key = queue .. "job:" .. job_id
-  if redis.call("HGET", key, "state") ~= "failed" then
+  if _redis_call("HGET", key, "state") ~= "failed" then
     return false
   end
-  redis.call("ZREM", queue .. "failed", job_id)
+  _redis_call("ZREM", queue .. "failed", job_id)
   stream.remove_stray(queue, job_id)
-  redis.call(
+  _redis_call(
     "HSET", key,
     "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
   )
-  redis.call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked", "failureKind", "traceback")
+  _redis_call("HDEL", key, "outcome", "stalledCount", "lastActive", "revoked", "failureKind", "traceback")
   return true
 end
 
 --- A job is to wait for `member` again: at once, or when it waits for its children.
 local function await(queue, job_id, member)
   local key = queue .. "job:" .. job_id
-  local fields = redis.call("HMGET", key, "state", "processedOn")
+  local fields = _redis_call("HMGET", key, "state", "processedOn")
   if not fields[1] or record.has_ended({ state = fields[1] }) then
     return
   elseif fields[2] and fields[1] == "waiting-children" then
-    redis.call("HDEL", key, "processedOn")
+    _redis_call("HDEL", key, "processedOn")
     dependencies.recount(queue, job_id, outcome_of(queue))
   end
   dependencies.await(queue, job_id, member)
@@ -5813,7 +5904,7 @@ end
 
 --- Have all that wait for a job wait for it again; those of other queues are left to the caller.
 local function announce(queue, job_id, elsewhere)
-  local fields = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+  local fields = _redis_call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
   local job, member = { parentId = fields[1], parentQueue = fields[2] }, queue .. job_id
   dependents.each(queue, job_id, job, true, function(there, dependent_id)
     if there == queue then
@@ -5829,7 +5920,7 @@ end
 --- Whether a job that ran may run again at once: all that it waits for has ended. Who waits for the end of its children
 --- finds out by counting them.
 local function may_run(queue, job_id)
-  local ran, rule = unpack(redis.call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
+  local ran, rule = _unpack(_redis_call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
   return ran and rule ~= rules.CHILDREN_ENDED and not dependencies.any_pending(queue, job_id, outcome_of(queue))
 end
 
@@ -5839,29 +5930,29 @@ local function recount(queue, job_id)
     dependencies.close(queue, job_id)
     return
   end
-  redis.call("HDEL", queue .. "job:" .. job_id, "processedOn")
+  _redis_call("HDEL", queue .. "job:" .. job_id, "processedOn")
   dependencies.recount(queue, job_id, outcome_of(queue))
 end
 
 --- Revive jobs; returns those that had failed, and who in other queues is to wait for them again.
 function graph_retry.all(outcomes, job_ids, news, held)
   local queue, revived, elsewhere = outcomes.queue, {}, {}
-  for _, job_id in ipairs(job_ids) do
+  for _, job_id in _ipairs(job_ids) do
     if reset(queue, job_id) then
       revived[#revived + 1] = job_id
     end
   end
-  for _, job_id in ipairs(revived) do
+  for _, job_id in _ipairs(revived) do
     recount(queue, job_id)
     if held then
       dependencies.hold(queue, job_id)
     end
     announce(queue, job_id, elsewhere)
   end
-  for _, told in ipairs(news) do
+  for _, told in _ipairs(news) do
     await(queue, told.dependent, told.member)
   end
-  for _, job_id in ipairs(held and {} or revived) do
+  for _, job_id in _ipairs(held and {} or revived) do
     holding.go_on(outcomes, job_id)
   end
   return revived, elsewhere
@@ -5888,7 +5979,7 @@ local submission = {}
 local ROOM = 100
 
 local function refuse(code, why)
-  error({ err = code .. " oq1_submitGraph: " .. why })
+  _error({ err = code .. " oq1_submitGraph: " .. why })
 end
 
 local function bad(why)
@@ -5897,7 +5988,7 @@ end
 
 local function check_nodes(queue, nodes)
   local seen = {}
-  for place, job in ipairs(nodes) do
+  for place, job in _ipairs(nodes) do
     local id = job.custom_id
     if id == "" or seen[id] or job.parent_id ~= "" then
       bad("node " .. place .. " needs an id of its own and no parent")
@@ -5918,24 +6009,24 @@ end
 function submission.check(queue, graph)
   local nodes = graph.nodes
   check_nodes(queue, nodes)
-  for _, edge in ipairs(graph.edges) do
+  for _, edge in _ipairs(graph.edges) do
     if edge.dependent < 1 or edge.dependency <= edge.dependent or edge.dependency > #nodes then
       bad("an edge from " .. edge.dependent .. " to " .. edge.dependency .. " leads to no later node")
     end
   end
-  for _, edge in ipairs(graph.foreign) do
+  for _, edge in _ipairs(graph.foreign) do
     check_place(nodes, edge.dependent, "a foreign dependency")
     if not dependents.read_member(queue, edge.member) then
       bad("'" .. edge.member .. "' names no job")
     end
   end
-  for _, edge in ipairs(graph.outside) do
+  for _, edge in _ipairs(graph.outside) do
     check_place(nodes, edge.dependency, "a foreign dependent")
     if not dependents.read_member(queue, dependents.sibling(queue, edge.queue_name) .. edge.job_id) then
       bad("'" .. edge.job_id .. "' of '" .. edge.queue_name .. "' names no job")
     end
   end
-  for _, ruled in ipairs(graph.rules) do
+  for _, ruled in _ipairs(graph.rules) do
     check_place(nodes, ruled.place, "a rule")
     if not rules.is_rule(ruled.rule) then
       bad("'" .. ruled.rule .. "' is no trigger rule")
@@ -5945,10 +6036,10 @@ end
 
 --- Write the flow's record, once.
 function submission.note(flow_key, flows_key, flow_id, plan, now, held)
-  if redis.call("HSETNX", flow_key, "plan", plan) == 1 then
-    redis.call("HSET", flow_key, "createdAt", now, "state", held and "submitting" or "running")
-    redis.call("ZADD", flows_key, "NX", now, flow_id)
-    redis.call("ZADD", flows_key .. ":due", now, flow_id) -- when the reconciler should read it
+  if _redis_call("HSETNX", flow_key, "plan", plan) == 1 then
+    _redis_call("HSET", flow_key, "createdAt", now, "state", held and "submitting" or "running")
+    _redis_call("ZADD", flows_key, "NX", now, flow_id)
+    _redis_call("ZADD", flows_key .. ":due", now, flow_id) -- when the reconciler should read it
   end
 end
 
@@ -5962,22 +6053,22 @@ end
 --- Give every node who waits for it and what it waits for.
 local function link(queue, graph)
   local nodes, name = graph.nodes, dependents.queue_name(queue)
-  for _, job in ipairs(nodes) do
+  for _, job in _ipairs(nodes) do
     job.told, job.waits_for, job.weak = {}, {}, {}
   end
-  for _, edge in ipairs(graph.edges) do
+  for _, edge in _ipairs(graph.edges) do
     local dependent, dependency = nodes[edge.dependent], nodes[edge.dependency]
     wait_for(dependent, queue .. dependency.custom_id, edge.weak)
     dependency.told[#dependency.told + 1] = { queue_name = name, job_id = dependent.custom_id }
   end
-  for _, edge in ipairs(graph.foreign) do
+  for _, edge in _ipairs(graph.foreign) do
     wait_for(nodes[edge.dependent], edge.member, edge.weak)
   end
-  for _, edge in ipairs(graph.outside) do
+  for _, edge in _ipairs(graph.outside) do
     local told = nodes[edge.dependency].told
     told[#told + 1] = { queue_name = edge.queue_name, job_id = edge.job_id, is_outside = true }
   end
-  for _, ruled in ipairs(graph.rules) do
+  for _, ruled in _ipairs(graph.rules) do
     nodes[ruled.place].rule = ruled.rule
   end
 end
@@ -5985,14 +6076,14 @@ end
 --- Note the dependents where completions look for them.
 local function register(queue, job)
   local members, parent_ids, parent_queues = {}, {}, {}
-  for index, other in ipairs(job.told) do
+  for index, other in _ipairs(job.told) do
     members[index] = dependents.sibling(queue, other.queue_name) .. other.job_id
     parent_ids[index], parent_queues[index] = other.job_id, other.queue_name
   end
   chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
-  redis.call(
+  _redis_call(
     "HSET", queue .. "job:" .. job.custom_id,
-    "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
+    "parentIds", _cjson_encode(parent_ids), "parentQueues", _cjson_encode(parent_queues)
   )
 end
 
@@ -6008,7 +6099,7 @@ local function describe(queue, job, flow_id)
   if job.weak[1] then
     fields[#fields + 1], fields[#fields + 2] = "depsOptional", #job.weak
   end
-  for _, member in ipairs(job.weak) do
+  for _, member in _ipairs(job.weak) do
     fields[#fields + 1], fields[#fields + 2] = dependencies.weak_field(member), 1
   end
   if fields[1] then
@@ -6040,8 +6131,8 @@ end
 
 --- A job that was there from before notifies those that may be new of its outcome.
 local function register_new(queue, job, created)
-  local members, named = {}, redis.call("HGET", queue .. "job:" .. job.custom_id, "parentId")
-  for _, other in ipairs(job.told) do
+  local members, named = {}, _redis_call("HGET", queue .. "job:" .. job.custom_id, "parentId")
+  for _, other in _ipairs(job.told) do
     local member = dependents.sibling(queue, other.queue_name) .. other.job_id
     if (created[member] or other.is_outside) and other.job_id ~= named then
       members[#members + 1] = member
@@ -6055,7 +6146,7 @@ function submission.write(queue, graph, now, flow_id, held)
   link(queue, graph)
   local outcomes = propagation.new(queue, now, ROOM, true)
   local replies, created = {}, {}
-  for place, job in ipairs(graph.nodes) do
+  for place, job in _ipairs(graph.nodes) do
     if not ids.exists(queue, job.custom_id) then
       create(queue, job, flow_id, held)
       replies[place], created[queue .. job.custom_id] = job.custom_id, true
@@ -6068,7 +6159,7 @@ function submission.write(queue, graph, now, flow_id, held)
       propagation.ended(outcomes, job.custom_id)
     end
   end
-  local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+  local _, elsewhere, remaining = _unpack(propagation.finish(outcomes))
   return { replies, elsewhere, remaining }
 end
 
@@ -6095,8 +6186,8 @@ function retention.discard(queue, job_ids)
     return
   end
   -- A key of another type must not keep jobs from being settled.
-  local tracked, left = redis.pcall("ZMSCORE", key_of(queue), unpack(job_ids)), {}
-  for index, job_id in ipairs(job_ids) do
+  local tracked, left = _redis_pcall("ZMSCORE", key_of(queue), _unpack(job_ids)), {}
+  for index, job_id in _ipairs(job_ids) do
     if tracked.err or not tracked[index] then
       left[#left + 1] = job_id
     end
@@ -6106,35 +6197,35 @@ end
 
 --- Forget tracked jobs that were removed.
 local function sweep(queue)
-  for _, job_id in ipairs(redis.call("ZRANGE", key_of(queue), 0, -1)) do
-    if redis.call("EXISTS", queue .. "job:" .. job_id) == 0 then
-      redis.call("ZREM", key_of(queue), job_id)
+  for _, job_id in _ipairs(_redis_call("ZRANGE", key_of(queue), 0, -1)) do
+    if _redis_call("EXISTS", queue .. "job:" .. job_id) == 0 then
+      _redis_call("ZREM", key_of(queue), job_id)
     end
   end
 end
 
 --- Track a job; returns what the function replies.
 function tracking.add(queue, job_id, now, most)
-  if redis.call("ZSCORE", key_of(queue), job_id) then
+  if _redis_call("ZSCORE", key_of(queue), job_id) then
     return "ok"
   end
-  if redis.call("ZCARD", key_of(queue)) >= most then
+  if _redis_call("ZCARD", key_of(queue)) >= most then
     sweep(queue)
-    if redis.call("ZCARD", key_of(queue)) >= most then
+    if _redis_call("ZCARD", key_of(queue)) >= most then
       return "too_many"
     end
   end
-  redis.call("ZADD", key_of(queue), string.format("%.0f", now), job_id)
-  redis.call("HSET", queue .. "job:" .. job_id, tracking.FIELD, string.format("%.0f", now))
+  _redis_call("ZADD", key_of(queue), _string_format("%.0f", now), job_id)
+  _redis_call("HSET", queue .. "job:" .. job_id, tracking.FIELD, _string_format("%.0f", now))
   return "ok"
 end
 
 --- Track a job no more. One that retention has let go of is removed.
 function tracking.drop(queue, job_id)
-  redis.call("ZREM", key_of(queue), job_id)
-  redis.call("HDEL", queue .. "job:" .. job_id, tracking.FIELD)
-  local set = DONE[redis.call("HGET", queue .. "job:" .. job_id, "state")]
-  if set and not redis.call("ZSCORE", queue .. set, job_id) then
+  _redis_call("ZREM", key_of(queue), job_id)
+  _redis_call("HDEL", queue .. "job:" .. job_id, tracking.FIELD)
+  local set = DONE[_redis_call("HGET", queue .. "job:" .. job_id, "state")]
+  if set and not _redis_call("ZSCORE", queue .. set, job_id) then
     purge.jobs(queue, { job_id })
   end
   return "ok"
@@ -6147,18 +6238,21 @@ do -- acquirePools
   local pools = require("pools")
   local validate = require("validate")
   redis.register_function("oq1_acquirePools", function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "acquirePools", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "acquirePools", "now_ms")
     local token = ARGV[2]
-    local taken_ms = whole(ARGV[3], "acquirePools", "taken_ms")
-    local lease_ms = whole(ARGV[4], "acquirePools", "lease_ms")
-    local claim_count = whole(ARGV[5], "acquirePools", "claim_count")
+    local taken_ms = ARGV[3] == "0" and 0 or whole(ARGV[3], "acquirePools", "taken_ms")
+    local lease_ms = ARGV[4] == "0" and 0 or whole(ARGV[4], "acquirePools", "lease_ms")
+    local claim_count = ARGV[5] == "0" and 0 or whole(ARGV[5], "acquirePools", "claim_count")
     count_words("acquirePools", #KEYS, 1, #ARGV, 5 + 2 * claim_count)
     local claims = {}
     for index = 1, claim_count do
       local arg = 5 + (index - 1) * 2
       claims[index] = {
         pool = ARGV[arg + 1],
-        weight = whole(ARGV[arg + 2], "acquirePools", "weight"),
+        weight = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "acquirePools", "weight"),
       }
     end
     local queue = queue_of("acquirePools", KEYS[1], ":slots") .. ":"
@@ -6176,9 +6270,12 @@ do -- addBulk
   local bulk = require("bulk")
   local validate = require("validate")
   redis.register_function("oq1_addBulk", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local skip_events = flag(ARGV[1], "addBulk", "skip_events")
-    local form_count = whole(ARGV[2], "addBulk", "form_count")
-    local job_count = whole(ARGV[3], "addBulk", "job_count")
+    local form_count = ARGV[2] == "0" and 0 or whole(ARGV[2], "addBulk", "form_count")
+    local job_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "addBulk", "job_count")
     count_words("addBulk", #KEYS, 4, #ARGV, 3 + 18 * form_count + 4 * job_count)
     local forms = {}
     for index = 1, form_count do
@@ -6186,19 +6283,19 @@ do -- addBulk
       forms[index] = {
         job_name = ARGV[arg + 1],
         opts = ARGV[arg + 2],
-        timestamp_ms = whole(ARGV[arg + 3], "addBulk", "timestamp_ms"),
-        delay_ms = whole(ARGV[arg + 4], "addBulk", "delay_ms"),
-        priority = whole(ARGV[arg + 5], "addBulk", "priority"),
+        timestamp_ms = ARGV[arg + 3] == "0" and 0 or whole(ARGV[arg + 3], "addBulk", "timestamp_ms"),
+        delay_ms = ARGV[arg + 4] == "0" and 0 or whole(ARGV[arg + 4], "addBulk", "delay_ms"),
+        priority = ARGV[arg + 5] == "0" and 0 or whole(ARGV[arg + 5], "addBulk", "priority"),
         parent_id = ARGV[arg + 6],
-        max_attempts = whole(ARGV[arg + 7], "addBulk", "max_attempts"),
+        max_attempts = ARGV[arg + 7] == "0" and 0 or whole(ARGV[arg + 7], "addBulk", "max_attempts"),
         ordering_key = ARGV[arg + 8],
-        group_concurrency = whole(ARGV[arg + 9], "addBulk", "group_concurrency"),
-        group_rate_max = whole(ARGV[arg + 10], "addBulk", "group_rate_max"),
-        group_rate_duration_ms = whole(ARGV[arg + 11], "addBulk", "group_rate_duration_ms"),
-        tb_capacity = whole(ARGV[arg + 12], "addBulk", "tb_capacity"),
-        tb_refill_rate = whole(ARGV[arg + 13], "addBulk", "tb_refill_rate"),
-        cost = whole(ARGV[arg + 14], "addBulk", "cost"),
-        ttl_ms = whole(ARGV[arg + 15], "addBulk", "ttl_ms"),
+        group_concurrency = ARGV[arg + 9] == "0" and 0 or whole(ARGV[arg + 9], "addBulk", "group_concurrency"),
+        group_rate_max = ARGV[arg + 10] == "0" and 0 or whole(ARGV[arg + 10], "addBulk", "group_rate_max"),
+        group_rate_duration_ms = ARGV[arg + 11] == "0" and 0 or whole(ARGV[arg + 11], "addBulk", "group_rate_duration_ms"),
+        tb_capacity = ARGV[arg + 12] == "0" and 0 or whole(ARGV[arg + 12], "addBulk", "tb_capacity"),
+        tb_refill_rate = ARGV[arg + 13] == "0" and 0 or whole(ARGV[arg + 13], "addBulk", "tb_refill_rate"),
+        cost = ARGV[arg + 14] == "0" and 0 or whole(ARGV[arg + 14], "addBulk", "cost"),
+        ttl_ms = ARGV[arg + 15] == "0" and 0 or whole(ARGV[arg + 15], "addBulk", "ttl_ms"),
         lifo = flag(ARGV[arg + 16], "addBulk", "lifo"),
         parent_queue = ARGV[arg + 17],
         scheduler_name = ARGV[arg + 18],
@@ -6208,7 +6305,7 @@ do -- addBulk
     for index = 1, job_count do
       local arg = 3 + 18 * #forms + (index - 1) * 4
       jobs[index] = {
-        form = whole(ARGV[arg + 1], "addBulk", "form"),
+        form = ARGV[arg + 1] == "0" and 0 or whole(ARGV[arg + 1], "addBulk", "form"),
         data = ARGV[arg + 2],
         opts = ARGV[arg + 3],
         custom_id = ARGV[arg + 4],
@@ -6216,10 +6313,10 @@ do -- addBulk
     end
     local queue = queue_of("addBulk", KEYS[1], ":id") .. ":"
     local common_opts = {}
-    for place, form in ipairs(forms) do
+    for place, form in _ipairs(forms) do
       common_opts[place] = form.opts
     end
-    for _, job in ipairs(jobs) do
+    for _, job in _ipairs(jobs) do
       if not forms[job.form + 1] then
         validate.refuse("addBulk", ("there is no form %.0f"):format(job.form))
       end
@@ -6242,12 +6339,15 @@ do -- addChildren
   local lease = require("lease")
   local claim = {}
   redis.register_function("oq1_addChildren", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     claim.job_id = ARGV[1]
-    claim.taken_ms = whole(ARGV[2], "addChildren", "taken_ms")
-    claim.stalled_count = whole(ARGV[3], "addChildren", "stalled_count")
-    local now_ms = whole(ARGV[4], "addChildren", "now_ms")
+    claim.taken_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "addChildren", "taken_ms")
+    claim.stalled_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "addChildren", "stalled_count")
+    local now_ms = ARGV[4] == "0" and 0 or whole(ARGV[4], "addChildren", "now_ms")
     local until_ended = flag(ARGV[5], "addChildren", "until_ended")
-    local job_count = whole(ARGV[6], "addChildren", "job_count")
+    local job_count = ARGV[6] == "0" and 0 or whole(ARGV[6], "addChildren", "job_count")
     count_words("addChildren", #KEYS, 7, #ARGV, 6 + 20 * job_count)
     local jobs = {}
     for index = 1, job_count do
@@ -6256,19 +6356,19 @@ do -- addChildren
         job_name = ARGV[arg + 1],
         data = ARGV[arg + 2],
         opts = ARGV[arg + 3],
-        timestamp_ms = whole(ARGV[arg + 4], "addChildren", "timestamp_ms"),
-        delay_ms = whole(ARGV[arg + 5], "addChildren", "delay_ms"),
-        priority = whole(ARGV[arg + 6], "addChildren", "priority"),
+        timestamp_ms = ARGV[arg + 4] == "0" and 0 or whole(ARGV[arg + 4], "addChildren", "timestamp_ms"),
+        delay_ms = ARGV[arg + 5] == "0" and 0 or whole(ARGV[arg + 5], "addChildren", "delay_ms"),
+        priority = ARGV[arg + 6] == "0" and 0 or whole(ARGV[arg + 6], "addChildren", "priority"),
         parent_id = ARGV[arg + 7],
-        max_attempts = whole(ARGV[arg + 8], "addChildren", "max_attempts"),
+        max_attempts = ARGV[arg + 8] == "0" and 0 or whole(ARGV[arg + 8], "addChildren", "max_attempts"),
         ordering_key = ARGV[arg + 9],
-        group_concurrency = whole(ARGV[arg + 10], "addChildren", "group_concurrency"),
-        group_rate_max = whole(ARGV[arg + 11], "addChildren", "group_rate_max"),
-        group_rate_duration_ms = whole(ARGV[arg + 12], "addChildren", "group_rate_duration_ms"),
-        tb_capacity = whole(ARGV[arg + 13], "addChildren", "tb_capacity"),
-        tb_refill_rate = whole(ARGV[arg + 14], "addChildren", "tb_refill_rate"),
-        cost = whole(ARGV[arg + 15], "addChildren", "cost"),
-        ttl_ms = whole(ARGV[arg + 16], "addChildren", "ttl_ms"),
+        group_concurrency = ARGV[arg + 10] == "0" and 0 or whole(ARGV[arg + 10], "addChildren", "group_concurrency"),
+        group_rate_max = ARGV[arg + 11] == "0" and 0 or whole(ARGV[arg + 11], "addChildren", "group_rate_max"),
+        group_rate_duration_ms = ARGV[arg + 12] == "0" and 0 or whole(ARGV[arg + 12], "addChildren", "group_rate_duration_ms"),
+        tb_capacity = ARGV[arg + 13] == "0" and 0 or whole(ARGV[arg + 13], "addChildren", "tb_capacity"),
+        tb_refill_rate = ARGV[arg + 14] == "0" and 0 or whole(ARGV[arg + 14], "addChildren", "tb_refill_rate"),
+        cost = ARGV[arg + 15] == "0" and 0 or whole(ARGV[arg + 15], "addChildren", "cost"),
+        ttl_ms = ARGV[arg + 16] == "0" and 0 or whole(ARGV[arg + 16], "addChildren", "ttl_ms"),
         custom_id = ARGV[arg + 17],
         lifo = flag(ARGV[arg + 18], "addChildren", "lifo"),
         parent_queue = ARGV[arg + 19],
@@ -6288,8 +6388,11 @@ end
 do -- clean
   local purge = require("purge")
   redis.register_function{ function_name = "oq1_clean", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local cutoff_ms = whole(ARGV[1], "clean", "cutoff_ms")
-    local limit = whole(ARGV[2], "clean", "limit")
+    if not _redis_call then
+      look_up()
+    end
+    local cutoff_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "clean", "cutoff_ms")
+    local limit = ARGV[2] == "0" and 0 or whole(ARGV[2], "clean", "limit")
     count_words("clean", #KEYS, 3, #ARGV, 2)
     local queue = queue_of("clean", KEYS[3], ":id") .. ":"
     local finished_key = KEYS[1]
@@ -6301,7 +6404,10 @@ do -- cleanJobs
   local events = require("events")
   local purge = require("purge")
   redis.register_function{ function_name = "oq1_cleanJobs", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local job_count = whole(ARGV[1], "cleanJobs", "job_count")
+    if not _redis_call then
+      look_up()
+    end
+    local job_count = ARGV[1] == "0" and 0 or whole(ARGV[1], "cleanJobs", "job_count")
     count_words("cleanJobs", #KEYS, 3, #ARGV, 1 + job_count)
     local job_ids = {}
     for index = 1, job_count do
@@ -6310,8 +6416,8 @@ do -- cleanJobs
     local queue = queue_of("cleanJobs", KEYS[3], ":id") .. ":"
     local finished_key = KEYS[1]
     local removed = {}
-    for _, job_id in ipairs(job_ids) do
-      if redis.call("ZREM", finished_key, job_id) == 1 then
+    for _, job_id in _ipairs(job_ids) do
+      if _redis_call("ZREM", finished_key, job_id) == 1 then
         removed[#removed + 1] = job_id
       end
     end
@@ -6327,8 +6433,11 @@ do -- countJobs
   local guarded = require("guarded")
   local validate = require("validate")
   redis.register_function("oq1_countJobs", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local day = ARGV[1]
-    local count_count = whole(ARGV[2], "countJobs", "count_count")
+    local count_count = ARGV[2] == "0" and 0 or whole(ARGV[2], "countJobs", "count_count")
     count_words("countJobs", #KEYS, 1, #ARGV, 2 + 2 * count_count)
     local counts = {}
     for index = 1, count_count do
@@ -6345,21 +6454,21 @@ do -- countJobs
     if not day:find("^%d%d%d%d%-%d%d%-%d%d$") then
       validate.refuse("countJobs", "'" .. day .. "' is not a day")
     end
-    for _, count in ipairs(counts) do
-      local by = tonumber(count.by)
+    for _, count in _ipairs(counts) do
+      local by = _tonumber(count.by)
       if not by or by ~= by or by >= math.huge or by < 0 then
         validate.refuse("countJobs", "'" .. count.by .. "' is not a number to add")
       end
     end
     local key = queue .. "statistics:" .. day
     local size, added = guarded.call("HLEN", key), 0
-    for _, count in ipairs(counts) do
-      if size + #counts <= MOST_FIELDS or redis.call("HEXISTS", key, count.field) == 1 then
-        redis.call("HINCRBYFLOAT", key, count.field, count.by)
+    for _, count in _ipairs(counts) do
+      if size + #counts <= MOST_FIELDS or _redis_call("HEXISTS", key, count.field) == 1 then
+        _redis_call("HINCRBYFLOAT", key, count.field, count.by)
         added = added + 1
       end
     end
-    redis.call("EXPIRE", key, KEPT_S)
+    _redis_call("EXPIRE", key, KEPT_S)
     return added
   end)
 end
@@ -6368,10 +6477,13 @@ do -- depends
   local edges = require("edges")
   local validate = require("validate")
   redis.register_function("oq1_depends", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "depends", "now_ms")
-    local on_count = whole(ARGV[3], "depends", "on_count")
-    local off_count = whole(ARGV[4], "depends", "off_count")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "depends", "now_ms")
+    local on_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "depends", "on_count")
+    local off_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "depends", "off_count")
     count_words("depends", #KEYS, 7, #ARGV, 4 + 1 * on_count + 1 * off_count)
     local on = {}
     for index = 1, on_count do
@@ -6399,9 +6511,12 @@ do -- drain
   local draining = require("draining")
   local events = require("events")
   redis.register_function{ function_name = "oq1_drain", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local drain_delayed = flag(ARGV[1], "drain", "drain_delayed")
     local group = ARGV[2]
-    local limit = whole(ARGV[3], "drain", "limit")
+    local limit = ARGV[3] == "0" and 0 or whole(ARGV[3], "drain", "limit")
     count_words("drain", #KEYS, 5, #ARGV, 3)
     local queue = queue_of("drain", KEYS[1], ":stream") .. ":"
     local lifo_key = KEYS[4]
@@ -6410,7 +6525,7 @@ do -- drain
       return 0
     end
     local removed = draining.stream(queue, group, limit)
-    for _, key in ipairs({ lifo_key, priority_key }) do
+    for _, key in _ipairs({ lifo_key, priority_key }) do
       if removed < limit then
         removed = removed + draining.list(queue, key, limit - removed)
       end
@@ -6432,21 +6547,24 @@ do -- dueSchedulers
   local schedulers = require("schedulers")
   local validate = require("validate")
   redis.register_function("oq1_dueSchedulers", function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "dueSchedulers", "now_ms")
-    local limit = whole(ARGV[2], "dueSchedulers", "limit")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "dueSchedulers", "now_ms")
+    local limit = ARGV[2] == "0" and 0 or whole(ARGV[2], "dueSchedulers", "limit")
     count_words("dueSchedulers", #KEYS, 5, #ARGV, 2)
     local queue = queue_of("dueSchedulers", KEYS[1], ":schedulers") .. ":"
     local schedulers_key = KEYS[1]
     local schedulers_due_key = KEYS[2]
     validate.check_limit("dueSchedulers", limit)
     local found = {}
-    for _, name in ipairs(redis.call("ZRANGEBYSCORE", schedulers_due_key, "-inf", now_ms, "LIMIT", 0, limit)) do
-      local entry = redis.call("HGET", schedulers_key, name)
+    for _, name in _ipairs(_redis_call("ZRANGEBYSCORE", schedulers_due_key, "-inf", now_ms, "LIMIT", 0, limit)) do
+      local entry = _redis_call("HGET", schedulers_key, name)
       if entry then
         local fate, ended_ms = schedulers.awaited(queue, name, entry)
         found[#found + 1] = { name, entry, fate, ended_ms }
       else
-        redis.call("ZREM", schedulers_due_key, name)
+        _redis_call("ZREM", schedulers_due_key, name)
       end
     end
     return { schedulers.needs_full_look(queue) and 1 or 0, found }
@@ -6456,11 +6574,14 @@ end
 do -- endMove
   local moving = require("moving")
   redis.register_function{ function_name = "oq1_endMove", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
     local token = ARGV[2]
     local arrived = flag(ARGV[3], "endMove", "arrived")
     local digest = ARGV[4]
-    local now_ms = whole(ARGV[5], "endMove", "now_ms")
+    local now_ms = ARGV[5] == "0" and 0 or whole(ARGV[5], "endMove", "now_ms")
     count_words("endMove", #KEYS, 9, #ARGV, 5)
     local queue = queue_of("endMove", KEYS[1], ":stream") .. ":"
     return moving.finish(queue, job_id, token, arrived, digest, now_ms)
@@ -6474,18 +6595,21 @@ do -- exchange
   local propagation = require("propagation")
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_exchange", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "exchange", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "exchange", "now_ms")
     local group = ARGV[2]
     local consumer = ARGV[3]
-    local want = whole(ARGV[4], "exchange", "want")
+    local want = ARGV[4] == "0" and 0 or whole(ARGV[4], "exchange", "want")
     local honor_pause = flag(ARGV[5], "exchange", "honor_pause")
     local cluster = flag(ARGV[6], "exchange", "cluster")
     local dead_letter = ARGV[7]
     local skip_events = flag(ARGV[8], "exchange", "skip_events")
     local skip_metrics = flag(ARGV[9], "exchange", "skip_metrics")
-    local settlement_count = whole(ARGV[10], "exchange", "settlement_count")
-    local hand_back_count = whole(ARGV[11], "exchange", "hand_back_count")
-    local delivery_count = whole(ARGV[12], "exchange", "delivery_count")
+    local settlement_count = ARGV[10] == "0" and 0 or whole(ARGV[10], "exchange", "settlement_count")
+    local hand_back_count = ARGV[11] == "0" and 0 or whole(ARGV[11], "exchange", "hand_back_count")
+    local delivery_count = ARGV[12] == "0" and 0 or whole(ARGV[12], "exchange", "delivery_count")
     count_words("exchange", #KEYS, 12, #ARGV, 12 + 12 * settlement_count + 2 * hand_back_count + 2 * delivery_count)
     local settlements = {}
     for index = 1, settlement_count do
@@ -6494,15 +6618,15 @@ do -- exchange
         kind = ARGV[arg + 1],
         job_id = ARGV[arg + 2],
         entry_id = ARGV[arg + 3],
-        taken_ms = whole(ARGV[arg + 4], "exchange", "taken_ms"),
-        stalled_count = whole(ARGV[arg + 5], "exchange", "stalled_count"),
+        taken_ms = ARGV[arg + 4] == "0" and 0 or whole(ARGV[arg + 4], "exchange", "taken_ms"),
+        stalled_count = ARGV[arg + 5] == "0" and 0 or whole(ARGV[arg + 5], "exchange", "stalled_count"),
         payload = ARGV[arg + 6],
-        wait_ms = whole(ARGV[arg + 7], "exchange", "wait_ms"),
-        max_attempts = whole(ARGV[arg + 8], "exchange", "max_attempts"),
+        wait_ms = ARGV[arg + 7] == "0" and 0 or whole(ARGV[arg + 7], "exchange", "wait_ms"),
+        max_attempts = ARGV[arg + 8] == "0" and 0 or whole(ARGV[arg + 8], "exchange", "max_attempts"),
         extend = flag(ARGV[arg + 9], "exchange", "extend"),
         remove_mode = ARGV[arg + 10],
-        remove_count = whole(ARGV[arg + 11], "exchange", "remove_count"),
-        remove_age_s = whole(ARGV[arg + 12], "exchange", "remove_age_s"),
+        remove_count = ARGV[arg + 11] == "0" and 0 or whole(ARGV[arg + 11], "exchange", "remove_count"),
+        remove_age_s = ARGV[arg + 12] == "0" and 0 or whole(ARGV[arg + 12], "exchange", "remove_age_s"),
       }
     end
     local hand_backs = {}
@@ -6555,7 +6679,7 @@ do -- exchange
       stopped = dispatch.serve(self, deliveries, want, honor_pause)
       exchange.flush(self)
     end
-    local _, elsewhere, remaining = unpack(propagation.finish(self.outcomes))
+    local _, elsewhere, remaining = _unpack(propagation.finish(self.outcomes))
     return { verdicts, self.started, elsewhere, stopped, self.letters, remaining }
   end }
 end
@@ -6565,13 +6689,16 @@ do -- fire
   local schedulers = require("schedulers")
   local validate = require("validate")
   redis.register_function("oq1_fire", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local token = ARGV[1]
-    local now_ms = whole(ARGV[2], "fire", "now_ms")
-    local looked_ms = whole(ARGV[3], "fire", "looked_ms")
-    local job_count = whole(ARGV[4], "fire", "job_count")
-    local run_count = whole(ARGV[5], "fire", "run_count")
-    local update_count = whole(ARGV[6], "fire", "update_count")
-    local miss_count = whole(ARGV[7], "fire", "miss_count")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "fire", "now_ms")
+    local looked_ms = ARGV[3] == "0" and 0 or whole(ARGV[3], "fire", "looked_ms")
+    local job_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "fire", "job_count")
+    local run_count = ARGV[5] == "0" and 0 or whole(ARGV[5], "fire", "run_count")
+    local update_count = ARGV[6] == "0" and 0 or whole(ARGV[6], "fire", "update_count")
+    local miss_count = ARGV[7] == "0" and 0 or whole(ARGV[7], "fire", "miss_count")
     count_words("fire", #KEYS, 9, #ARGV, 7 + 20 * job_count + 4 * run_count + 5 * update_count + 2 * miss_count)
     local jobs = {}
     for index = 1, job_count do
@@ -6580,19 +6707,19 @@ do -- fire
         job_name = ARGV[arg + 1],
         data = ARGV[arg + 2],
         opts = ARGV[arg + 3],
-        timestamp_ms = whole(ARGV[arg + 4], "fire", "timestamp_ms"),
-        delay_ms = whole(ARGV[arg + 5], "fire", "delay_ms"),
-        priority = whole(ARGV[arg + 6], "fire", "priority"),
+        timestamp_ms = ARGV[arg + 4] == "0" and 0 or whole(ARGV[arg + 4], "fire", "timestamp_ms"),
+        delay_ms = ARGV[arg + 5] == "0" and 0 or whole(ARGV[arg + 5], "fire", "delay_ms"),
+        priority = ARGV[arg + 6] == "0" and 0 or whole(ARGV[arg + 6], "fire", "priority"),
         parent_id = ARGV[arg + 7],
-        max_attempts = whole(ARGV[arg + 8], "fire", "max_attempts"),
+        max_attempts = ARGV[arg + 8] == "0" and 0 or whole(ARGV[arg + 8], "fire", "max_attempts"),
         ordering_key = ARGV[arg + 9],
-        group_concurrency = whole(ARGV[arg + 10], "fire", "group_concurrency"),
-        group_rate_max = whole(ARGV[arg + 11], "fire", "group_rate_max"),
-        group_rate_duration_ms = whole(ARGV[arg + 12], "fire", "group_rate_duration_ms"),
-        tb_capacity = whole(ARGV[arg + 13], "fire", "tb_capacity"),
-        tb_refill_rate = whole(ARGV[arg + 14], "fire", "tb_refill_rate"),
-        cost = whole(ARGV[arg + 15], "fire", "cost"),
-        ttl_ms = whole(ARGV[arg + 16], "fire", "ttl_ms"),
+        group_concurrency = ARGV[arg + 10] == "0" and 0 or whole(ARGV[arg + 10], "fire", "group_concurrency"),
+        group_rate_max = ARGV[arg + 11] == "0" and 0 or whole(ARGV[arg + 11], "fire", "group_rate_max"),
+        group_rate_duration_ms = ARGV[arg + 12] == "0" and 0 or whole(ARGV[arg + 12], "fire", "group_rate_duration_ms"),
+        tb_capacity = ARGV[arg + 13] == "0" and 0 or whole(ARGV[arg + 13], "fire", "tb_capacity"),
+        tb_refill_rate = ARGV[arg + 14] == "0" and 0 or whole(ARGV[arg + 14], "fire", "tb_refill_rate"),
+        cost = ARGV[arg + 15] == "0" and 0 or whole(ARGV[arg + 15], "fire", "cost"),
+        ttl_ms = ARGV[arg + 16] == "0" and 0 or whole(ARGV[arg + 16], "fire", "ttl_ms"),
         custom_id = ARGV[arg + 17],
         lifo = flag(ARGV[arg + 18], "fire", "lifo"),
         parent_queue = ARGV[arg + 19],
@@ -6604,7 +6731,7 @@ do -- fire
       local arg = 7 + 20 * #jobs + (index - 1) * 4
       runs[index] = {
         name = ARGV[arg + 1],
-        due_ms = whole(ARGV[arg + 2], "fire", "due_ms"),
+        due_ms = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "fire", "due_ms"),
         previous = ARGV[arg + 3],
         overlap = ARGV[arg + 4],
       }
@@ -6615,9 +6742,9 @@ do -- fire
       updates[index] = {
         name = ARGV[arg + 1],
         entry = ARGV[arg + 2],
-        look_ms = whole(ARGV[arg + 3], "fire", "look_ms"),
+        look_ms = ARGV[arg + 3] == "0" and 0 or whole(ARGV[arg + 3], "fire", "look_ms"),
         held_entry = ARGV[arg + 4],
-        held_look_ms = whole(ARGV[arg + 5], "fire", "held_look_ms"),
+        held_look_ms = ARGV[arg + 5] == "0" and 0 or whole(ARGV[arg + 5], "fire", "held_look_ms"),
       }
     end
     local misses = {}
@@ -6625,7 +6752,7 @@ do -- fire
       local arg = 7 + 20 * #jobs + 4 * #runs + 5 * #updates + (index - 1) * 2
       misses[index] = {
         name = ARGV[arg + 1],
-        due_ms = whole(ARGV[arg + 2], "fire", "due_ms"),
+        due_ms = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "fire", "due_ms"),
       }
     end
     local queue = queue_of("fire", KEYS[5], ":id") .. ":"
@@ -6633,14 +6760,14 @@ do -- fire
     local schedulers_looked_key = KEYS[4]
     if #jobs ~= #runs then
       validate.refuse("fire", "there are " .. #jobs .. " jobs and " .. #runs .. " runs")
-    elseif redis.call("GET", lock_key) ~= token then
+    elseif _redis_call("GET", lock_key) ~= token then
       return "lost"
     end
     local replies, held = {}, {}
-    for place, run in ipairs(runs) do
+    for place, run in _ipairs(runs) do
       local job = jobs[place]
       -- A run that was made already is not held back by itself.
-      local exists = redis.call("EXISTS", queue .. "job:" .. job.custom_id) == 1
+      local exists = _redis_call("EXISTS", queue .. "job:" .. job.custom_id) == 1
       if not exists and schedulers.holds_back(queue, run, now_ms) then
         replies[place], held[run.name] = "held", true
         schedulers.note(queue, run.name, run.due_ms, now_ms, "", run.overlap == "skip" and "overlap" or "queued")
@@ -6651,10 +6778,10 @@ do -- fire
         end
       end
     end
-    for _, miss in ipairs(misses) do
+    for _, miss in _ipairs(misses) do
       schedulers.note(queue, miss.name, miss.due_ms, now_ms, "", "missed")
     end
-    for _, update in ipairs(updates) do
+    for _, update in _ipairs(updates) do
       if held[update.name] then
         schedulers.put(queue, update.name, update.held_entry, update.held_look_ms)
       else
@@ -6662,7 +6789,7 @@ do -- fire
       end
     end
     if looked_ms > 0 then
-      redis.call("SET", schedulers_looked_key, 1, "PX", looked_ms)
+      _redis_call("SET", schedulers_looked_key, 1, "PX", looked_ms)
     end
     return replies
   end)
@@ -6671,7 +6798,10 @@ end
 do -- holdNodes
   local holding = require("holding")
   redis.register_function("oq1_holdNodes", function(KEYS, ARGV)
-    local job_count = whole(ARGV[1], "holdNodes", "job_count")
+    if not _redis_call then
+      look_up()
+    end
+    local job_count = ARGV[1] == "0" and 0 or whole(ARGV[1], "holdNodes", "job_count")
     count_words("holdNodes", #KEYS, 1, #ARGV, 1 + job_count)
     local job_ids = {}
     for index = 1, job_count do
@@ -6679,7 +6809,7 @@ do -- holdNodes
     end
     local queue = queue_of("holdNodes", KEYS[1], ":stream") .. ":"
     local held = {}
-    for _, job_id in ipairs(job_ids) do
+    for _, job_id in _ipairs(job_ids) do
       if holding.hold(queue, job_id) then
         held[#held + 1] = job_id
       end
@@ -6691,10 +6821,13 @@ end
 do -- landJob
   local moving = require("moving")
   redis.register_function{ function_name = "oq1_landJob", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
     local token = ARGV[2]
     local kept = flag(ARGV[3], "landJob", "kept")
-    local now_ms = whole(ARGV[4], "landJob", "now_ms")
+    local now_ms = ARGV[4] == "0" and 0 or whole(ARGV[4], "landJob", "now_ms")
     count_words("landJob", #KEYS, 9, #ARGV, 4)
     local queue = queue_of("landJob", KEYS[1], ":stream") .. ":"
     return moving.land(queue, job_id, token, kept, now_ms)
@@ -6705,12 +6838,15 @@ do -- mendGroup
   local groups = require("groups")
   local release = require("release")
   redis.register_function("oq1_mendGroup", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local name = ARGV[1]
-    local seen_active = whole(ARGV[2], "mendGroup", "seen_active")
-    local seen_next_seq = whole(ARGV[3], "mendGroup", "seen_next_seq")
-    local active = whole(ARGV[4], "mendGroup", "active")
-    local next_seq = whole(ARGV[5], "mendGroup", "next_seq")
-    local now_ms = whole(ARGV[6], "mendGroup", "now_ms")
+    local seen_active = ARGV[2] == "0" and 0 or whole(ARGV[2], "mendGroup", "seen_active")
+    local seen_next_seq = ARGV[3] == "0" and 0 or whole(ARGV[3], "mendGroup", "seen_next_seq")
+    local active = ARGV[4] == "0" and 0 or whole(ARGV[4], "mendGroup", "active")
+    local next_seq = ARGV[5] == "0" and 0 or whole(ARGV[5], "mendGroup", "next_seq")
+    local now_ms = ARGV[6] == "0" and 0 or whole(ARGV[6], "mendGroup", "now_ms")
     count_words("mendGroup", #KEYS, 5, #ARGV, 6)
     local queue = queue_of("mendGroup", KEYS[1], ":stream") .. ":"
     -- The caller read these two numbers first, then every job of the queue. A job that starts or ends in between
@@ -6729,19 +6865,22 @@ do -- moveIn
   local moving = require("moving")
   local validate = require("validate")
   redis.register_function("oq1_moveIn", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
     local token = ARGV[2]
     local source = ARGV[3]
-    local now_ms = whole(ARGV[4], "moveIn", "now_ms")
+    local now_ms = ARGV[4] == "0" and 0 or whole(ARGV[4], "moveIn", "now_ms")
     local state = ARGV[5]
-    local due_ms = whole(ARGV[6], "moveIn", "due_ms")
+    local due_ms = ARGV[6] == "0" and 0 or whole(ARGV[6], "moveIn", "due_ms")
     local delay = ARGV[7]
-    local reads = whole(ARGV[8], "moveIn", "reads")
-    local field_count = whole(ARGV[9], "moveIn", "field_count")
-    local line_count = whole(ARGV[10], "moveIn", "line_count")
-    local signal_count = whole(ARGV[11], "moveIn", "signal_count")
-    local parent_count = whole(ARGV[12], "moveIn", "parent_count")
-    local dep_count = whole(ARGV[13], "moveIn", "dep_count")
+    local reads = ARGV[8] == "0" and 0 or whole(ARGV[8], "moveIn", "reads")
+    local field_count = ARGV[9] == "0" and 0 or whole(ARGV[9], "moveIn", "field_count")
+    local line_count = ARGV[10] == "0" and 0 or whole(ARGV[10], "moveIn", "line_count")
+    local signal_count = ARGV[11] == "0" and 0 or whole(ARGV[11], "moveIn", "signal_count")
+    local parent_count = ARGV[12] == "0" and 0 or whole(ARGV[12], "moveIn", "parent_count")
+    local dep_count = ARGV[13] == "0" and 0 or whole(ARGV[13], "moveIn", "dep_count")
     count_words("moveIn", #KEYS, 2, #ARGV, 13 + 2 * field_count + 1 * line_count + 1 * signal_count + 1 * parent_count + dep_count)
     local fields = {}
     for index = 1, field_count do
@@ -6781,7 +6920,7 @@ do -- moveIn
 
     local function column(items, name)
       local values = {}
-      for index, item in ipairs(items) do
+      for index, item in _ipairs(items) do
         values[index] = item[name]
       end
       return values
@@ -6791,7 +6930,7 @@ do -- moveIn
       validate.refuse("moveIn", "a job does not arrive in state '" .. state .. "' with delay '" .. delay .. "'")
     end
     local flat = {}
-    for index, field in ipairs(fields) do
+    for index, field in _ipairs(fields) do
       flat[2 * index - 1], flat[2 * index] = field.name, field.value
     end
     return moving.into(queue, job_id, token, source, now_ms, {
@@ -6805,8 +6944,11 @@ do -- moveOut
   local moving = require("moving")
   local validate = require("validate")
   redis.register_function("oq1_moveOut", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "moveOut", "now_ms")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "moveOut", "now_ms")
     local target = ARGV[3]
     local token = ARGV[4]
     local delay = ARGV[5]
@@ -6826,18 +6968,21 @@ do -- noteAttempts
   local lease = require("lease")
   local numbers = require("numbers")
   redis.register_function{ function_name = "oq1_noteAttempts", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local worker = ARGV[1]
     local host = ARGV[2]
-    local now_ms = whole(ARGV[3], "noteAttempts", "now_ms")
-    local attempt_count = whole(ARGV[4], "noteAttempts", "attempt_count")
+    local now_ms = ARGV[3] == "0" and 0 or whole(ARGV[3], "noteAttempts", "now_ms")
+    local attempt_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "noteAttempts", "attempt_count")
     count_words("noteAttempts", #KEYS, 1, #ARGV, 4 + 7 * attempt_count)
     local attempts = {}
     for index = 1, attempt_count do
       local arg = 4 + (index - 1) * 7
       attempts[index] = {
         job_id = ARGV[arg + 1],
-        taken_ms = whole(ARGV[arg + 2], "noteAttempts", "taken_ms"),
-        stalled_count = whole(ARGV[arg + 3], "noteAttempts", "stalled_count"),
+        taken_ms = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "noteAttempts", "taken_ms"),
+        stalled_count = ARGV[arg + 3] == "0" and 0 or whole(ARGV[arg + 3], "noteAttempts", "stalled_count"),
         kind = ARGV[arg + 4],
         error = ARGV[arg + 5],
         reason = ARGV[arg + 6],
@@ -6848,7 +6993,7 @@ do -- noteAttempts
     local FIELDS = { "state", "processedOn", "stalledCount", "attemptsMade" }
 
     local noted = 0
-    for _, attempt in ipairs(attempts) do
+    for _, attempt in _ipairs(attempts) do
       local job, same = lease.look(queue, attempt, FIELDS)
       if same and job.state == "active" and attempt.kind == "" then
         history.append(queue, attempt.job_id, {
@@ -6861,7 +7006,7 @@ do -- noteAttempts
         })
         noted = noted + 1
       elseif same and job.state == "active" then
-        redis.call(
+        _redis_call(
           "HSET", queue .. "job:" .. attempt.job_id,
           "failureKind", attempt.kind, "traceback", attempt.traceback,
           -- Other clients count later attempts and leave these fields as they are: readers see by this that they are old.
@@ -6888,15 +7033,18 @@ do -- noteFailures
   local lease = require("lease")
   local numbers = require("numbers")
   redis.register_function{ function_name = "oq1_noteFailures", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local failure_count = whole(ARGV[1], "noteFailures", "failure_count")
+    if not _redis_call then
+      look_up()
+    end
+    local failure_count = ARGV[1] == "0" and 0 or whole(ARGV[1], "noteFailures", "failure_count")
     count_words("noteFailures", #KEYS, 1, #ARGV, 1 + 5 * failure_count)
     local failures = {}
     for index = 1, failure_count do
       local arg = 1 + (index - 1) * 5
       failures[index] = {
         job_id = ARGV[arg + 1],
-        taken_ms = whole(ARGV[arg + 2], "noteFailures", "taken_ms"),
-        stalled_count = whole(ARGV[arg + 3], "noteFailures", "stalled_count"),
+        taken_ms = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "noteFailures", "taken_ms"),
+        stalled_count = ARGV[arg + 3] == "0" and 0 or whole(ARGV[arg + 3], "noteFailures", "stalled_count"),
         kind = ARGV[arg + 4],
         traceback = ARGV[arg + 5],
       }
@@ -6905,10 +7053,10 @@ do -- noteFailures
     local FIELDS = { "state", "processedOn", "stalledCount", "attemptsMade" }
 
     local noted = 0
-    for _, failure in ipairs(failures) do
+    for _, failure in _ipairs(failures) do
       local job, same = lease.look(queue, failure, FIELDS)
       if same and job.state == "active" then
-        redis.call(
+        _redis_call(
           "HSET", queue .. "job:" .. failure.job_id,
           "failureKind", failure.kind, "traceback", failure.traceback,
           -- Other clients count later attempts and leave these fields as they are: readers see by this that they are old.
@@ -6926,10 +7074,13 @@ do -- propagate
   local propagation = require("propagation")
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_propagate", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "propagate", "now_ms")
-    local limit = whole(ARGV[2], "propagate", "limit")
-    local news_count = whole(ARGV[3], "propagate", "news_count")
-    local job_count = whole(ARGV[4], "propagate", "job_count")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "propagate", "now_ms")
+    local limit = ARGV[2] == "0" and 0 or whole(ARGV[2], "propagate", "limit")
+    local news_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "propagate", "news_count")
+    local job_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "propagate", "job_count")
     count_words("propagate", #KEYS, 5, #ARGV, 4 + 3 * news_count + job_count)
     local news = {}
     for index = 1, news_count do
@@ -6956,16 +7107,16 @@ do -- propagate
     -- `failedReason`. Told again, in any order with glidemq_completeChild, nothing is counted or decided twice.
 
     validate.check_limit("propagate", limit)
-    for _, told in ipairs(news) do
+    for _, told in _ipairs(news) do
       if not dependencies.is_outcome(told.outcome) then
         validate.refuse("propagate", "'" .. told.outcome .. "' is no outcome")
       end
     end
     local outcomes = propagation.new(queue, now_ms, limit, true)
-    for _, told in ipairs(news) do
+    for _, told in _ipairs(news) do
       propagation.news(outcomes, told)
     end
-    for _, job_id in ipairs(job_ids) do
+    for _, job_id in _ipairs(job_ids) do
       propagation.ended(outcomes, job_id)
     end
     return propagation.finish(outcomes)
@@ -6980,9 +7131,12 @@ do -- putBack
   local stream = require("stream")
   local withdrawal = require("withdrawal")
   redis.register_function("oq1_putBack", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "putBack", "now_ms")
-    local limit = whole(ARGV[3], "putBack", "limit")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "putBack", "now_ms")
+    local limit = ARGV[3] == "0" and 0 or whole(ARGV[3], "putBack", "limit")
     count_words("putBack", #KEYS, 5, #ARGV, 3)
     local queue = queue_of("putBack", KEYS[1], ":stream") .. ":"
     local stream_key = KEYS[1]
@@ -6996,10 +7150,10 @@ do -- putBack
     local WAITS = { waiting = true, delayed = true, prioritized = true }
 
     local function is_listed(share)
-      return redis.call("ZSCORE", scheduled_key, job_id)
+      return _redis_call("ZSCORE", scheduled_key, job_id)
         or withdrawal.find(queue, "priority", job_id)
         or withdrawal.find(queue, "lifo", job_id)
-        or redis.call("ZSCORE", queue .. "list-active:jobs", job_id)
+        or _redis_call("ZSCORE", queue .. "list-active:jobs", job_id)
         or shares.holds(queue, job_id, share)
     end
 
@@ -7026,8 +7180,8 @@ do -- putBack
     elseif not WAITS[job.state] then
       return "elsewhere"
     end
-    for _, size in ipairs({
-      redis.call("XLEN", stream_key), redis.call("LLEN", priority_key), redis.call("LLEN", lifo_key),
+    for _, size in _ipairs({
+      _redis_call("XLEN", stream_key), _redis_call("LLEN", priority_key), _redis_call("LLEN", lifo_key),
     }) do
       if size > limit then
         return "too_many"
@@ -7039,7 +7193,7 @@ do -- putBack
       return "held"
     end
     placement.later(queue, job_id, job, now_ms)
-    redis.call("HSET", queue .. "job:" .. job_id, "state", "delayed")
+    _redis_call("HSET", queue .. "job:" .. job_id, "state", "delayed")
     return "put_back"
   end)
 end
@@ -7047,9 +7201,12 @@ end
 do -- putScheduler
   local schedulers = require("schedulers")
   redis.register_function("oq1_putScheduler", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local name = ARGV[1]
     local entry = ARGV[2]
-    local look_ms = whole(ARGV[3], "putScheduler", "look_ms")
+    local look_ms = ARGV[3] == "0" and 0 or whole(ARGV[3], "putScheduler", "look_ms")
     count_words("putScheduler", #KEYS, 2, #ARGV, 3)
     local queue = queue_of("putScheduler", KEYS[1], ":schedulers") .. ":"
     return schedulers.put(queue, name, entry, look_ms)
@@ -7059,9 +7216,12 @@ end
 do -- readJobs
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_readJobs", flags = { "no-writes" }, callback = function(KEYS, ARGV)
-    local most_bytes = whole(ARGV[1], "readJobs", "most_bytes")
-    local field_count = whole(ARGV[2], "readJobs", "field_count")
-    local job_count = whole(ARGV[3], "readJobs", "job_count")
+    if not _redis_call then
+      look_up()
+    end
+    local most_bytes = ARGV[1] == "0" and 0 or whole(ARGV[1], "readJobs", "most_bytes")
+    local field_count = ARGV[2] == "0" and 0 or whole(ARGV[2], "readJobs", "field_count")
+    local job_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "readJobs", "job_count")
     count_words("readJobs", #KEYS, 1, #ARGV, 3 + 1 * field_count + job_count)
     local fields = {}
     for index = 1, field_count do
@@ -7079,12 +7239,12 @@ do -- readJobs
       validate.refuse("readJobs", "no field is named")
     end
     local names, values, bytes = {}, {}, 0
-    for place, field in ipairs(fields) do
+    for place, field in _ipairs(fields) do
       names[place] = field.name
     end
     local count = 0
-    for _, job_id in ipairs(job_ids) do
-      local found = redis.call("HMGET", queue .. "job:" .. job_id, unpack(names))
+    for _, job_id in _ipairs(job_ids) do
+      local found = _redis_call("HMGET", queue .. "job:" .. job_id, _unpack(names))
       for place = 1, #names do
         local value = found[place]
         count = count + 1
@@ -7111,13 +7271,16 @@ do -- reclaim
   local tags = require("tags")
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_reclaim", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "reclaim", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "reclaim", "now_ms")
     local group = ARGV[2]
     local consumer = ARGV[3]
-    local limit = whole(ARGV[4], "reclaim", "limit")
-    local min_idle_ms = whole(ARGV[5], "reclaim", "min_idle_ms")
-    local max_stalled_count = whole(ARGV[6], "reclaim", "max_stalled_count")
-    local lock_duration_ms = whole(ARGV[7], "reclaim", "lock_duration_ms")
+    local limit = ARGV[4] == "0" and 0 or whole(ARGV[4], "reclaim", "limit")
+    local min_idle_ms = ARGV[5] == "0" and 0 or whole(ARGV[5], "reclaim", "min_idle_ms")
+    local max_stalled_count = ARGV[6] == "0" and 0 or whole(ARGV[6], "reclaim", "max_stalled_count")
+    local lock_duration_ms = ARGV[7] == "0" and 0 or whole(ARGV[7], "reclaim", "lock_duration_ms")
     local dead_letter = ARGV[8]
     local cluster = flag(ARGV[9], "reclaim", "cluster")
     count_words("reclaim", #KEYS, 9, #ARGV, 9)
@@ -7158,10 +7321,10 @@ do -- reclaim
     local _, more_list_jobs = reclaim.list_jobs(queue, sweep)
     local timed_out = suspension.sweep(queue, now_ms)
     tags.sweep_any(queue)
-    for _, index in ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended", "moving" }) do
+    for _, index in _ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended", "moving" }) do
       guarded.call("ZCARD", queue .. index) -- clients write there without a function, and would be refused
     end
-    local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+    local _, elsewhere, remaining = _unpack(propagation.finish(outcomes))
     local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
     return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }
   end }
@@ -7172,9 +7335,12 @@ do -- releaseGraph
   local propagation = require("propagation")
   local validate = require("validate")
   redis.register_function("oq1_releaseGraph", function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "releaseGraph", "now_ms")
-    local limit = whole(ARGV[2], "releaseGraph", "limit")
-    local job_count = whole(ARGV[3], "releaseGraph", "job_count")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "releaseGraph", "now_ms")
+    local limit = ARGV[2] == "0" and 0 or whole(ARGV[2], "releaseGraph", "limit")
+    local job_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "releaseGraph", "job_count")
     count_words("releaseGraph", #KEYS, 6, #ARGV, 3 + job_count)
     local job_ids = {}
     for index = 1, job_count do
@@ -7183,7 +7349,7 @@ do -- releaseGraph
     local queue = queue_of("releaseGraph", KEYS[1], ":stream") .. ":"
     validate.check_limit("releaseGraph", limit)
     local outcomes = propagation.new(queue, now_ms, limit, true)
-    for _, job_id in ipairs(job_ids) do
+    for _, job_id in _ipairs(job_ids) do
       holding.release(outcomes, job_id)
     end
     return propagation.finish(outcomes)
@@ -7200,8 +7366,11 @@ do -- releaseJob
   local stream = require("stream")
   local wake = require("wake")
   redis.register_function{ function_name = "oq1_releaseJob", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "releaseJob", "now_ms")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "releaseJob", "now_ms")
     local group = ARGV[3]
     count_words("releaseJob", #KEYS, 6, #ARGV, 3)
     local queue = queue_of("releaseJob", KEYS[1], ":stream") .. ":"
@@ -7213,9 +7382,9 @@ do -- releaseJob
     local function settle_held()
       local from = "-"
       for _ = 1, MOST_HELD / PAGE do
-        local page = redis.call("XPENDING", stream_key, group, from, "+", PAGE)
-        for _, pending in ipairs(page) do
-          local entry = redis.call("XRANGE", stream_key, pending[1], pending[1])[1]
+        local page = _redis_call("XPENDING", stream_key, group, from, "+", PAGE)
+        for _, pending in _ipairs(page) do
+          local entry = _redis_call("XRANGE", stream_key, pending[1], pending[1])[1]
           if entry and stream.field(entry[2], "jobId") == job_id then
             stream.settle(queue, group, pending[1])
             return true
@@ -7240,7 +7409,7 @@ do -- releaseJob
     elseif not stream.withdraw(queue, group, job_id) and not settle_held() then
       return "not_in_stream"
     end
-    history.append(queue, job_id, { event = "released", started = tonumber(job.processedOn), ended = now_ms })
+    history.append(queue, job_id, { event = "released", started = _tonumber(job.processedOn), ended = now_ms })
     stalled.reset(queue, job_id, job, now_ms)
     placement.ready(queue, job_id, job)
     events.emit(queue, "released", job_id)
@@ -7253,17 +7422,20 @@ do -- releasePools
   local pools = require("pools")
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_releasePools", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "releasePools", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "releasePools", "now_ms")
     local token = ARGV[2]
-    local taken_ms = whole(ARGV[3], "releasePools", "taken_ms")
-    local claim_count = whole(ARGV[4], "releasePools", "claim_count")
+    local taken_ms = ARGV[3] == "0" and 0 or whole(ARGV[3], "releasePools", "taken_ms")
+    local claim_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "releasePools", "claim_count")
     count_words("releasePools", #KEYS, 1, #ARGV, 4 + 2 * claim_count)
     local claims = {}
     for index = 1, claim_count do
       local arg = 4 + (index - 1) * 2
       claims[index] = {
         pool = ARGV[arg + 1],
-        weight = whole(ARGV[arg + 2], "releasePools", "weight"),
+        weight = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "releasePools", "weight"),
       }
     end
     local queue = queue_of("releasePools", KEYS[1], ":slots") .. ":"
@@ -7279,9 +7451,12 @@ do -- relist
   local placement = require("placement")
   local stalled = require("stalled")
   redis.register_function{ function_name = "oq1_relist", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "relist", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "relist", "now_ms")
     local consumer = ARGV[2]
-    local known_count = whole(ARGV[3], "relist", "known_count")
+    local known_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "relist", "known_count")
     count_words("relist", #KEYS, 4, #ARGV, 3 + 1 * known_count)
     local known = {}
     for index = 1, known_count do
@@ -7295,13 +7470,13 @@ do -- relist
     -- long as that start is the last. It has not run: this is no stall.
 
     local is_known = {}
-    for _, job in ipairs(known) do
+    for _, job in _ipairs(known) do
       is_known[job.job_id] = true
     end
     local count = 0
-    for _, found in ipairs((lists.indexed(queue))) do
+    for _, found in _ipairs((lists.indexed(queue))) do
       local job_id, job = found.id, found.job
-      local taker = redis.call("HGET", queue .. "job:" .. job_id, "takenBy")
+      local taker = _redis_call("HGET", queue .. "job:" .. job_id, "takenBy")
       if not is_known[job_id] and taker == lists.taker(consumer, job.processedOn or "") then
         lists.leave(queue, job_id)
         stalled.reset(queue, job_id, job, now_ms)
@@ -7319,6 +7494,9 @@ do -- removeJob
   local removal = require("removal")
   local stream = require("stream")
   redis.register_function{ function_name = "oq1_removeJob", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
     local group = ARGV[2]
     count_words("removeJob", #KEYS, 5, #ARGV, 2)
@@ -7339,7 +7517,10 @@ end
 do -- removePool
   local pools = require("pools")
   redis.register_function{ function_name = "oq1_removePool", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "removePool", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "removePool", "now_ms")
     local pool = ARGV[2]
     count_words("removePool", #KEYS, 1, #ARGV, 2)
     local queue = queue_of("removePool", KEYS[1], ":slots") .. ":"
@@ -7350,7 +7531,7 @@ do -- removePool
     elseif pools.is_used(self, pool) then
       return "in_use"
     end
-    redis.call("HDEL", slots_key, pool)
+    _redis_call("HDEL", slots_key, pool)
     return "removed"
   end }
 end
@@ -7362,13 +7543,16 @@ do -- removeUnneeded
   local removal = require("removal")
   local stream = require("stream")
   redis.register_function{ function_name = "oq1_removeUnneeded", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
     local group = ARGV[2]
     count_words("removeUnneeded", #KEYS, 5, #ARGV, 2)
     local queue = queue_of("removeUnneeded", KEYS[1], ":stream") .. ":"
     -- Jobs that wait in other queues count by being named: their records may be on another server.
     local function is_needed()
-      local names = redis.call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
+      local names = _redis_call("HMGET", queue .. "job:" .. job_id, "parentId", "parentQueue")
       local found = false
       dependents.each(queue, job_id, { parentId = names[1], parentQueue = names[2] }, true, function(other_queue, other_id)
         if found or other_queue ~= queue then
@@ -7376,7 +7560,7 @@ do -- removeUnneeded
           return
         end
         local member = queue .. job_id
-        local known = redis.call(
+        local known = _redis_call(
           "HMGET", queue .. "job:" .. other_id,
           "state", "depdone:" .. member, "depend:" .. member
         )
@@ -7403,9 +7587,12 @@ end
 do -- renameDependency
   local moving = require("moving")
   redis.register_function("oq1_renameDependency", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local old = ARGV[1]
     local new = ARGV[2]
-    local job_count = whole(ARGV[3], "renameDependency", "job_count")
+    local job_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "renameDependency", "job_count")
     count_words("renameDependency", #KEYS, 1, #ARGV, 3 + job_count)
     local job_ids = {}
     for index = 1, job_count do
@@ -7413,7 +7600,7 @@ do -- renameDependency
     end
     local queue = queue_of("renameDependency", KEYS[1], ":stream") .. ":"
     local renamed = 0
-    for _, job_id in ipairs(job_ids) do
+    for _, job_id in _ipairs(job_ids) do
       renamed = renamed + moving.rename(queue, job_id, old, new)
     end
     return renamed
@@ -7423,24 +7610,27 @@ end
 do -- renew
   local lease = require("lease")
   redis.register_function{ function_name = "oq1_renew", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "renew", "now_ms")
-    local lease_count = whole(ARGV[2], "renew", "lease_count")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "renew", "now_ms")
+    local lease_count = ARGV[2] == "0" and 0 or whole(ARGV[2], "renew", "lease_count")
     count_words("renew", #KEYS, 1, #ARGV, 2 + 3 * lease_count)
     local leases = {}
     for index = 1, lease_count do
       local arg = 2 + (index - 1) * 3
       leases[index] = {
         job_id = ARGV[arg + 1],
-        taken_ms = whole(ARGV[arg + 2], "renew", "taken_ms"),
-        stalled_count = whole(ARGV[arg + 3], "renew", "stalled_count"),
+        taken_ms = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "renew", "taken_ms"),
+        stalled_count = ARGV[arg + 3] == "0" and 0 or whole(ARGV[arg + 3], "renew", "stalled_count"),
       }
     end
     local queue = queue_of("renew", KEYS[1], ":stream") .. ":"
     local outcomes = {}
-    for index, held in ipairs(leases) do
+    for index, held in _ipairs(leases) do
       local job, same = lease.look(queue, held, lease.RENEWAL)
       if same and job.state == "active" then
-        redis.call("HSET", queue .. "job:" .. held.job_id, "lastActive", now_ms)
+        _redis_call("HSET", queue .. "job:" .. held.job_id, "lastActive", now_ms)
         outcomes[index] = job.revoked == "1" and 2 or 1
       else
         outcomes[index] = 0
@@ -7454,31 +7644,34 @@ do -- renewPools
   local pools = require("pools")
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_renewPools", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "renewPools", "now_ms")
-    local lease_count = whole(ARGV[2], "renewPools", "lease_count")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "renewPools", "now_ms")
+    local lease_count = ARGV[2] == "0" and 0 or whole(ARGV[2], "renewPools", "lease_count")
     count_words("renewPools", #KEYS, 1, #ARGV, 2 + 5 * lease_count)
     local leases = {}
     for index = 1, lease_count do
       local arg = 2 + (index - 1) * 5
       leases[index] = {
         token = ARGV[arg + 1],
-        taken_ms = whole(ARGV[arg + 2], "renewPools", "taken_ms"),
-        lease_ms = whole(ARGV[arg + 3], "renewPools", "lease_ms"),
+        taken_ms = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "renewPools", "taken_ms"),
+        lease_ms = ARGV[arg + 3] == "0" and 0 or whole(ARGV[arg + 3], "renewPools", "lease_ms"),
         pool = ARGV[arg + 4],
-        weight = whole(ARGV[arg + 5], "renewPools", "weight"),
+        weight = ARGV[arg + 5] == "0" and 0 or whole(ARGV[arg + 5], "renewPools", "weight"),
       }
     end
     local queue = queue_of("renewPools", KEYS[1], ":slots") .. ":"
     if #leases > 100 then
       validate.refuse("renewPools", "at most 100 leases are renewed in one call")
     end
-    for _, lease in ipairs(leases) do
+    for _, lease in _ipairs(leases) do
       if lease.weight < 1 or lease.lease_ms < 1 then
         validate.refuse("renewPools", "a weight and a lease must be at least 1")
       end
     end
     local self, outcomes = pools.open(queue, now_ms), {}
-    for index, lease in ipairs(leases) do
+    for index, lease in _ipairs(leases) do
       local renewed = pools.renew(self, lease.token, lease.taken_ms, lease.lease_ms, lease.pool, lease.weight)
       outcomes[index] = renewed and 1 or 0
     end
@@ -7489,17 +7682,20 @@ end
 do -- replaceScheduler
   local schedulers = require("schedulers")
   redis.register_function("oq1_replaceScheduler", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local name = ARGV[1]
     local read = ARGV[2]
     local entry = ARGV[3]
-    local look_ms = whole(ARGV[4], "replaceScheduler", "look_ms")
+    local look_ms = ARGV[4] == "0" and 0 or whole(ARGV[4], "replaceScheduler", "look_ms")
     count_words("replaceScheduler", #KEYS, 3, #ARGV, 4)
     local queue = queue_of("replaceScheduler", KEYS[2], ":schedulers") .. ":"
     local lock_key = KEYS[1]
     local schedulers_key = KEYS[2]
-    if redis.call("EXISTS", lock_key) == 1 then
+    if _redis_call("EXISTS", lock_key) == 1 then
       return "locked"
-    elseif (redis.call("HGET", schedulers_key, name) or "") ~= read then
+    elseif (_redis_call("HGET", schedulers_key, name) or "") ~= read then
       return "changed"
     end
     schedulers.put(queue, name, entry, look_ms)
@@ -7511,10 +7707,13 @@ do -- reportUsage
   local events = require("events")
   local usage = require("usage")
   redis.register_function("oq1_reportUsage", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local minute_ms = whole(ARGV[2], "reportUsage", "minute_ms")
+    local minute_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "reportUsage", "minute_ms")
     local told = ARGV[3]
-    local field_count = whole(ARGV[4], "reportUsage", "field_count")
+    local field_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "reportUsage", "field_count")
     count_words("reportUsage", #KEYS, 1, #ARGV, 4 + 2 * field_count)
     local fields = {}
     for index = 1, field_count do
@@ -7527,12 +7726,12 @@ do -- reportUsage
     local queue = queue_of("reportUsage", KEYS[1], ":events") .. ":"
     local report = usage.read(fields)
     local job_key = queue .. "job:" .. job_id
-    if redis.call("EXISTS", job_key) == 0 then
+    if _redis_call("EXISTS", job_key) == 0 then
       return "missing"
-    elseif redis.call("EXISTS", job_key .. ":usage-lock") == 1 then
+    elseif _redis_call("EXISTS", job_key .. ":usage-lock") == 1 then
       return "locked"
     end
-    usage.replace(queue, job_key, report, string.format("%.0f", minute_ms))
+    usage.replace(queue, job_key, report, _string_format("%.0f", minute_ms))
     events.emit(queue, "usage", job_id, "data", told)
     return "ok"
   end)
@@ -7541,10 +7740,13 @@ end
 do -- retag
   local tags = require("tags")
   redis.register_function("oq1_retag", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "retag", "now_ms")
-    local added_count = whole(ARGV[3], "retag", "added_count")
-    local removed_count = whole(ARGV[4], "retag", "removed_count")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "retag", "now_ms")
+    local added_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "retag", "added_count")
+    local removed_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "retag", "removed_count")
     count_words("retag", #KEYS, 1, #ARGV, 4 + 1 * added_count + 1 * removed_count)
     local added = {}
     for index = 1, added_count do
@@ -7562,19 +7764,19 @@ do -- retag
     end
     local queue = queue_of("retag", KEYS[1], "job:" .. job_id)
     local key = queue .. "job:" .. job_id
-    if redis.call("EXISTS", key) == 0 then
+    if _redis_call("EXISTS", key) == 0 then
       return "not_found"
     end
     local drop, has, names, entered, left = {}, {}, {}, {}, {}
-    for _, tag in ipairs(removed) do
+    for _, tag in _ipairs(removed) do
       drop[tag.name] = true
     end
-    for _, name in ipairs(tags.read(redis.call("HGET", key, "tags") or nil)) do
+    for _, name in _ipairs(tags.read(_redis_call("HGET", key, "tags") or nil)) do
       has[name] = true
       local list = drop[name] and left or names
       list[#list + 1] = name
     end
-    for _, tag in ipairs(added) do
+    for _, tag in _ipairs(added) do
       if not has[tag.name] then
         has[tag.name] = true
         names[#names + 1], entered[#entered + 1] = tag.name, tag.name
@@ -7583,7 +7785,7 @@ do -- retag
     if #names > tags.MOST then
       return "too_many"
     end
-    redis.call("HSET", key, "tags", names[1] and cjson.encode(names) or "[]")
+    _redis_call("HSET", key, "tags", names[1] and _cjson_encode(names) or "[]")
     tags.enter(queue, job_id, entered, now_ms)
     tags.leave(queue, job_id, left)
     return "ok"
@@ -7595,8 +7797,11 @@ do -- retryJob
   local record = require("record")
   local retry = require("retry")
   redis.register_function("oq1_retryJob", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "retryJob", "now_ms")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "retryJob", "now_ms")
     count_words("retryJob", #KEYS, 3, #ARGV, 2)
     local queue = queue_of("retryJob", KEYS[1], "job:" .. job_id)
     local failed_key = KEYS[2]
@@ -7606,7 +7811,7 @@ do -- retryJob
     elseif job.state ~= "failed" then
       return "not_failed"
     end
-    redis.call("ZREM", failed_key, job_id)
+    _redis_call("ZREM", failed_key, job_id)
     history.append(queue, job_id, { event = "retried", ended = now_ms })
     retry.afresh(queue, job_id, job, now_ms)
     return "ok"
@@ -7617,10 +7822,13 @@ do -- retryNodes
   local graph_retry = require("graph_retry")
   local propagation = require("propagation")
   redis.register_function("oq1_retryNodes", function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "retryNodes", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "retryNodes", "now_ms")
     local held = flag(ARGV[2], "retryNodes", "held")
-    local news_count = whole(ARGV[3], "retryNodes", "news_count")
-    local job_count = whole(ARGV[4], "retryNodes", "job_count")
+    local news_count = ARGV[3] == "0" and 0 or whole(ARGV[3], "retryNodes", "news_count")
+    local job_count = ARGV[4] == "0" and 0 or whole(ARGV[4], "retryNodes", "job_count")
     count_words("retryNodes", #KEYS, 6, #ARGV, 4 + 2 * news_count + job_count)
     local news = {}
     for index = 1, news_count do
@@ -7640,7 +7848,7 @@ do -- retryNodes
 
     local outcomes = propagation.new(queue, now_ms, 100, true)
     local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)
-    local _, untold, remaining = unpack(propagation.finish(outcomes))
+    local _, untold, remaining = _unpack(propagation.finish(outcomes))
     return { revived, elsewhere, untold, remaining }
   end)
 end
@@ -7651,8 +7859,11 @@ do -- revoke
   local revocation = require("revocation")
   local wake = require("wake")
   redis.register_function{ function_name = "oq1_revoke", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "revoke", "now_ms")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "revoke", "now_ms")
     local group = ARGV[3]
     count_words("revoke", #KEYS, 6, #ARGV, 3)
     local queue = queue_of("revoke", KEYS[1], ":stream") .. ":"
@@ -7674,9 +7885,12 @@ do -- setPool
   local pools = require("pools")
   local validate = require("validate")
   redis.register_function("oq1_setPool", function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "setPool", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "setPool", "now_ms")
     local pool = ARGV[2]
-    local count = whole(ARGV[3], "setPool", "count")
+    local count = ARGV[3] == "0" and 0 or whole(ARGV[3], "setPool", "count")
     count_words("setPool", #KEYS, 1, #ARGV, 3)
     local queue = queue_of("setPool", KEYS[1], ":slots") .. ":"
     local slots_key = KEYS[1]
@@ -7685,7 +7899,7 @@ do -- setPool
     elseif count < 0 or count > 1000 then
       validate.refuse("setPool", "a pool has 0 to 1000 slots")
     end
-    redis.call("HSET", slots_key, pool, string.format("%.0f", count))
+    _redis_call("HSET", slots_key, pool, _string_format("%.0f", count))
     return pools.wake(pools.open(queue, now_ms), { pool })
   end)
 end
@@ -7694,8 +7908,11 @@ do -- skipWaiters
   local pools = require("pools")
   local validate = require("validate")
   redis.register_function{ function_name = "oq1_skipWaiters", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "skipWaiters", "now_ms")
-    local waiter_count = whole(ARGV[2], "skipWaiters", "waiter_count")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "skipWaiters", "now_ms")
+    local waiter_count = ARGV[2] == "0" and 0 or whole(ARGV[2], "skipWaiters", "waiter_count")
     count_words("skipWaiters", #KEYS, 1, #ARGV, 2 + 2 * waiter_count)
     local waiters = {}
     for index = 1, waiter_count do
@@ -7710,8 +7927,8 @@ do -- skipWaiters
       validate.refuse("skipWaiters", "at most 100 waiting jobs are skipped in one call")
     end
     local self, names, seen = pools.open(queue, now_ms), {}, {}
-    for _, waiter in ipairs(waiters) do
-      for _, name in ipairs(pools.skip(self, waiter.token, waiter.gone)) do
+    for _, waiter in _ipairs(waiters) do
+      for _, name in _ipairs(pools.skip(self, waiter.token, waiter.gone)) do
         if not seen[name] then
           seen[name], names[#names + 1] = true, name
         end
@@ -7728,7 +7945,10 @@ do -- startParked
   local validate = require("validate")
   local wake = require("wake")
   redis.register_function("oq1_startParked", function(KEYS, ARGV)
-    local job_count = whole(ARGV[1], "startParked", "job_count")
+    if not _redis_call then
+      look_up()
+    end
+    local job_count = ARGV[1] == "0" and 0 or whole(ARGV[1], "startParked", "job_count")
     count_words("startParked", #KEYS, 4, #ARGV, 1 + 1 * job_count)
     local jobs = {}
     for index = 1, job_count do
@@ -7751,10 +7971,10 @@ do -- startParked
         return "a"
       elseif READY[job.state] then
         return "r"
-      elseif job.state ~= "delayed" or redis.call("ZREM", scheduled_key, job_id) == 0 then
+      elseif job.state ~= "delayed" or _redis_call("ZREM", scheduled_key, job_id) == 0 then
         return "l"
       end
-      redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting", "delay", 0, "takenFrom", "list")
+      _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting", "delay", 0, "takenFrom", "list")
       placement.first(queue, job_id, job)
       events.emit(queue, "promoted", job_id)
       return "r"
@@ -7763,30 +7983,33 @@ do -- startParked
     if #jobs > 100 then
       validate.refuse("startParked", "at most 100 jobs are made ready in one call")
     end
-    if redis.call("HGET", queue .. "meta", "paused") == "1" then
-      return string.rep("l", #jobs)
+    if _redis_call("HGET", queue .. "meta", "paused") == "1" then
+      return _string_rep("l", #jobs)
     end
     local letters = {}
-    for index, job in ipairs(jobs) do
+    for index, job in _ipairs(jobs) do
       letters[index] = start(job.job_id)
     end
     wake.due(queue)
-    return table.concat(letters)
+    return _table_concat(letters)
   end)
 end
 
 do -- submitGraph
   local submission = require("submission")
   redis.register_function("oq1_submitGraph", function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "submitGraph", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "submitGraph", "now_ms")
     local held = flag(ARGV[2], "submitGraph", "held")
     local flow_id = ARGV[3]
     local record = ARGV[4]
-    local node_count = whole(ARGV[5], "submitGraph", "node_count")
-    local edge_count = whole(ARGV[6], "submitGraph", "edge_count")
-    local foreign_count = whole(ARGV[7], "submitGraph", "foreign_count")
-    local outside_count = whole(ARGV[8], "submitGraph", "outside_count")
-    local rule_count = whole(ARGV[9], "submitGraph", "rule_count")
+    local node_count = ARGV[5] == "0" and 0 or whole(ARGV[5], "submitGraph", "node_count")
+    local edge_count = ARGV[6] == "0" and 0 or whole(ARGV[6], "submitGraph", "edge_count")
+    local foreign_count = ARGV[7] == "0" and 0 or whole(ARGV[7], "submitGraph", "foreign_count")
+    local outside_count = ARGV[8] == "0" and 0 or whole(ARGV[8], "submitGraph", "outside_count")
+    local rule_count = ARGV[9] == "0" and 0 or whole(ARGV[9], "submitGraph", "rule_count")
     count_words("submitGraph", #KEYS, 9, #ARGV, 9 + 20 * node_count + 3 * edge_count + 3 * foreign_count + 3 * outside_count + 2 * rule_count)
     local nodes = {}
     for index = 1, node_count do
@@ -7795,19 +8018,19 @@ do -- submitGraph
         job_name = ARGV[arg + 1],
         data = ARGV[arg + 2],
         opts = ARGV[arg + 3],
-        timestamp_ms = whole(ARGV[arg + 4], "submitGraph", "timestamp_ms"),
-        delay_ms = whole(ARGV[arg + 5], "submitGraph", "delay_ms"),
-        priority = whole(ARGV[arg + 6], "submitGraph", "priority"),
+        timestamp_ms = ARGV[arg + 4] == "0" and 0 or whole(ARGV[arg + 4], "submitGraph", "timestamp_ms"),
+        delay_ms = ARGV[arg + 5] == "0" and 0 or whole(ARGV[arg + 5], "submitGraph", "delay_ms"),
+        priority = ARGV[arg + 6] == "0" and 0 or whole(ARGV[arg + 6], "submitGraph", "priority"),
         parent_id = ARGV[arg + 7],
-        max_attempts = whole(ARGV[arg + 8], "submitGraph", "max_attempts"),
+        max_attempts = ARGV[arg + 8] == "0" and 0 or whole(ARGV[arg + 8], "submitGraph", "max_attempts"),
         ordering_key = ARGV[arg + 9],
-        group_concurrency = whole(ARGV[arg + 10], "submitGraph", "group_concurrency"),
-        group_rate_max = whole(ARGV[arg + 11], "submitGraph", "group_rate_max"),
-        group_rate_duration_ms = whole(ARGV[arg + 12], "submitGraph", "group_rate_duration_ms"),
-        tb_capacity = whole(ARGV[arg + 13], "submitGraph", "tb_capacity"),
-        tb_refill_rate = whole(ARGV[arg + 14], "submitGraph", "tb_refill_rate"),
-        cost = whole(ARGV[arg + 15], "submitGraph", "cost"),
-        ttl_ms = whole(ARGV[arg + 16], "submitGraph", "ttl_ms"),
+        group_concurrency = ARGV[arg + 10] == "0" and 0 or whole(ARGV[arg + 10], "submitGraph", "group_concurrency"),
+        group_rate_max = ARGV[arg + 11] == "0" and 0 or whole(ARGV[arg + 11], "submitGraph", "group_rate_max"),
+        group_rate_duration_ms = ARGV[arg + 12] == "0" and 0 or whole(ARGV[arg + 12], "submitGraph", "group_rate_duration_ms"),
+        tb_capacity = ARGV[arg + 13] == "0" and 0 or whole(ARGV[arg + 13], "submitGraph", "tb_capacity"),
+        tb_refill_rate = ARGV[arg + 14] == "0" and 0 or whole(ARGV[arg + 14], "submitGraph", "tb_refill_rate"),
+        cost = ARGV[arg + 15] == "0" and 0 or whole(ARGV[arg + 15], "submitGraph", "cost"),
+        ttl_ms = ARGV[arg + 16] == "0" and 0 or whole(ARGV[arg + 16], "submitGraph", "ttl_ms"),
         custom_id = ARGV[arg + 17],
         lifo = flag(ARGV[arg + 18], "submitGraph", "lifo"),
         parent_queue = ARGV[arg + 19],
@@ -7818,8 +8041,8 @@ do -- submitGraph
     for index = 1, edge_count do
       local arg = 9 + 20 * #nodes + (index - 1) * 3
       edges[index] = {
-        dependent = whole(ARGV[arg + 1], "submitGraph", "dependent"),
-        dependency = whole(ARGV[arg + 2], "submitGraph", "dependency"),
+        dependent = ARGV[arg + 1] == "0" and 0 or whole(ARGV[arg + 1], "submitGraph", "dependent"),
+        dependency = ARGV[arg + 2] == "0" and 0 or whole(ARGV[arg + 2], "submitGraph", "dependency"),
         weak = flag(ARGV[arg + 3], "submitGraph", "weak"),
       }
     end
@@ -7827,7 +8050,7 @@ do -- submitGraph
     for index = 1, foreign_count do
       local arg = 9 + 20 * #nodes + 3 * #edges + (index - 1) * 3
       foreign[index] = {
-        dependent = whole(ARGV[arg + 1], "submitGraph", "dependent"),
+        dependent = ARGV[arg + 1] == "0" and 0 or whole(ARGV[arg + 1], "submitGraph", "dependent"),
         member = ARGV[arg + 2],
         weak = flag(ARGV[arg + 3], "submitGraph", "weak"),
       }
@@ -7836,7 +8059,7 @@ do -- submitGraph
     for index = 1, outside_count do
       local arg = 9 + 20 * #nodes + 3 * #edges + 3 * #foreign + (index - 1) * 3
       outside[index] = {
-        dependency = whole(ARGV[arg + 1], "submitGraph", "dependency"),
+        dependency = ARGV[arg + 1] == "0" and 0 or whole(ARGV[arg + 1], "submitGraph", "dependency"),
         queue_name = ARGV[arg + 2],
         job_id = ARGV[arg + 3],
       }
@@ -7845,7 +8068,7 @@ do -- submitGraph
     for index = 1, rule_count do
       local arg = 9 + 20 * #nodes + 3 * #edges + 3 * #foreign + 3 * #outside + (index - 1) * 2
       rules[index] = {
-        place = whole(ARGV[arg + 1], "submitGraph", "place"),
+        place = ARGV[arg + 1] == "0" and 0 or whole(ARGV[arg + 1], "submitGraph", "place"),
         rule = ARGV[arg + 2],
       }
     end
@@ -7871,9 +8094,12 @@ do -- tagged
   local tags = require("tags")
   local validate = require("validate")
   redis.register_function("oq1_tagged", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local tag = ARGV[1]
-    local offset = whole(ARGV[2], "tagged", "offset")
-    local limit = whole(ARGV[3], "tagged", "limit")
+    local offset = ARGV[2] == "0" and 0 or whole(ARGV[2], "tagged", "offset")
+    local limit = ARGV[3] == "0" and 0 or whole(ARGV[3], "tagged", "limit")
     count_words("tagged", #KEYS, 1, #ARGV, 3)
     local queue = queue_of("tagged", KEYS[1], ":stream") .. ":"
     if limit < 1 or limit > 1000 then
@@ -7891,7 +8117,10 @@ do -- tick
   local schedulers = require("schedulers")
   local shares = require("shares")
   redis.register_function{ function_name = "oq1_tick", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
-    local now_ms = whole(ARGV[1], "tick", "now_ms")
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "tick", "now_ms")
     local heal = flag(ARGV[2], "tick", "heal")
     count_words("tick", #KEYS, 8, #ARGV, 2)
     local queue = queue_of("tick", KEYS[1], ":scheduled") .. ":"
@@ -7906,16 +8135,16 @@ do -- tick
     if heal then
       lists.heal(queue)
     end
-    local time = redis.call("TIME")
-    local settings = redis.call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
+    local time = _redis_call("TIME")
+    local settings = _redis_call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
     return {
       moved,
       promotion.next_due(scheduled_key, ratelimited_key),
-      redis.call("HLEN", schedulers_key),
+      _redis_call("HLEN", schedulers_key),
       settings[1] == "1" and 1 or 0,
-      tonumber(settings[2]) or 0,
-      tonumber(settings[3]) or 0,
-      time[1] * 1000 + math.floor(time[2] / 1000),
+      _tonumber(settings[2]) or 0,
+      _tonumber(settings[3]) or 0,
+      time[1] * 1000 + _math_floor(time[2] / 1000),
       schedulers.next_look(queue),
     }
   end }
@@ -7925,10 +8154,13 @@ do -- track
   local tracking = require("tracking")
   local validate = require("validate")
   redis.register_function("oq1_track", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local job_id = ARGV[1]
-    local now_ms = whole(ARGV[2], "track", "now_ms")
+    local now_ms = ARGV[2] == "0" and 0 or whole(ARGV[2], "track", "now_ms")
     local is_tracked = flag(ARGV[3], "track", "is_tracked")
-    local limit = whole(ARGV[4], "track", "limit")
+    local limit = ARGV[4] == "0" and 0 or whole(ARGV[4], "track", "limit")
     count_words("track", #KEYS, 4, #ARGV, 4)
     local queue = queue_of("track", KEYS[1], ":id") .. ":"
     local tracked_key = KEYS[2]
@@ -7936,8 +8168,8 @@ do -- track
     if limit > 1000 then
       validate.refuse("track", "'limit' is above 1000")
     end
-    if redis.call("EXISTS", queue .. "job:" .. job_id) == 0 then
-      redis.call("ZREM", tracked_key, job_id)
+    if _redis_call("EXISTS", queue .. "job:" .. job_id) == 0 then
+      _redis_call("ZREM", tracked_key, job_id)
       return "not_found"
     elseif is_tracked then
       return tracking.add(queue, job_id, now_ms, limit)
@@ -7948,19 +8180,25 @@ end
 
 do -- updateData
   redis.register_function("oq1_updateData", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     local data = ARGV[1]
     count_words("updateData", #KEYS, 1, #ARGV, 1)
     local job_key = KEYS[1]
-    if redis.call("EXISTS", job_key) == 0 then
+    if _redis_call("EXISTS", job_key) == 0 then
       return 0
     end
-    redis.call("HSET", job_key, "data", data)
+    _redis_call("HSET", job_key, "data", data)
     return 1
   end)
 end
 
 do -- version
   redis.register_function("oq1_version", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     count_words("version", #KEYS, 0, #ARGV, 0)
     return "24"
   end)
@@ -7969,6 +8207,9 @@ end
 do -- wake
   local wake = require("wake")
   redis.register_function("oq1_wake", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
     count_words("wake", #KEYS, 1, #ARGV, 0)
     local queue = queue_of("wake", KEYS[1], ":stream") .. ":"
     wake.due(queue)
