@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions
 from orchestration_queue.protocol.operations.additions import Added, NewJob, Outcome
-from orchestration_queue.protocol.operations.worker_registry import wake_workers
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
@@ -26,7 +24,7 @@ async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[
     at_ms = now_ms()
     if len(jobs) == 1 or not all(job.is_plain for job in jobs):
         return [one for some in portions for one in await _add_singly(connection, keys, some, at_ms)]
-    calls = ([additions.add_many(keys, some, at_ms).call, *_wake(keys, some)] for some in portions)
+    calls = ([additions.add_many(keys, some, at_ms).call, *additions.waking(keys, some)] for some in portions)
     answers = await connection.pipelines(calls)  # each is made while the server works on the one before
     outcomes: list[Outcome] = []
     for some, (reply, *_) in zip(portions, answers, strict=False):
@@ -39,12 +37,8 @@ async def _add_singly(
     connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob], at_ms: int
 ) -> list[Outcome]:
     calls = [additions.add(keys, job, at_ms).call for job in jobs]
-    replies = await connection.pipeline([*calls, *_wake(keys, jobs)])
+    replies = await connection.pipeline([*calls, *additions.waking(keys, jobs)])
     return additions.read_each(keys, jobs, replies[: len(jobs)])
-
-
-def _wake(keys: QueueKeys, jobs: Sequence[NewJob]) -> list[Call]:
-    return [wake_workers(keys)] if any(job.is_unannounced for job in jobs) else []
 
 
 class AddBatcher:

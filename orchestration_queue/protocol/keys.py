@@ -55,6 +55,11 @@ class QueueKeys:
         return self.named("wake")
 
     @cached_property
+    def wake_one(self) -> str:
+        """Signals to one idle worker each, which the workers' group reads with the stream; permanent, mostly empty."""
+        return self.named("wake:one")
+
+    @cached_property
     def stream(self) -> str:
         """Ready jobs, and the consumer groups that read them."""
         return self.named("stream")
@@ -294,6 +299,7 @@ class QueueKeys:
 PERMANENT_KEYS = {
     "id": "counter of automatic job ids",
     "stream": "ready jobs",
+    "wake:one": "signals to one idle worker each, mostly empty",
     "events": "what happened, about the last 1,000 events",
     "scheduled": "jobs due later",
     "completed": "finished jobs by time, until retention or `clean` removes them",

@@ -199,6 +199,10 @@ class WorkerLoop:
         asked = time.monotonic()
         result = await self._io.exchange(exchange)
         self._machine.exchanged(exchange, len(result.started), result.why)
+        if exchange.want and result.why is Why.ENOUGH:
+            self._pass_on_if_full()
+        elif exchange.want:
+            self._io.was_signaled = False
         for lease in result.started:
             self._start(lease, asked)
         for settlement, verdict in zip(exchange.settle, result.verdicts, strict=True):
@@ -207,6 +211,12 @@ class WorkerLoop:
         if self._was_busy and result.why is Why.EMPTY and self._machine.is_quiet:
             self._was_busy = False
             self._announce(WorkerEventType.DRAINED)
+
+    def _pass_on_if_full(self) -> None:
+        """Let another worker heed the signal that this one heard, if it has no slot for what it announces."""
+        if self._io.was_signaled and not (self._machine.is_taking and self._machine.taken < self._machine.slots):
+            self._io.was_signaled = False
+            self._begin(self._io.pass_signal_on())
 
     def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
         """Take note that the server has an outcome. Until now the job was ours, however long that took."""
@@ -308,6 +318,9 @@ class WorkerLoop:
         io, block_ms = self._io, self._block_ms
         try:
             self._machine.delivered(await (io.listen(want, block_ms) if want else io.watch(block_ms)))
+            if io.was_signaled:
+                self._machine.look_again()
+                self._pass_on_if_full()
         except OrchestrationQueueError as error:
             self._tell_failure("Waiting for jobs was interrupted", error)
             self._machine.listen_failed()

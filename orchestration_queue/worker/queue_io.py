@@ -7,8 +7,9 @@ import logging
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
-from orchestration_queue.errors import ServerError
+from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease
@@ -86,6 +87,9 @@ class QueueIO:
         self.waker = Waker(calls, waits, keys.stream)
         self._signals: AsyncConnection | None = None
         self._last_signal = ""
+        self._hears_signals = False
+        self._last_passed = "0-0"
+        self.was_signaled = False
 
     @property
     def calls(self) -> AsyncConnection:
@@ -110,8 +114,17 @@ class QueueIO:
         except ServerError as error:
             if error.code != "BUSYGROUP" and not (error.code == "OOM" and await self._has_group()):
                 raise
+        self._hears_signals = self._group == GROUP and await self._join_signals()
         self._named_letters = ""
         await self._name_dead_letters()
+
+    async def _join_signals(self) -> bool:
+        """Have this worker hear signals to one worker. Without them it finds jobs of lists when a wait ends."""
+        try:
+            await self._calls.execute(worker_registry.create_signal_group(self._keys), repeatable=True)
+        except ServerError as error:
+            return error.code == "BUSYGROUP"
+        return True
 
     async def _name_dead_letters(self) -> None:
         """Say where this worker's dead letters go, when that has changed."""
@@ -225,7 +238,20 @@ class QueueIO:
             await self._signals.aclose()
 
     async def _read(self, want: int, block_ms: int) -> list[Delivery]:
-        return await self._waits.run(exchanges.read_group(self._keys, self._consumer, want, block_ms))
+        if not self._hears_signals:
+            return await self._waits.run(exchanges.read_group(self._keys, self._consumer, want, block_ms))
+        heard = await self._waits.run(exchanges.listen(self._keys, self._consumer, want, block_ms))
+        if heard.signals:
+            self.was_signaled = True
+            # What is not dropped is of no use to anybody, and does no harm.
+            with suppress(OrchestrationQueueError):
+                await self._waits.pipeline(worker_registry.drop_signals(self._keys, heard.signals))
+        return heard.deliveries
+
+    async def pass_signal_on(self) -> None:
+        """Have another idle worker look for the jobs that this one has no slot for."""
+        with suppress(OrchestrationQueueError):
+            await self._calls.execute(worker_registry.wake_worker(self._keys))
 
     async def recover(self, held: set[str]) -> list[Delivery]:
         """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived.
@@ -309,5 +335,7 @@ class QueueIO:
         """Take this worker out of the queue's books; its place in the group too, unless jobs are still with it."""
         held, remove = worker_registry.leave_group(self._keys, self._consumer, self._group)
         await self._calls.execute(worker_registry.unregister(self._keys, self._consumer))
+        if self._hears_signals:
+            await self._calls.execute(worker_registry.leave_signal_group(self._keys, self._consumer))
         if not await self._calls.execute(held):
             await self._calls.execute(remove)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncJob
+from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
 from orchestration_queue.options import JobOptions
 from orchestration_queue.worker import AsyncActiveJob
 from tests.faces import Face
@@ -70,3 +72,56 @@ async def test_a_resumed_queue_wakes_an_idle_worker(
             await wait_until(lambda: is_listening(raw), "the worker is idle")
             await queue.resume()
             assert await job.wait(timedelta(seconds=60)) == "done"
+
+
+def idle_workers(raw: redis.Redis) -> int:
+    """How many workers wait for jobs."""
+    return sum(client["cmd"] == "xreadgroup" for client in raw.client_list() if "b" in client["flags"])
+
+
+def calls_of_functions(raw: redis.Redis) -> int:
+    return int(raw.info("commandstats")["cmdstat_fcall"]["calls"])
+
+
+@pytest.mark.parametrize("options", [JobOptions(lifo=True), JobOptions(priority=3)])
+async def test_a_job_of_a_list_wakes_one_of_twenty_idle_workers(
+    queue_name: str, server_url: str, raw: redis.Redis, options: JobOptions
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue, AsyncExitStack() as fleet:
+        for _ in range(20):
+            await fleet.enter_async_context(working(queue, work, server_url, **ASLEEP))
+        await wait_until(lambda: idle_workers(raw) == 20, "all are idle")
+        before = calls_of_functions(raw)
+        for _ in range(5):
+            job = await queue.add("task", options=options)
+            assert await job.wait(timedelta(seconds=60)) == "done"
+            await wait_until(lambda: idle_workers(raw) == 20, "all are idle again")
+        # A job: its adding, the signal, its start, its end, a look for more. Twenty that are woken ask twenty times.
+        assert calls_of_functions(raw) - before <= 5 * 10
+        assert raw.xlen(queue.keys.wake_one) == 0, "no signal is left behind"
+
+
+async def test_a_worker_without_a_free_slot_passes_the_signal_on(
+    queue_name: str, server_url: str, raw: redis.Redis
+) -> None:
+    together = asyncio.Barrier(3)
+
+    async def meet(_: AsyncActiveJob) -> str:
+        await together.wait()
+        return "met"
+
+    async with AsyncQueue(queue_name, url=server_url) as queue, AsyncExitStack() as fleet:
+        for _ in range(3):
+            await fleet.enter_async_context(working(queue, meet, server_url, **ASLEEP, concurrency=1))
+        await wait_until(lambda: idle_workers(raw) == 3, "all are idle")
+        jobs = await queue.add_bulk([NewJob("task", options=JobOptions(lifo=True))] * 3)
+        assert [await job.wait(timedelta(seconds=60)) for job in jobs] == ["met"] * 3
+
+
+async def test_workers_that_read_no_signals_to_one_are_all_signaled(
+    queue_name: str, server_url: str, raw: redis.Redis
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        await queue.add("task", options=JobOptions(lifo=True))
+        assert [fields for _, fields in raw.xrange(queue.keys.wake)] == [{"due": "1"}]
+        assert not raw.exists(queue.keys.wake_one)

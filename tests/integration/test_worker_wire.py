@@ -73,7 +73,7 @@ async def test_a_job_added_by_raw_fcall_is_taken_and_left_as_the_wire_says(
     minute = int(finished) // 60_000 * 60_000
     assert raw.hget(f"{base}:metrics:completed", f"m:{minute}:c") == "1"
     left = {key.removeprefix(base) for key in raw.scan_iter("*")}
-    # Of keys that the wire does not know, there is the day's statistics.
+    # Of keys that the wire does not know, there are the day's statistics and the signals to one worker.
     assert len({key for key in left if key.startswith(":statistics:")}) == 1
     assert {key for key in left if not key.startswith(":statistics:")} == {
         ":id",
@@ -82,4 +82,5 @@ async def test_a_job_added_by_raw_fcall_is_taken_and_left_as_the_wire_says(
         ":completed",
         ":job:1",
         ":metrics:completed",
+        ":wake:one",
     }

@@ -17,6 +17,15 @@ function wake.due(queue)
   signal(queue, "due", 1)
 end
 
+--- A list holds a job that no stream entry announces: one idle worker is to look. All are told where none has ever waited
+--- for such a signal, as workers of older versions do not.
+function wake.one(queue)
+  local key = queue .. "wake:one"
+  if not guarded.call("XADD", key, "NOMKSTREAM", "MAXLEN", "~", KEPT, "*", "ready", 1) then
+    wake.due(queue)
+  end
+end
+
 --- A running job is cancelled.
 function wake.cancel(queue, job_id)
   signal(queue, "cancel", job_id)

@@ -34,7 +34,6 @@ from orchestration_queue.protocol.operations.additions import (
     Outcome,
 )
 from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.worker_registry import wake_workers
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -146,7 +145,7 @@ class AsyncAdder(AsyncQueueClient):
         return result
 
     def _waking(self, jobs: Sequence[NewJob]) -> list[Call]:
-        return [wake_workers(self.keys)] if any(job.is_unannounced for job in jobs) else []
+        return additions.waking(self.keys, jobs)
 
     async def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
         """Add many jobs, 100 to a call.

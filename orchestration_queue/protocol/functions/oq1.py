@@ -96,6 +96,7 @@ __all__ = [
     "update_data",
     "version",
     "wake",
+    "wake_one",
 ]
 
 
@@ -2862,7 +2863,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `24`, growing with every change of the library.
+        The call. Its reply (text): `25`, growing with every change of the library.
 
     Cost: O(1).
     """
@@ -2891,6 +2892,29 @@ def wake(
     """
     return Call(
         "oq1_wake",
+        (keys.stream,),
+        (),
+        is_function=True,
+    )
+
+
+def wake_one(
+    keys: QueueKeys,
+) -> Call:
+    """Wake one idle worker of a queue: a job was added to a list, which no stream entry announces.
+
+    Args:
+        keys: The queue, for its `stream`.
+
+    Returns:
+        The call. Its reply (int): 1.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(1).
+    """
+    return Call(
+        "oq1_wakeOne",
         (keys.stream,),
         (),
         is_function=True,

@@ -5739,6 +5739,15 @@ function wake.due(queue)
   signal(queue, "due", 1)
 end
 
+--- A list holds a job that no stream entry announces: one idle worker is to look. All are told where none has ever waited
+--- for such a signal, as workers of older versions do not.
+function wake.one(queue)
+  local key = queue .. "wake:one"
+  if not guarded.call("XADD", key, "NOMKSTREAM", "MAXLEN", "~", KEPT, "*", "ready", 1) then
+    wake.due(queue)
+  end
+end
+
 --- A running job is cancelled.
 function wake.cancel(queue, job_id)
   signal(queue, "cancel", job_id)
@@ -8200,7 +8209,7 @@ do -- version
       look_up()
     end
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "24"
+    return "25"
   end)
 end
 
@@ -8213,6 +8222,19 @@ do -- wake
     count_words("wake", #KEYS, 1, #ARGV, 0)
     local queue = queue_of("wake", KEYS[1], ":stream") .. ":"
     wake.due(queue)
+    return 1
+  end)
+end
+
+do -- wakeOne
+  local wake = require("wake")
+  redis.register_function("oq1_wakeOne", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
+    count_words("wakeOne", #KEYS, 1, #ARGV, 0)
+    local queue = queue_of("wakeOne", KEYS[1], ":stream") .. ":"
+    wake.one(queue)
     return 1
   end)
 end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -13,6 +13,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import Codec, dump_json, encode
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.worker_registry import wake_worker, wake_workers
 from orchestration_queue.protocol.placement import Forms, ParentRef, add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -37,6 +38,7 @@ __all__ = [
     "read_each",
     "read_node_reply",
     "standing_job",
+    "waking",
 ]
 
 _REPLY_WORDS = frozenset({"duplicate", "skipped"})
@@ -158,10 +160,22 @@ class NewJob:
         return self.parent is None and self.options.deduplication is None
 
     @property
+    def is_delayed(self) -> bool:
+        """Whether it is ready at a later time, of which all workers are to know."""
+        return bool(self.options.delay or self.options.delay_until)
+
+    @property
     def is_unannounced(self) -> bool:
         """Whether no stream entry announces it to the workers: it is delayed, prioritized or LIFO."""
-        options = self.options
-        return bool(options.delay or options.delay_until or options.priority or options.lifo)
+        return self.is_delayed or bool(self.options.priority or self.options.lifo)
+
+
+def waking(keys: QueueKeys, jobs: Iterable[NewJob]) -> list[Call]:
+    """Signal what no stream entry announces: a due time to all workers, a job that is ready to one of the idle ones."""
+    unannounced = [job for job in jobs if job.is_unannounced]
+    if any(job.is_delayed for job in unannounced):
+        return [wake_workers(keys)]
+    return [wake_worker(keys)] if unannounced else []
 
 
 def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:

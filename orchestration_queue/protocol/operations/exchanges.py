@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError, LeaseLostError
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text, texts
@@ -17,6 +18,7 @@ from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 
 __all__ = [
     "ExchangeResult",
+    "Heard",
     "Reclaimed",
     "Renewal",
     "Verdict",
@@ -24,6 +26,8 @@ __all__ = [
     "add_children",
     "attempt_notes",
     "exchange",
+    "listen",
+    "news",
     "next_entry",
     "notice",
     "read_group",
@@ -159,6 +163,47 @@ def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Ope
     return Operation(Call("XREADGROUP", args=read, near=keys.stream), _read_deliveries)
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a wait at the server brought.
+
+    Attributes:
+        deliveries: Jobs of the stream.
+        signals: Signals to this worker alone that a list holds a job.
+    """
+
+    deliveries: list[Delivery]
+    signals: list[str]
+
+
+def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[Heard]:
+    """Do as :func:`read_group` does, and wait for a signal to one worker, too. Each wakes one of those that wait."""
+    streams = ("STREAMS", keys.stream, keys.wake_one, ">", ">")
+    read = ("GROUP", GROUP, consumer, "COUNT", count, "BLOCK", block_ms, *streams)
+
+    def heard(reply: Reply) -> Heard:
+        found = {text(stream): entries for stream, entries in reply or ()}
+        signals = [text(entry_id) for entry_id, _ in found.get(keys.wake_one, ())]
+        return Heard(_deliveries(found.get(keys.stream, ())), signals)
+
+    return Operation(Call("XREADGROUP", args=read, near=keys.stream), heard)
+
+
+def news(keys: QueueKeys, after: str, signal: str, block_ms: int) -> Operation[str]:
+    """Wait up to ``block_ms`` for a job of the stream after an entry, or a signal after another, and leave them there.
+
+    Its result is the last signal there was.
+    """
+    streams = ("STREAMS", keys.stream, keys.wake_one, after, signal)
+
+    def last(reply: Reply) -> str:
+        found = {text(stream): entries for stream, entries in reply or ()}
+        signals = found.get(keys.wake_one)
+        return text(signals[-1][0]) if signals else signal
+
+    return Operation(Call("XREAD", args=("COUNT", 100, "BLOCK", block_ms, *streams), near=keys.stream), last)
+
+
 def next_entry(keys: QueueKeys, after: str, block_ms: int) -> Call:
     """Wait up to ``block_ms`` for a job that comes into the stream after this entry. It stays there."""
     return Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, "STREAMS", keys.stream, after), near=keys.stream)
@@ -171,7 +216,10 @@ def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation
 
 
 def _read_deliveries(reply: Reply) -> list[Delivery]:
-    entries = reply[0][1] if reply else ()
+    return _deliveries(reply[0][1] if reply else ())
+
+
+def _deliveries(entries: Iterable[Any]) -> list[Delivery]:
     # A deleted entry is still pending, without fields.
     return [Delivery(entry_job_id(fields), text(entry_id)) for entry_id, fields in entries]
 

@@ -32,6 +32,7 @@ __all__ = [
     "read_signals",
     "register",
     "unregister",
+    "wake_worker",
     "wake_workers",
     "workers",
     "workers_with_jobs",
@@ -193,6 +194,21 @@ def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> 
     return Call("XGROUP", args=("CREATE", keys.stream, group, start_from, "MKSTREAM"), near=keys.stream)
 
 
+def create_signal_group(keys: QueueKeys) -> Call:
+    """Make the same group of the signals to one worker each; the server says BUSYGROUP when it is there already."""
+    return Call("XGROUP", args=("CREATE", keys.wake_one, GROUP, "0", "MKSTREAM"), near=keys.wake_one)
+
+
+def leave_signal_group(keys: QueueKeys, consumer: str) -> Call:
+    """Remove the consumer from that group; what it holds of signals is of no use."""
+    return Call("XGROUP", args=("DELCONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
+
+
+def drop_signals(keys: QueueKeys, entry_ids: Sequence[str]) -> tuple[Call, Call]:
+    """Take signals that were heard off the group's hands, and off their stream."""
+    return Call("XACK", (keys.wake_one,), (GROUP, *entry_ids)), Call("XDEL", (keys.wake_one,), tuple(entry_ids))
+
+
 def pending(keys: QueueKeys, group: str = GROUP) -> Call:
     """Summarize what the group's workers hold; the server says NOGROUP without such a group."""
     return Call("XPENDING", (keys.stream,), (group,))
@@ -271,3 +287,8 @@ def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[W
 def wake_workers(keys: QueueKeys) -> Call:
     """Signal the workers that something is due sooner than they know."""
     return oq1.wake(keys)
+
+
+def wake_worker(keys: QueueKeys) -> Call:
+    """Signal one idle worker that a list holds a job."""
+    return oq1.wake_one(keys)
