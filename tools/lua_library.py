@@ -33,8 +33,8 @@ def write_library(library: str, prefix: str, contracts: list[Contract], modules:
 def _with_locals(text: str) -> str:
     """Reach what functions use of the server and of Lua through locals, which are looked up once.
 
-    A global is two or three lookups each time, as the server's own globals stand behind a library's. A library has none
-    of them while it loads: the first call of a function looks them up.
+    A global takes two or three lookups each time: first in the library's own table, then in the server's. A library has
+    none of them while it loads: the first call of a function looks them up.
     """
     used = sorted({match[0] for match in _LOOKED_UP.finditer(text)})
     names = {name: "_" + name.replace(".", "_") for name in used}

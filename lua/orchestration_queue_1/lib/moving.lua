@@ -34,8 +34,8 @@ local NOTED = { "movingTo", "movedBy", "moveToken", "moveState", "moveDue", "mov
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
   orderingSeq = true, strayEntry = true, movedFrom = true,
-  movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true, moveReads = true,
-  movedAt = true,
+  movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
+  moveReads = true, movedAt = true,
 }
 
 local function decide(queue, token, decision)

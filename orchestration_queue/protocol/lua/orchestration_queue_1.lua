@@ -3906,8 +3906,8 @@ local NOTED = { "movingTo", "movedBy", "moveToken", "moveState", "moveDue", "mov
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
   orderingSeq = true, strayEntry = true, movedFrom = true,
-  movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true, moveReads = true,
-  movedAt = true,
+  movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
+  moveReads = true, movedAt = true,
 }
 
 local function decide(queue, token, decision)
@@ -4539,7 +4539,7 @@ local exchange = {}
 --- names the queue of dead letters, which are kept for the caller to add with `cluster`; `skip_events` and
 --- `skip_metrics` are those of completions.
 function exchange.new(queue, now, who)
-  -- In one piece: a table that grows field by field is made anew four times.
+  -- In one piece: a table that grows field by field is allocated again four times.
   return {
     queue = queue, now = now, group = who.group, consumer = who.consumer,
     outcomes = who.outcomes, cluster = who.cluster, dead_letter = who.dead_letter,
