@@ -123,5 +123,5 @@ async def test_workers_that_read_no_signals_to_one_are_all_signaled(
 ) -> None:
     async with AsyncQueue(queue_name, url=server_url) as queue:
         await queue.add("task", options=JobOptions(lifo=True))
-        assert [fields for _, fields in raw.xrange(queue.keys.wake)] == [{"due": "1"}]
+        assert [fields for _, fields in raw.xrange(queue.keys.wake) or ()] == [{"due": "1"}]
         assert not raw.exists(queue.keys.wake_one)
