@@ -1,4 +1,4 @@
-"""Repeatable jobs: by the clock of a place, over the night when that clock jumps; and at even distances.
+"""Repeatable jobs: in a time zone, over a change to daylight saving time; and at a fixed interval.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""A file lands, a Dagster sensor hears of it, and its run submits a script by ``spark-submit``.
+"""A file lands, a Dagster sensor reacts, and its run submits a script with ``spark-submit``.
 
 Progress and the link to Spark's page of the application are on the job (``oq job watch``) and with the asset.
 ``FLIGHTS_SPARK=spark://host:7077`` submits to that cluster; the default is this machine.

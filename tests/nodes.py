@@ -175,7 +175,7 @@ class Cluster:
         return next(queue for number in count() if self.owner(queue := f"{name}-{number}") is node)
 
     def move(self, queue: str, target: Node) -> None:
-        """Move the queue's slot at one stroke."""
+        """Move the queue's slot atomically."""
         source, slot = self.owner(queue), slot_of(queue)
         source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
         wait_until_sync(lambda: _owner_port(source, slot) == target.port, "the slot to be moved")

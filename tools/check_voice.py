@@ -36,6 +36,16 @@ PHRASES: dict[str, str] = {
     r"withdraw(?:s|n|ing)?\b": "use cancel",
     r"surroundings\b": "use lifespan or environment",
     r"patients?\b": "use inspected queue",
+    r"hang(?:s|ing)? up\b": "use disconnect or close the connection",
+    r"by the clock of\b": "use in the time zone of",
+    r"even distances?\b": "use at a fixed interval",
+    r"put off\b": "use postponed or delayed",
+    r"comes? along\b": "use is included or is kept",
+    r"(?:is|are) told in\b": "use is explained in, or link to it",
+    r"for want of\b": "use because ... is missing",
+    r"at one stroke\b": "use atomically",
+    r"looks? after (?:itself|themselves)\b": "use on demand, or name what it does",
+    r"steer(?:s|ing)?\b": "use control",
 }
 """What not to write, as patterns that begin at a word, and what to do instead."""
 

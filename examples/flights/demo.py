@@ -2,7 +2,7 @@
 
 Starts what a small installation would have: a server (embedded, in the demo's directory), two workers, a Spark Connect
 server, a Dagster daemon. Then it launches the Dagster job ``prepare_flights`` as a user would, and watches: its run
-submits a flow to the queue, whose jobs clean and check the landed files on Spark; a sensor hears of the flow's end and
+submits a flow to the queue, whose jobs clean and check the landed files on Spark; a sensor sees it complete and
 requests the run of ``delay_report``, whose Spark work again is a job of the queue. Everything started is stopped,
 whatever happens.
 """
@@ -160,7 +160,7 @@ class Demo:
             screen.say("Starting an embedded server, two workers, Spark and a Dagster daemon ...")
             screen.say(
                 f"The run {settings.PREPARE_JOB} lands five raw files and cleans twelve months on Spark; a sensor\n"
-                f"hears of its end and launches {settings.REPORT_JOB}. On the way, one of the workers is killed."
+                f"sees it complete and launches {settings.REPORT_JOB}. On the way, one of the workers is killed."
             )
             self.start_workers()
             instance = self.open_instance()

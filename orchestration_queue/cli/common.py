@@ -166,7 +166,7 @@ def parsed_json(words: str) -> Any:
 
 
 def parsed_instant(option: str, words: str | None, tz: str | None = None) -> datetime | None:
-    """Parse a time in ISO 8601; without an offset, by the clock of the zone, which is UTC by default."""
+    """Parse a time in ISO 8601; without an offset, in the given zone, which is UTC by default."""
     if words is None:
         return None
     try:

@@ -35,7 +35,7 @@ def day_and_time(at: datetime) -> str:
 
 
 def time_there(entry: SchedulerEntry, at_ms: int | None) -> str | None:
-    """Format a time by the clock of the scheduler's zone."""
+    """Format a time in the scheduler's time zone."""
     at = _at(at_ms, find_zone(entry.timing.tz) or UTC)
     return None if at is None else day_and_time(at)
 

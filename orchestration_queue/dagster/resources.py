@@ -70,7 +70,7 @@ class UrlResource(dg.ConfigurableResource["UrlResource"]):
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:  # noqa: ARG002  Dagster's
-        """Lend the resource to one step or tick, and hang up afterwards."""
+        """Lend the resource to one step or tick, and disconnect afterwards."""
         try:
             yield self
         finally:

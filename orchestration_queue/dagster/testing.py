@@ -37,7 +37,7 @@ def oq_resource(oq_server: str) -> Iterator[QueueResource]:
 
 @contextmanager
 def queue_resource(url: str) -> Iterator[QueueResource]:
-    """Open a resource outside of a run or tick; it hangs up at the context's end."""
+    """Open a resource outside of a run or tick; it disconnects when the context ends."""
     resource = QueueResource(url=url)
     try:
         yield resource

@@ -104,4 +104,4 @@ class Budget(Options):
     cost_unit: Name | None = None
     """What costs are counted in, such as ``usd``."""
     on_exceeded: Literal["fail", "pause"] = "fail"
-    """What becomes of jobs that start then: they fail, or are put off for a day, again and again."""
+    """What becomes of jobs that start then: they fail, or are postponed for a day, again and again."""

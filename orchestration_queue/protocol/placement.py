@@ -95,7 +95,7 @@ def add_job(
 ) -> Call:
     """Place one job, deduplicated if its options say so.
 
-    A parent in the same queue is told in the same call. A parent in another queue may live on another server of a
+    A parent in the same queue is notified in the same call. A parent in another queue may live on another server of a
     cluster, so the caller adds ``keys.member(id)`` to ``parent.deps_key`` itself.
 
     Args:

@@ -166,7 +166,7 @@ class SchedulerEntry:
         return planned_ms and planned_ms + self.policies.delay_ms(scheduler, planned_ms)
 
     def next_runs(self, now_ms: int, count: int) -> list[datetime]:
-        """Return the runs to come as planned, by the clock of the schedule's zone; one that is due already comes first.
+        """Return the runs to come as planned, in the schedule's time zone; one that is due already comes first.
 
         Only what is known now: nothing while it is paused, one run at most when the end of each job decides about the
         next, and none beyond its end or limit.

@@ -212,7 +212,7 @@ class _Interval(Schedule):
 
 
 class Every(_Interval):
-    """At even distances, counted from ``start`` or from now. Missed runs are left out; the phase is kept.
+    """At a fixed interval, counted from ``start`` or from now. Missed runs are left out; the phase is kept.
 
     Args:
         interval: The distance, as a duration or in seconds.

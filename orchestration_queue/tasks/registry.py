@@ -41,7 +41,7 @@ class _Decorator(Protocol):
 class Tasks:
     """Tasks by name: what a worker offers, and what callers add jobs by.
 
-    Its connections open when first needed. ``with tasks:`` hangs up at the end for plain code, ``async with tasks:``
+    Its connections open when first needed. ``with tasks:`` disconnects at the end for plain code, ``async with tasks:``
     for the running event loop.
 
     Args:

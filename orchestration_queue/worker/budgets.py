@@ -54,7 +54,7 @@ class BudgetGuard:
 
         Raises:
             BudgetExceededError: It is spent, and the flow's jobs fail then.
-            JobInterrupt: It is spent, and the flow's jobs are put off then.
+            JobInterrupt: It is spent, and the flow's jobs are postponed then.
         """
         budget_key = job.record.fields["budgetKey"]
         if await self._ask(budgets.is_spent(budget_key), job):

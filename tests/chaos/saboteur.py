@@ -151,7 +151,7 @@ class Saboteur:
             link.to_server.write(chunk)
             await link.to_server.drain()
         if chunk:
-            await link.client.read()  # what is held goes nowhere; who sent it may hang up
+            await link.client.read()  # what is held goes nowhere; its sender may disconnect
         link.cut()
 
     async def _pass_replies(self, link: _Link) -> None:
@@ -187,6 +187,6 @@ class _Link:
         return word in self.tail[1 - len(word) :] + chunk
 
     def cut(self) -> None:
-        """Hang up on both."""
+        """Disconnect both."""
         self.to_client.transport.abort()
         self.to_server.transport.abort()

@@ -1,4 +1,4 @@
-"""Tasks for the workers of these tests. Files in ``scratch`` let a test see and steer them."""
+"""Tasks for the workers of these tests. Files in ``scratch`` let a test see and control them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks whose handlers report through Pipes. Files in ``scratch`` let a test see and steer them."""
+"""Tasks whose handlers report through Pipes. Files in ``scratch`` let a test see and control them."""
 
 from __future__ import annotations
 

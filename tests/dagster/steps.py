@@ -1,4 +1,4 @@
-"""Definitions whose steps the queue's workers do. Files in ``SCRATCH`` let a test see and steer them."""
+"""Definitions whose steps the queue's workers do. Files in ``SCRATCH`` let a test see and control them."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of contexts, and strings fail.
 

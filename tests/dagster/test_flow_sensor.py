@@ -19,7 +19,7 @@ pytestmark = pytest.mark.dagster
 
 @pytest.fixture
 def flows(server_url: str, resource: QueueResource) -> FlowResource:
-    """Submits flows; hangs up with the other resource."""
+    """Submits flows; disconnects with the other resource."""
     made = FlowResource(url=server_url)
     made._connection = resource.connection
     return made

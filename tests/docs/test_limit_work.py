@@ -46,7 +46,7 @@ async def test_the_page_runs_and_its_worker_works(
             try:
                 hurried = await other.add("ask", "too fast")
                 stored = other.keys.job(hurried.id)
-                await wait_until(lambda: raw.hget(stored, "state") == "delayed", "the job to be put off")
+                await wait_until(lambda: raw.hget(stored, "state") == "delayed", "the job to be postponed")
                 assert polite.is_paused
             finally:
                 polite.stop()

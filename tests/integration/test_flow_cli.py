@@ -1,4 +1,4 @@
-"""The command `oq flow`: what it draws, what it steers, and what it says when it cannot."""
+"""The command `oq flow`: what it draws, what it controls, and what it says when it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving jobs to another queue: what comes along, what is refused, and moves whose process died; both faces."""
+"""Moving jobs to another queue: what is kept, what is refused, and moves whose process died; both faces."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ async def hang(job: AsyncActiveJob) -> None:
 
 
 def keeper(keys: QueueKeys, connection: AsyncConnection, later_ms: int = 0, **options: Any) -> FlowReconciler:
-    """A keeper whose every round comes later than all it has put off."""
+    """A keeper whose every round comes later than all it has postponed."""
     rounds = count(1)
     return FlowReconciler(
         keys,

@@ -309,7 +309,7 @@ async def test_a_stopped_handler_takes_along_the_processes_it_started(
     [
         ("exit", "The sandbox process exited with code 3 while it ran the job; its last words:\nout of ideas"),
         ("SIGSEGV", "The sandbox process was killed by SIGSEGV while it ran the job; its last words:\nFatal Python"),
-        ("SIGKILL", "The sandbox process was killed by SIGKILL, perhaps for want of memory, while it ran the job."),
+        ("SIGKILL", "The sandbox process was killed by SIGKILL, perhaps because memory ran out, while it ran the job."),
     ],
 )
 async def test_a_process_that_dies_fails_the_attempt_and_is_replaced(

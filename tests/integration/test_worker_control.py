@@ -1,4 +1,4 @@
-"""Steering one worker from its own process: pause, keep away, cancel, and listening to what happens in it."""
+"""Controlling one worker from its own process: pause, keep away, cancel, and listening to what happens in it."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ import check_voice
         ("a.py", 'x = 1\n# This is\n# to be mended\ny = f"there is {x} and nobody"\n', [3, 4]),
         ("a.py", "somebody = None\nfor ever in (1,): print(somebody is None, ever)\n", []),
         ("a.py", "lock_duration = 3\n", [1]),
+        ("a.md", "It runs at even distances,\nby the clock of a place.\nThe server hangs up.\n", [1, 2, 3]),
         ("a.lua", "local nobody = 1 -- who shall wait\n", [1]),
         (
             "a.md",

@@ -39,7 +39,7 @@ class AsyncClient:
         return self._connection.extension(AsyncListener)
 
     async def aclose(self) -> None:
-        """Hang up. A connection that was passed in stays open."""
+        """Close the connection. One that was passed in stays open."""
         if not self._is_lent:
             await self._connection.aclose()
 

@@ -79,7 +79,7 @@ class AsyncEventReader(AsyncClient):
         return {}
 
     async def aclose(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._duplicate is not None:
             await self._duplicate.aclose()
         self._duplicate = None
@@ -166,7 +166,7 @@ class AsyncQueueEvents(AsyncClient):
         return self._ahead.popleft()
 
     async def aclose(self) -> None:
-        """Stop listening and hang up."""
+        """Stop listening and disconnect."""
         if self._reader is not None:
             await self._reader.aclose()
         await super().aclose()

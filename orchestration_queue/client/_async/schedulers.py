@@ -202,7 +202,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
         )
 
     async def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
-        """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.
+        """When a scheduler is planned to run next, in its time zone; its jitter comes on top.
 
         Args:
             name: The scheduler.

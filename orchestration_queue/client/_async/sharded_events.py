@@ -92,7 +92,7 @@ class AsyncShardedEvents(AsyncClient):
         return self._ahead.popleft()
 
     async def aclose(self) -> None:
-        """Stop listening and hang up."""
+        """Stop listening and disconnect."""
         if self._reader is not None:
             await self._reader.aclose()
         await super().aclose()

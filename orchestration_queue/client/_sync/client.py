@@ -40,7 +40,7 @@ class Client:
         return self._connection.extension(Listener)
 
     def close(self) -> None:
-        """Hang up. A connection that was passed in stays open."""
+        """Close the connection. One that was passed in stays open."""
         if not self._is_lent:
             self._connection.close()
 

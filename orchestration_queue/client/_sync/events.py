@@ -80,7 +80,7 @@ class EventReader(Client):
         return {}
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._duplicate is not None:
             self._duplicate.close()
         self._duplicate = None
@@ -167,7 +167,7 @@ class QueueEvents(Client):
         return self._ahead.popleft()
 
     def close(self) -> None:
-        """Stop listening and hang up."""
+        """Stop listening and disconnect."""
         if self._reader is not None:
             self._reader.close()
         super().close()

@@ -253,7 +253,7 @@ class Listener:
             )
 
     def close(self) -> None:
-        """Wake everybody who waits, with an error, and hang up. Who reads notices within a second."""
+        """Wake everybody who waits, with an error, and disconnect. Who reads notices within a second."""
         self._notice_fork()
         with self._lock:
             self._is_closed = True

@@ -200,7 +200,7 @@ class JobSchedulers(QueueClient):
         return Job(self._connection, self.keys, run.job_id, additions.as_sent(run.job_id, sent, at_ms), is_new=True)
 
     def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
-        """When a scheduler is planned to run next, by the clock of its zone; its jitter comes on top.
+        """When a scheduler is planned to run next, in its time zone; its jitter comes on top.
 
         Args:
             name: The scheduler.

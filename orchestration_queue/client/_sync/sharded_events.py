@@ -93,7 +93,7 @@ class ShardedEvents(Client):
         return self._ahead.popleft()
 
     def close(self) -> None:
-        """Stop listening and hang up."""
+        """Stop listening and disconnect."""
         if self._reader is not None:
             self._reader.close()
         super().close()

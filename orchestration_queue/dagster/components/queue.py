@@ -127,7 +127,7 @@ class SchedulerSpec(dg.Model, dg.Resolvable):
         default=None, description="Run at the times of this pattern: 'minute hour day month weekday'."
     )
     tz: str | None = Field(default=None, description="The time zone whose clock the pattern means; default UTC.")
-    every_seconds: float | None = Field(default=None, description="Run at even distances instead.")
+    every_seconds: float | None = Field(default=None, description="Run at a fixed interval instead.")
     after_seconds: float | None = Field(default=None, description="Run so long after each job has ended instead.")
     task: str | None = Field(default=None, description="The task's name; default the scheduler's.")
     data: dict[str, Any] = Field(default_factory=dict, description="The task's keyword arguments.")

@@ -258,7 +258,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         self._tail.remove(subscription)
 
     def dispose(self) -> None:
-        """Stop following logs, and hang up."""
+        """Stop following logs, and disconnect."""
         self._tail.close()
         if self._connection is not None:
             self._connection.close()

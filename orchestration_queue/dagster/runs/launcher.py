@@ -145,7 +145,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return self._options.queue
 
     def dispose(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
     def launch_run(self, context: LaunchRunContext) -> None:

@@ -64,7 +64,7 @@ class StepReport:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Deliver what is held, and hang up."""
+        """Deliver what is held, and disconnect."""
         with self._lock:
             self._deliver()
         self._open.close()

@@ -180,7 +180,7 @@ class StepHealth:
         return lack
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._reader is not None:
             self._reader.close()
 

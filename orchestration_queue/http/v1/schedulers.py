@@ -34,7 +34,7 @@ _MOST_RUNS = 100
 
 
 def _runs(runs: Sequence[datetime]) -> list[dict[str, str]]:
-    """Return runs by the clock of the scheduler's zone, and in UTC."""
+    """Return runs in the scheduler's time zone, and in UTC."""
     return [{"at": run.isoformat(), "utc": run.astimezone(UTC).isoformat()} for run in runs]
 
 

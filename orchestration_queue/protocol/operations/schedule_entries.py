@@ -140,7 +140,7 @@ class PastRun:
         due_ms: When it was due, epoch ms.
         at_ms: When it was evaluated, epoch ms.
         job_id: Its job; empty when none was made.
-        outcome: ``fired``; ``overlap`` when it was left out and ``queued`` when it was put off because the job before
+        outcome: ``fired``; ``overlap`` when it was left out and ``queued`` when it was postponed because the job before
             had not ended; ``missed`` when it was left out because it was noticed too late.
     """
 

@@ -114,7 +114,7 @@ class Cluster:
         return self._nodes.setdefault(address, met)
 
     def _refresh(self, hints: Iterable[Address] = ()) -> None:
-        """Ask which primary serves which slots, any node that answers, and hang up on those that do not any more.
+        """Ask which primary serves which slots, any node that answers, and disconnect from those that no longer do.
 
         Raises:
             TransportError: None answers.

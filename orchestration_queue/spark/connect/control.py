@@ -73,7 +73,7 @@ class SessionControl:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._channel.close()
 
     def open(self, conf: Mapping[str, str] | None = None) -> None:

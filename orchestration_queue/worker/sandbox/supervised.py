@@ -199,4 +199,4 @@ def manner(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"was killed by {name}" + (", perhaps for want of memory," if -code == signal.SIGKILL else "")
+    return f"was killed by {name}" + (", perhaps because memory ran out," if -code == signal.SIGKILL else "")
