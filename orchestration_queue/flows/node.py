@@ -12,6 +12,7 @@ from pydantic import InstanceOf
 from orchestration_queue.errors import FlowError, InvalidNameError
 from orchestration_queue.options import JobOptions, name_problem
 from orchestration_queue.options.base import suggestion
+from orchestration_queue.options.job import NO_OPTIONS
 
 __all__ = ["IGNORED_ON_RELEASE", "NO_OPTIONS", "Node", "RelayedNode", "RemoteQueue", "TriggerRule"]
 
@@ -42,7 +43,6 @@ class TriggerRule(StrEnum):
     """Whatever becomes of them: nothing is waited for."""
 
 
-NO_OPTIONS = JobOptions()
 IGNORED_ON_RELEASE = ("delay", "delay_until", "priority", "lifo")
 """Job options that the wire ignores when a node that waited becomes ready."""
 

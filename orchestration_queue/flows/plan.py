@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -172,9 +172,11 @@ def compile(  # noqa: A001 - what it does
     dependents: dict[str, list[str]] = {node.name: [] for node in dag.all_nodes}
     queues: dict[str, str] = {}
     tasks: dict[str, str] = {}
+    waits_for: dict[str, Sequence[str]] = {}
     for node in dag.all_nodes:
         queues[node.name], tasks[node.name] = dag.queue_of(node), node.job_name
-        for dep in node.waits_for:
+        waits_for[node.name] = node.waits_for
+        for dep in waits_for[node.name]:
             dependents[dep].append(node.name)
         if tasks[node.name] == MAP:
             checked_job_id(flow_id, group_of(element(node.name, MAX_ELEMENTS)))
@@ -194,7 +196,7 @@ def compile(  # noqa: A001 - what it does
                 dependents=tuple(dependents[name]),
                 options=options.model_copy(update={"job_id": job_id}),
                 task=task,
-                waits_for=node.waits_for,
+                waits_for=waits_for[name],
                 member=keys[queue].member(job_id),
             )
     return FlowPlan(flow_id, dag, keys[dag.queue], MappingProxyType(nodes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, JsonValue, field_validator, model_validator
 
@@ -32,6 +32,7 @@ from orchestration_queue.options.shares import checked_job_share
 from orchestration_queue.options.tags import checked_tags
 
 __all__ = [
+    "NO_OPTIONS",
     "Backoff",
     "Deduplication",
     "Fallback",
@@ -311,3 +312,7 @@ def _wire_ordering(ordering: Ordering) -> dict[str, Any]:
     if bucket := ordering.token_bucket:
         wire["tokenBucket"] = {"capacity": bucket.capacity, "refillRate": bucket.refill_rate}
     return wire
+
+
+NO_OPTIONS: Final = JobOptions()
+"""Those of a job that was given none."""

@@ -15,6 +15,7 @@ from typing import TypedDict
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions, milliseconds
+from orchestration_queue.options.job import NO_OPTIONS
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq, oq1
@@ -212,8 +213,12 @@ class JobEncoder:
 def _record(
     name: str, data_text: str, options: JobOptions, now_ms: int, parent: ParentRef | None, options_text: str | None
 ) -> _Record:
+    if options is NO_OPTIONS:  # as for most jobs: their options need not be hashed
+        placement = _PLAIN
+    else:
+        placement = _placement(options if options.delay_until is None else options.at(now_ms))
     record: _Record = {
-        **_placement(options if options.delay_until is None else options.at(now_ms)),
+        **placement,
         "job_name": name,
         "data": data_text,
         "timestamp_ms": now_ms,
@@ -252,3 +257,6 @@ def _placement(options: JobOptions) -> _Placement:
 def _thousandths(tokens: float) -> int:
     """Tokens as the wire's millitokens; halves go up, as in JavaScript."""
     return int(tokens * 1000 + 0.5)
+
+
+_PLAIN = _placement(NO_OPTIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import cast
 
 from hiredis import pack_command
@@ -13,6 +14,7 @@ from orchestration_queue.protocol.call import Call, Word
 __all__ = ["pack"]
 
 _pack = cast("Callable[[tuple[Word, ...]], bytes]", pack_command)  # its stub allows one word only
+_words = attrgetter("words")
 _MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 _EXEC = b"*1\r\n$4\r\nEXEC\r\n"
 _ASKING = b"*1\r\n$6\r\nASKING\r\n"
@@ -30,7 +32,7 @@ def pack(calls: Sequence[Call], *, atomic: bool = False, asking: bool = False) -
         UsageError: A word cannot be written as UTF-8.
     """
     try:
-        packed = [_pack(call.words) for call in calls]
+        packed = [*map(_pack, map(_words, calls))]
     except UnicodeEncodeError as error:
         raise UsageError(
             f"A call holds text that is not Unicode ({error.reason} at position {error.start}), which the wire cannot "

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, get_arg
 from orchestration_queue.errors import InvalidNameError, UnrecoverableError, UsageError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import name_problem
+from orchestration_queue.options.job import NO_OPTIONS
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.tasks.clients import Clients
 from orchestration_queue.tasks.depends import Provider
@@ -23,8 +24,6 @@ __all__ = ["Tasks"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_NO_OPTIONS = JobOptions()
 
 
 class _Decorator(Protocol):
@@ -101,7 +100,7 @@ class Tasks:
         *,
         name: str | None = None,
         queue: str | None = None,
-        options: JobOptions = _NO_OPTIONS,
+        options: JobOptions = NO_OPTIONS,
         isolation: Isolation | None = None,
     ) -> _Decorator: ...
     def task(
@@ -111,7 +110,7 @@ class Tasks:
         *,
         name: str | None = None,
         queue: str | None = None,
-        options: JobOptions = _NO_OPTIONS,
+        options: JobOptions = NO_OPTIONS,
         isolation: Isolation | None = None,
     ) -> Any:
         """Make a function a task: its jobs' data are its named arguments, its result is what JSON can say.

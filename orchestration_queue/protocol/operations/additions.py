@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError, UsageError
 from orchestration_queue.options import JobOptions, milliseconds
+from orchestration_queue.options.job import NO_OPTIONS
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
 from orchestration_queue.protocol.codec import Codec, dump_json, encode
 from orchestration_queue.protocol.functions import oq1
@@ -20,7 +21,6 @@ from orchestration_queue.states import JobState
 
 __all__ = [
     "DUPLICATE",
-    "NO_OPTIONS",
     "Added",
     "EncodedData",
     "GivenOptions",
@@ -90,8 +90,6 @@ GivenOptions: TypeAlias = JobOptions | Mapping[str, Any] | None
 
 GivenParent: TypeAlias = ParentRef | HasRef | None
 """A parent as callers may give it."""
-
-NO_OPTIONS: Final = JobOptions()
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol, cast
@@ -142,23 +142,18 @@ class Link:
     def read(self, count: int) -> list[Reply]:
         """Read as many replies; as :meth:`exchange`."""
         replies: list[Reply] = []
+        parse = self._parse
         while len(replies) < count:
             try:
                 replies.append(self._driver.read_response())
             except REFUSALS as refusal:
                 replies.append(refusal)
-            replies += self._parsed(count - len(replies))
+            # Replies whose bytes have arrived already: asking the driver for each takes ten times as long.
+            while parse is not None and len(replies) < count and (reply := parse()) is not self._incomplete:
+                if isinstance(reply, RedisError) and not isinstance(reply, REFUSALS):
+                    raise reply  # as the driver does: this error is the connection's
+                replies.append(reply)
         return replies
-
-    def _parsed(self, most: int) -> Iterator[Reply]:
-        """Yield the replies whose bytes have arrived already: asking the driver for each takes ten times as long."""
-        for _ in range(most):
-            reply = self._parse() if self._parse else self._incomplete
-            if reply is self._incomplete:
-                return
-            if isinstance(reply, RedisError) and not isinstance(reply, REFUSALS):
-                raise reply  # as the driver does: this error is the connection's
-            yield reply
 
     def send(self, calls: Sequence[Call]) -> list[Reply]:
         """Send calls; as :meth:`exchange`."""
