@@ -262,7 +262,7 @@ def _write_files(
 
 
 def _count_footers(directory: str) -> int:
-    """Return the rows that Parquet files say they hold: Spark takes 5 % more time when it counts on the way."""
+    """Return the rows that Parquet files say they hold, so that Spark need not count each on its way."""
     from pyarrow.parquet import read_metadata
 
     return sum(read_metadata(file).num_rows for file in Path(directory).rglob("*.parquet"))
