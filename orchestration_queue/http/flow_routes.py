@@ -82,7 +82,7 @@ async def submit_flow(request: Request) -> Json:
     all_good(await service.connection.pipeline(write_proxy_flow(service.prefix, record)))
     if graph is not None:
         await _submit(service, graph, flow_id, record)
-        all_good(await service.connection.pipeline(name_proxy_flow(record)))
+        await service.connection.follow(name_proxy_flow(record))
     if isinstance(budget, dict):
         await service.queue(refs[0][0].queue).usage.set_budget(known, _budget(budget))
     shape: dict[str, Any] = {

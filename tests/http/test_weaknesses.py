@@ -211,6 +211,17 @@ async def test_a_flow_can_be_cancelled_whatever_happened_after_its_jobs_were_the
     assert (await api.delete(f"/flows/{flow_id}")).json()["revoked"] == 1
 
 
+async def test_a_job_that_was_removed_before_its_flow_is_named_does_not_come_back(
+    api: httpx.AsyncClient, raw: redis.Redis, queue_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def submit_and_lose_jobs(*_: Any) -> None: ...
+
+    monkeypatch.setattr("orchestration_queue.http.flow_routes._submit", submit_and_lose_jobs)
+    nodes = [{"name": "a", "queueName": queue_name, "data": 1}]
+    assert (await api.post("/flows", json={"dag": {"nodes": nodes}})).status_code == 201
+    assert raw.keys(f"glide:{{{queue_name}}}:job:*") == []
+
+
 async def test_no_route_works_after_shutdown_began(server_url: str, raw: redis.Redis) -> None:
     app = create_app(server_url)
     async with called(app) as api:

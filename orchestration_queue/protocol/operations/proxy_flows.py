@@ -49,9 +49,14 @@ def write_proxy_flow(prefix: str, flow: ProxyFlow) -> list[Call]:
     return calls
 
 
-def name_proxy_flow(flow: ProxyFlow) -> list[Call]:
+def name_proxy_flow(flow: ProxyFlow) -> Conversation[None]:
     """Name a flow in its jobs, once they are there."""
-    return [Call("HSET", (keys.job(job_id),), ("flowId", flow.id)) for keys, job_id in flow.jobs]
+    records = [keys.job(job_id) for keys, job_id in flow.jobs]
+    all_good((yield [Call("HSET", (record,), ("flowId", flow.id)) for record in records]))
+    # A job may have completed and been removed meanwhile: a record of this one field is not left behind.
+    sizes = all_good((yield [Call("HLEN", (record,)) for record in records]))
+    if gone := [Call("UNLINK", (record,)) for record, size in zip(records, sizes, strict=True) if size == 1]:
+        all_good((yield gone))
 
 
 def read_proxy_flow(prefix: str, flow_id: str) -> Conversation[ProxyFlow | None]:
