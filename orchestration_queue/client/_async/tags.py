@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client._async.moving import move_jobs
+from orchestration_queue.client._async.moving import destination, move_jobs
 from orchestration_queue.client._async.waking import wake
 from orchestration_queue.client.checks import checked_page
 from orchestration_queue.options import Duration, checked_tag
@@ -96,6 +96,7 @@ class AsyncTags(AsyncQueueClient):
             InvalidOptionError: The delay is negative, or no duration.
             UsageError: It is no tag, or it is this queue.
         """
+        destination(self.keys, queue, delay)  # refused before anything is read
         ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
         return await move_jobs(self._connection, self.keys, ids, queue, delay)
 

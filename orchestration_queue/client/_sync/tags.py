@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client._sync.moving import move_jobs
+from orchestration_queue.client._sync.moving import destination, move_jobs
 from orchestration_queue.client._sync.waking import wake
 from orchestration_queue.client.checks import checked_page
 from orchestration_queue.options import Duration, checked_tag
@@ -97,6 +97,7 @@ class Tags(QueueClient):
             InvalidOptionError: The delay is negative, or no duration.
             UsageError: It is no tag, or it is this queue.
         """
+        destination(self.keys, queue, delay)  # refused before anything is read
         ids = self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
         return move_jobs(self._connection, self.keys, ids, queue, delay)
 
