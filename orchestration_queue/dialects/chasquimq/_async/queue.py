@@ -40,7 +40,7 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncChasquiQueue"]
 
-_BATCH = 128
+_BATCH = 256
 """How many jobs go to the server at once."""
 _PAGE = 100
 _BLOCK_S = 5.0

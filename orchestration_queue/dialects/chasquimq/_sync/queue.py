@@ -41,7 +41,7 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["ChasquiQueue"]
 
-_BATCH = 128
+_BATCH = 256
 """How many jobs go to the server at once."""
 _PAGE = 100
 _BLOCK_S = 5.0
