@@ -21,7 +21,7 @@ from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.functions import glidemq
-from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.keys import HOLD, QueueKeys
 from orchestration_queue.protocol.operations import graphs
 from orchestration_queue.protocol.operations.budgets import budget_calls, hold_to
 from orchestration_queue.protocol.placement import ParentRef, add_job
@@ -290,7 +290,7 @@ def _own_calls(
     if node.trigger_rule in _NEEDS_MORE:
         calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member("__rule__"),)))
     if node.trigger_rule is TriggerRule.ALWAYS:
-        calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member("__hold__"),)))
+        calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member(HOLD),)))
         calls.append(graphs.release(keys, [planned.job_id], now_ms).call)
     return calls
 

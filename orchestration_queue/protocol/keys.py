@@ -8,11 +8,13 @@ from functools import cached_property
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.options import name_problem
 
-__all__ = ["DEFAULT_PREFIX", "GROUP", "PERMANENT_KEYS", "SHARED_KEYS", "TAKER", "QueueKeys"]
+__all__ = ["DEFAULT_PREFIX", "GROUP", "HOLD", "PERMANENT_KEYS", "SHARED_KEYS", "TAKER", "QueueKeys"]
 
 DEFAULT_PREFIX = "glide"
 GROUP = "workers"
 """The consumer group of all workers of a queue."""
+HOLD = "__hold__"
+"""The id among those a job waits for that stands for its flow, while that holds it."""
 TAKER = "taker"
 """The consumer's name of all clients that take jobs without being workers."""
 

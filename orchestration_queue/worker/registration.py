@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from orchestration_queue._version import __version__
 from orchestration_queue.options.base import MAX_NAME_LENGTH
 from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.operations.worker_registry import MOST_TASKS, NAME_LENGTH
 from orchestration_queue.worker.middleware import TaskRegistry
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_worker", "task_names"]
 
-_MOST_JOBS, _MOST_TASKS, _NAME_LENGTH = 100, 100, 100
+_MOST_JOBS = 100
 _STATM = Path("/proc/self/statm")
 
 
@@ -51,10 +52,10 @@ def describe_worker(
 def task_names(handler: object) -> tuple[str, ...]:
     """Return the names of a registry's tasks, at most 100; none of one handler for all jobs."""
     names = handler.task_names if isinstance(handler, TaskRegistry) else ()
-    return tuple(_plain(str(name)) for name in list(names)[:_MOST_TASKS])
+    return tuple(_plain(str(name)) for name in list(names)[:MOST_TASKS])
 
 
-def _plain(text: str, most: int = _NAME_LENGTH) -> str:
+def _plain(text: str, most: int = NAME_LENGTH) -> str:
     """Return the beginning of a name that a client of any language wrote, as JSON can say it."""
     return text[:most].encode("utf-8", "replace").decode()
 

@@ -1,19 +1,23 @@
-"""Why a job is where it is, for every state."""
+"""Why a job is where it is, for every state that docs/reference/states.md lists."""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from orchestration_queue import Tasks
 from orchestration_queue.cli.main import app
-from orchestration_queue.client import FlowProducer, Queue
+from orchestration_queue.client import FlowProducer, Job, Queue
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions, Ordering, RateLimit, WorkerOptions
@@ -47,6 +51,119 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@contextmanager
+def added(queue: Queue, _: HandWorker, options: JobOptions | None = None) -> Iterator[Job]:
+    yield queue.add("x", options=options)
+
+
+@contextmanager
+def delayed(queue: Queue, hand: HandWorker) -> Iterator[Job]:
+    with added(queue, hand, JobOptions(delay=timedelta(hours=1))) as job:
+        yield job
+
+
+@contextmanager
+def prioritized(queue: Queue, hand: HandWorker) -> Iterator[Job]:
+    with added(queue, hand, JobOptions(priority=3)) as job:
+        yield job
+
+
+@contextmanager
+def active(queue: Queue, hand: HandWorker) -> Iterator[Job]:
+    with added(queue, hand) as job:
+        hand.take()
+        yield job
+
+
+@contextmanager
+def completed(queue: Queue, hand: HandWorker) -> Iterator[Job]:
+    with added(queue, hand) as job:
+        hand.complete(hand.take())
+        yield job
+
+
+@contextmanager
+def failed(queue: Queue, hand: HandWorker) -> Iterator[Job]:
+    with added(queue, hand) as job:
+        hand.fail(hand.take(), "out of paper")
+        yield job
+
+
+@contextmanager
+def behind_its_group(queue: Queue, _: HandWorker) -> Iterator[Job]:
+    first, end = threading.Event(), threading.Event()
+
+    def handle(_: ActiveJob) -> None:
+        first.set()
+        end.wait(60)
+
+    with running_worker(queue, handle, options=WorkerOptions(concurrency=2)):
+        try:
+            jobs = [queue.add("x", options=JobOptions(ordering=Ordering(key="tenant"))) for _ in range(2)]
+            assert first.wait(60)
+            until(lambda: jobs[1].read_state() is JobState.GROUP_WAITING)
+            yield jobs[1]
+        finally:
+            end.set()
+
+
+@contextmanager
+def suspended(queue: Queue, _: HandWorker) -> Iterator[Job]:
+    def handle(job: ActiveJob) -> None:
+        job.suspend(reason="approval", timeout=timedelta(hours=1))
+
+    with running_worker(queue, handle):
+        job = queue.add("x")
+        until(lambda: job.read_state() is JobState.SUSPENDED)
+    yield job
+
+
+@contextmanager
+def behind_others(queue: Queue, _: HandWorker) -> Iterator[Job]:
+    with FlowProducer(url=str(queue.url)) as flows:
+        flows.submit(Dag("f", [Node("a"), Node("b"), Node("c", deps=["a", "b"])], queue.name), flow_id="f")
+    yield queue.get("f.c")
+
+
+STATES_PAGE = Path(__file__).parents[2] / "docs/reference/states.md"
+STATES = {
+    state
+    for pair in re.findall(r"^\| `([a-z-]+)` \| `([a-z-]+)` \|", STATES_PAGE.read_text(), re.MULTILINE)
+    for state in pair
+}
+EXPLAINED: dict[str, tuple[Callable[[Queue, HandWorker], AbstractContextManager[Job]], str]] = {
+    "waiting": (added, "It is ready and waits for a free slot: 1 ready job, 0 running jobs, 1 worker."),
+    "delayed": (delayed, "It is delayed until "),
+    "prioritized": (prioritized, "It is ready and waits for a free slot: "),
+    "active": (active, "A worker has been running it since "),
+    "completed": (completed, "It completed at "),
+    "failed": (failed, "It failed for good after 1 attempt: out of paper."),
+    "group-waiting": (behind_its_group, "Ordering group 'tenant' runs 1 of 1 jobs at a time."),
+    "suspended": (suspended, "Its handler suspended it (approval); it waits for a signal until "),
+    "waiting-children": (behind_others, "It waits for 2 of 2 jobs: f.a (waiting), f.b (waiting)."),
+}
+"""How a job comes into each state, and how the sentence about it begins."""
+
+
+def test_all_states_of_the_reference_are_explained_here() -> None:
+    assert set(EXPLAINED) == STATES == {str(state) for state in JobState}
+
+
+@pytest.mark.parametrize("state", sorted(STATES))
+def test_each_state_is_explained_by_the_client_and_in_the_terminal(
+    state: str, queue: Queue, hand: HandWorker, server_url: str
+) -> None:
+    bring, sentence = EXPLAINED[state]
+    with bring(queue, hand) as job:
+        found = job.explain()
+        env = {"OQ_URL": server_url, "COLUMNS": "300"}
+        shown = CliRunner().invoke(app, ["job", "why", queue.name, job.id], env=env)
+    assert found.state == state
+    assert found.sentence.startswith(sentence)
+    assert shown.stdout.startswith(f"{job.id} is {state}. {found.sentence}\n")
+    assert (f"What to do: {found.action}" in shown.stdout) is (found.action is not None)
+
+
 def test_a_ready_job_without_a_worker(queue: Queue) -> None:
     found = queue.add("x").explain()
     assert (found.state, found.sentence) == (JobState.WAITING, "No worker serves the queue.")
@@ -66,6 +183,47 @@ def test_a_ready_job_waits_for_a_slot_or_the_queues_limit(queue: Queue, hand: Ha
     assert "waits for a free slot: 1 ready job, 1 running job, 1 worker" in job.explain().sentence
     queue.set_global_concurrency(1)
     assert job.explain().sentence == "All 1 jobs that may run at a time in the whole queue are running."
+
+
+def test_a_ready_job_whose_workers_are_all_paused(queue: Queue) -> None:
+    with running_worker(queue, lambda _: None):
+        until(lambda: len(queue.workers()) == 1)
+        (told,) = queue.control_workers("pause", timeout=60)
+        until(lambda: queue.workers()[0].is_paused)
+        found = queue.add("x").explain()
+    assert found.sentence == f"Every worker of the queue is paused: {told.worker}."
+    assert found.action == f"oq worker resume {queue.name} --all"
+
+
+def test_a_ready_job_whose_task_no_worker_knows(queue: Queue) -> None:
+    tasks, end = Tasks(), threading.Event()
+
+    @tasks.task
+    def load() -> None:
+        end.wait(60)
+
+    with running_worker(queue, tasks, options=WorkerOptions(concurrency=1)):
+        try:
+            busy = queue.add("load", {})
+            until(lambda: busy.read_state() is JobState.ACTIVE and bool(queue.workers()))
+            known, unknown = queue.add("load", {}).explain(), queue.add("x").explain()
+        finally:
+            end.set()
+    assert "waits for a free slot" in known.sentence
+    assert unknown.sentence == (
+        "No worker of the queue knows task 'x', so whichever takes the job will fail it; known: load."
+    )
+    assert unknown.facts["tasks"] == ["load"]
+
+
+def test_a_job_whose_worker_may_know_more_tasks_than_it_says_is_not_called_unknown(queue: Queue, raw: Any) -> None:
+    told = {"addr": "host", "pid": 1, "startedAt": 1_700_000_000_000, "activeJobs": 0}
+    raw.set(queue.keys.worker("many"), json.dumps({**told, "tasks": [f"t{n}" for n in range(100)]}), ex=120)
+    job = queue.add("x")
+    assert "waits for a free slot" in job.explain().sentence
+    raw.set(queue.keys.worker("many"), json.dumps({**told, "tasks": ["t0"]}), ex=120)
+    assert "No worker of the queue knows task 'x'" in job.explain().sentence
+    assert "waits for a free slot" in queue.add("x" * 101).explain().sentence
 
 
 def test_a_job_whose_rate_limit_is_used_up(queue: Queue, hand: HandWorker, raw: Any) -> None:
@@ -103,49 +261,68 @@ def test_an_active_job_and_one_whose_worker_is_silent(queue: Queue, hand: HandWo
     assert found.sentence.startswith("A worker has been running it since ")
     assert found.facts["attempt"] == 1
     raw.hset(queue.keys.job(job.id), "lastActive", 1_700_000_000_000)
-    assert "another worker will take it over" in job.explain().sentence
+    found = job.explain()
+    assert found.sentence.endswith("the lease ended at 2023-11-14 22:13:50 UTC, and another worker will take it over.")
 
 
-def test_a_job_that_waits_for_its_turn_in_a_group(queue: Queue) -> None:
-    first, end = threading.Event(), threading.Event()
+def test_who_runs_a_job_is_named_and_when_its_lease_ends_if_that_worker_is_lost(queue: Queue) -> None:
+    begun, end = threading.Event(), threading.Event()
 
     def handle(_: ActiveJob) -> None:
-        first.set()
+        begun.set()
         end.wait(60)
 
-    with running_worker(queue, handle, options=WorkerOptions(concurrency=2)):
+    registers_soon = timedelta(milliseconds=500)
+    with running_worker(
+        queue, handle, options=WorkerOptions(lease=timedelta(hours=1), stalled_interval=registers_soon)
+    ):
         try:
-            jobs = [queue.add("x", options=JobOptions(ordering=Ordering(key="tenant"))) for _ in range(2)]
-            assert first.wait(60)
-            until(lambda: jobs[1].read_state() is JobState.GROUP_WAITING)
-            found = jobs[1].explain()
+            job = queue.add("x")
+            assert begun.wait(60)
+            until(lambda: any(worker.jobs for worker in queue.workers()))
+            found, (worker,) = job.explain(), queue.workers()
         finally:
             end.set()
-    assert found.sentence == "Ordering group 'tenant' runs 1 of 1 jobs at a time."
-    assert found.facts["group"] == "tenant"
+    assert found.sentence.startswith(
+        f"Worker {worker.id!r} on {worker.host} (process {worker.pid}) has been running it"
+    )
+    assert (found.facts["worker"], found.facts["host"], found.facts["pid"]) == (worker.id, worker.host, worker.pid)
+    ends_at = found.facts["lease_ends_at"]
+    assert ends_at - found.facts["renewed_at"] == timedelta(hours=1)
+    assert found.sentence.endswith(f"if the worker is lost, another takes over at {ends_at:%Y-%m-%d %H:%M:%S} UTC.")
 
 
-def test_a_suspended_job(queue: Queue) -> None:
-    def handle(job: ActiveJob) -> None:
-        job.suspend(reason="approval", timeout=timedelta(hours=1))
-
-    with running_worker(queue, handle):
-        job = queue.add("x")
-        until(lambda: job.read_state() is JobState.SUSPENDED)
-    found = job.explain()
-    assert found.sentence.startswith("Its handler suspended it (approval); it waits for a signal until ")
-    assert found.action == f"oq job signal {queue.name} {job.id} NAME"
+def test_a_job_that_waits_for_its_turn_in_a_group(queue: Queue, hand: HandWorker) -> None:
+    with behind_its_group(queue, hand) as job:
+        assert job.explain().facts["group"] == "tenant"
 
 
-def test_a_job_that_waits_for_others(queue: Queue, hand: HandWorker, server_url: str) -> None:
+def test_a_suspended_job_says_what_signals_it(queue: Queue, hand: HandWorker) -> None:
+    with suspended(queue, hand) as job:
+        assert job.explain().action == f"oq job signal {queue.name} {job.id} NAME"
+
+
+def test_a_job_that_waits_for_others_names_those_that_are_left(queue: Queue, hand: HandWorker) -> None:
+    with behind_others(queue, hand) as job:
+        assert job.explain().action == f"oq job why {queue.name} f.a"
+        hand.complete(hand.take(), None)
+        assert job.explain().facts["open"] == [{"queue": queue.name, "id": "f.b", "state": "waiting"}]
+
+
+def test_a_job_whose_flow_is_paused(queue: Queue, hand: HandWorker, server_url: str, raw: Any) -> None:
     with FlowProducer(url=server_url) as flows:
-        flow = flows.submit(Dag("f", [Node("a"), Node("b"), Node("c", deps=["a", "b"])], queue.name), flow_id="f")
-    assert flow.id == "f"
-    found = queue.get("f.c").explain()
-    assert found.sentence == "It waits for 2 of 2 jobs: f.a (waiting), f.b (waiting)."
-    assert found.action == f"oq job why {queue.name} f.a"
-    hand.complete(hand.take(), None)
-    assert queue.get("f.c").explain().facts["open"] == [{"queue": queue.name, "id": "f.b", "state": "waiting"}]
+        flow = flows.submit(Dag("f", [Node("a"), Node("b", deps=["a"])], queue.name), flow_id="f")
+        flow.pause()
+        job = queue.get("f.b")
+        assert job.explain().sentence == "It waits for 1 of 1 jobs: f.a (waiting); its flow 'f' is paused."
+        hand.complete(hand.take())
+        found = job.explain()
+        assert (found.sentence, found.action) == ("Its flow 'f' is paused.", f"oq flow resume {queue.name} f")
+        raw.hdel(queue.keys.flow("f"), "paused")
+        assert job.explain().sentence == "Its flow 'f' holds it until its submission, retry or pause is over."
+        flow.pause()
+        flow.resume()
+    assert job.explain().state is JobState.WAITING
 
 
 def test_finished_jobs(queue: Queue, hand: HandWorker) -> None:

@@ -161,7 +161,8 @@ def test_a_running_job_is_silent_when_its_lease_is_over(
 def test_a_running_job_of_which_nothing_was_heard_yet_runs() -> None:
     assert "has been running it" in explained({"state": "active"}).sentence
     since = explained({"state": "active", "processedOn": NOW, "lastActive": NOW - 61 * SECOND}).sentence
-    assert since.startswith(f"It has been running since {AT}, but its worker has not renewed the lease for 61 s;")
+    assert since.startswith(f"A worker has been running it since {AT}, but has not renewed the lease for 61 s; ")
+    assert since.endswith("the lease ended at 2023-11-14 22:12:49 UTC, and another worker will take it over.")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from orchestration_queue.options import milliseconds
 from orchestration_queue.options.wire import lease_from_wire
 from orchestration_queue.protocol.call import Call, optional_text
-from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.keys import HOLD, QueueKeys
 from orchestration_queue.protocol.operations import (
     job_records,
     pools,
@@ -89,6 +90,13 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
         return "The queue is paused.", f"oq queue resume {keys.queue}", facts
     if not workers:
         return "No worker serves the queue.", f"oq worker module:tasks --queue {keys.queue}", facts
+    if all(worker.is_paused for worker in workers):
+        sentence = f"Every worker of the queue is paused: {_listed([worker.id for worker in workers])}."
+        return sentence, f"oq worker resume {keys.queue} --all", facts
+    if record.name not in (known := _known_tasks(workers, record.name)):
+        facts["tasks"] = known
+        sentence = f"No worker of the queue knows task {record.name!r}, so whichever takes the job will fail it; "
+        return f"{sentence}known: {_listed(known)}.", "start a worker that has the task", facts
     limit = whole_number(most) or 0
     if 0 < limit <= counts.active:
         facts["global_concurrency"] = limit
@@ -118,6 +126,13 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
         "start more workers, or raise their concurrency" if counts.active else None,
         facts,
     )
+
+
+def _known_tasks(workers: Sequence[worker_registry.WorkerInfo], name: str) -> list[str]:
+    """Return the tasks that the workers know; with this name where one of them may know more than it says."""
+    told = {task for worker in workers for task in worker.tasks}
+    says_all = all(0 < len(worker.tasks) < worker_registry.MOST_TASKS for worker in workers)
+    return sorted(told if says_all and len(name) <= worker_registry.NAME_LENGTH else {*told, name})
 
 
 def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
@@ -160,9 +175,8 @@ def _pooled(keys: QueueKeys, record: JobRecord, now_ms: int) -> Conversation[_Re
     if weights[name] > tightest.slots:
         sentence = f"It needs {needed} of pool {name!r}, which has {tightest.slots:,}."
         return sentence, f"oq pool set {name} {weights[name]}", facts
-    held = ", ".join(f"{each.queue}/{each.job_id} ({each.slots})" for each in tightest.holders[:_MOST_NAMED])
-    more = f" and {len(tightest.holders) - _MOST_NAMED:,} more" if len(tightest.holders) > _MOST_NAMED else ""
-    by = f" by {held}{more}" if held else ""
+    held = _listed([f"{each.queue}/{each.job_id} ({each.slots})" for each in tightest.holders])
+    by = f" by {held}" if held else ""
     return (
         f"It waits for {needed} of pool {name!r}: {tightest.used:,} of {tightest.slots:,} are held{by}; "
         f"jobs that wait: {tightest.waiting:,}.",
@@ -174,24 +188,37 @@ def _pooled(keys: QueueKeys, record: JobRecord, now_ms: int) -> Conversation[_Re
 def _active(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     settings = queue_settings.stored_settings(keys)
     stored = settings.read(all_good((yield [settings.call]))[0])
-    heard_ms = whole_number(record.fields.get("lastActive")) or 0
-    lease_ms = lease_from_wire(record.options.get("lockDuration")) or stored.lease_ms or _DEFAULT_LEASE_MS
+    workers = yield from worker_registry.workers(keys)
+    holder = next((worker for worker in workers if any(job.id == record.id for job in worker.jobs)), None)
+    own_ms = None if holder is None or holder.lease is None else milliseconds(holder.lease)
+    lease_ms = lease_from_wire(record.options.get("lockDuration")) or stored.lease_ms or own_ms or _DEFAULT_LEASE_MS
+    heard_ms = whole_number(record.fields.get("lastActive")) or whole_number(record.fields.get("processedOn")) or now_ms
+    ends_ms = int(heard_ms + lease_ms)
     facts: dict[str, Any] = {
         "started_at": record.started_at,
         "renewed_at": when(heard_ms),
+        "lease_ends_at": when(ends_ms),
+        "worker": holder and holder.id,
+        "host": holder and holder.host,
+        "pid": holder and holder.pid,
         "attempt": record.attempts,
         "progress": record.progress,
     }
+    who = "A worker" if holder is None else f"Worker {holder.id!r} on {holder.host} (process {holder.pid})"
     since = "" if record.started_at is None else f" since {record.started_at:%Y-%m-%d %H:%M:%S} UTC"
-    silent_ms = now_ms - heard_ms
-    if heard_ms and silent_ms > lease_ms:
+    if now_ms > ends_ms:
         return (
-            f"It has been running{since}, but its worker has not renewed the lease for {silent_ms / 1000:,.0f} s; "
-            "another worker will take it over.",
+            f"{who} has been running it{since}, but has not renewed the lease for {(now_ms - heard_ms) / 1000:,.0f} s; "
+            f"the lease ended at {_time(ends_ms)}, and another worker will take it over.",
             "start a worker if none is running",
             facts,
         )
-    return f"A worker has been running it{since}, attempt {record.attempts}.", None, facts
+    attempt = f"attempt {record.attempts}"
+    return (
+        f"{who} has been running it{since}, {attempt}; if the worker is lost, another takes over at {_time(ends_ms)}.",
+        None,
+        facts,
+    )
 
 
 def _group_waiting(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
@@ -227,7 +254,9 @@ def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
             "a worker of either queue goes on with the move after 10 s, should its caller have died",
             {"source": source},
         )
-    refs = yield from job_records.children(keys, record.id)
+    waits_for = yield from job_records.children(keys, record.id)
+    refs = [ref for ref in waits_for if ref.job_id != HOLD]
+    held = (yield from _hold(keys, record)) if len(refs) < len(waits_for) else None
     records = yield from job_records.jobs([(ref.keys, ref.job_id) for ref in refs], ("state", "name"))
     open_jobs = [
         (ref.keys.queue, ref.job_id, str(child.state) if child else "gone")
@@ -236,20 +265,34 @@ def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
     ]
     names = ("queue", "id", "state")
     facts = {"dependencies": len(refs), "open": [dict(zip(names, job, strict=True)) for job in open_jobs]}
+    if held is not None:
+        facts["flow"] = record.fields.get("flow")
+    if held is not None and not open_jobs:
+        sentence, action = held
+        return f"{sentence}.", action, facts
     if not open_jobs:
         return (
             f"All {len(refs):,} jobs that it waits for have ended, but it was not notified.",
             "a worker of this package notifies it within seconds; else oq doctor --fix",
             facts,
         )
-    named = ", ".join(f"{job_id} ({state})" for _, job_id, state in open_jobs[:_MOST_NAMED])
-    more = f" and {len(open_jobs) - _MOST_NAMED:,} more" if len(open_jobs) > _MOST_NAMED else ""
+    named = _listed([f"{job_id} ({state})" for _, job_id, state in open_jobs])
     queue, first, _state = open_jobs[0]
+    also = "" if held is None else f"; {held[0][0].lower()}{held[0][1:]}"
     return (
-        f"It waits for {len(open_jobs):,} of {len(refs):,} jobs: {named}{more}.",
+        f"It waits for {len(open_jobs):,} of {len(refs):,} jobs: {named}{also}.",
         f"oq job why {queue} {first}",
         facts,
     )
+
+
+def _hold(keys: QueueKeys, record: JobRecord) -> Conversation[tuple[str, str | None]]:
+    """Say why the job's flow holds it, and what lets it go."""
+    flow = record.fields.get("flow", "")
+    (paused,) = all_good((yield [Call("HGET", (keys.flow(flow),), ("paused",))]))
+    if paused is not None:
+        return f"Its flow {flow!r} is paused", f"oq flow resume {keys.queue} {flow}"
+    return f"Its flow {flow!r} holds it until its submission, retry or pause is over", None
 
 
 def _suspended(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
@@ -301,6 +344,11 @@ _BY_ASKING: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Asking]] = 
 def _time(at_ms: int) -> str:
     at = when(at_ms)
     return "an unknown time" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{', '.join(names[:_MOST_NAMED])}{more}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -21,6 +21,8 @@ from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_nu
 from orchestration_queue.states import JobState
 
 __all__ = [
+    "MOST_TASKS",
+    "NAME_LENGTH",
     "WorkerInfo",
     "WorkerJob",
     "WorkerSignal",
@@ -242,6 +244,10 @@ def is_paused(keys: QueueKeys) -> Operation[bool]:
     return Operation(Call("HGET", (keys.meta,), ("paused",)), lambda reply: reply == b"1")
 
 
+MOST_TASKS = 100
+"""How many of its tasks a worker registers."""
+NAME_LENGTH = 100
+"""How much of the name of each."""
 _MOST = 100
 
 
