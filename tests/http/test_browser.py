@@ -132,6 +132,9 @@ async def test_selected_jobs_are_cancelled_after_a_question(page: Page, site: st
     for name in ("a", "b", "c"):
         await queue.add(name, None, {"delay": 9999})
     await page.open(f"{site}/ui/queues/{queue.name}?state=delayed")
+    due = "[...document.querySelectorAll('tbody tr time')].find((each) => each.textContent === 'in 2 h 46 min')"
+    local = "new Date(t.dateTime).toLocaleString(undefined, {timeZoneName: 'short'})"
+    await page.until(f"(t => t && t.title === {local})({due})")
     await page.run("document.querySelector('[data-all]').click()")
     await page.run("document.querySelectorAll('tbody input')[0].click()")
     assert await page.run("document.querySelector('[data-count]').textContent") == "2 selected"

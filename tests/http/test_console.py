@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -200,6 +201,22 @@ async def test_everything_that_a_search_finds_is_changed_after_a_question(
         "remove",
         "remove",
     ]  # questions and refusals are no acts
+
+
+async def test_delayed_jobs_say_when_they_are_due(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    base = f"/queues/{queue.name}"
+    job = await queue.add("a", None, {"delay": 7300, "priority": 3})
+    added = job.record.added_at
+    assert added is not None
+    due = added + timedelta(seconds=7300)
+    shown = f'<time datetime="{due.isoformat()}" title="{due:%Y-%m-%d %H:%M:%S} UTC">in 2 h'
+    for path in (f"{base}?state=delayed", f"{base}?state=delayed&q=a", f"{base}/jobs/{job.id}"):
+        assert shown in await page(ui, path), path
+    await job.change_delay(100_000)
+    assert "in 1 d 3 h<" in await page(ui, f"{base}?state=delayed&q={job.id}")
+    await job.promote()
+    assert "<th>Due</th>" not in await page(ui, f"{base}?state=waiting")
+    assert "<b>due</b>" not in await page(ui, f"{base}/jobs/{job.id}")
 
 
 async def test_jobs_are_moved_only_to_queues_that_the_token_names(

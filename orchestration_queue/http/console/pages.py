@@ -28,8 +28,9 @@ from orchestration_queue.http.parameters import FINISHED
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.operations import audit, event_log
+from orchestration_queue.protocol.operations import audit, event_log, job_records
 from orchestration_queue.protocol.operations.letter_groups import group_letters
+from orchestration_queue.protocol.record import when
 
 __all__ = ["Pages"]
 
@@ -109,11 +110,12 @@ class Pages:
         page = int(digits) if (digits := request.query.get("page", "1")).isdecimal() and len(digits) < 7 else 1
         page = max(1, page)
         jobs = await (search.jobs(queue, _MOST_FOUND) if search.is_narrowed else self._jobs(queue, state, page))
+        due = await self._due(queue, [job.id for job in jobs]) if state == "delayed" else {}
         total = len(jobs) if search.is_narrowed else getattr(counts, state)
         return self._views.page(
             "queue.html", title=queue.name, name=queue.name, states=STATES, state=state, search=search, page=page,
             counts={each: getattr(counts, each) for each in STATES}, paused=is_paused, concurrency=concurrency,
-            rate=rate, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, total=total,
+            rate=rate, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, due=due, total=total,
             pages=1 if search.is_narrowed else max(1, -(-total // _PER_PAGE)), finished=FINISHED, most=_MOST_FOUND,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query, took=took,
         )  # fmt: skip
@@ -127,15 +129,20 @@ class Pages:
         start = max(0, end - _PER_PAGE)
         return (await queue.jobs(state, limit=end - start, offset=start))[::-1]
 
+    async def _due(self, queue: AsyncQueue, ids: list[str]) -> dict[str, datetime | None]:
+        found = await self._service.connection.follow(job_records.due_times_ms(queue.keys, ids))
+        return dict(zip(ids, map(when, found), strict=True))
+
     async def job(self, request: Request) -> Raw:
         """Show one job."""
         queue = self._service.queue(request.params["name"])
         job = await queue.find(request.params["id"])
         if job is None:
             raise JobNotFoundError(queue.name, request.params["id"])
-        logs, parents, children, suspended = await asyncio.gather(
-            queue.last_logs(job.id, _LOG_LINES), job.parents(), job.children(), queue.suspend_info(job.id)
-        )
+        logs, parents, children, suspended, due = await asyncio.gather(
+            queue.last_logs(job.id, _LOG_LINES), job.parents(), job.children(), queue.suspend_info(job.id),
+            self._due(queue, [job.id]),
+        )  # fmt: skip
         record = job.record
         reason = await self._reasons.within(
             PATIENCE_S, (queue.name, job.id, record.fields.get("state")), lambda: or_none(job.explain())
@@ -146,7 +153,7 @@ class Pages:
             "job.html", title=f"{record.name} {job.id}", name=queue.name, job=job, record=record, logs=logs,
             parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
             result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
-            stages=stages(record), history=record.history[::-1], reason=reason,
+            stages=stages(record), due=due[job.id], history=record.history[::-1], reason=reason,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
 

@@ -24,7 +24,6 @@ from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = ["Explanation", "explain"]
 
-_PRIORITY_SHIFT = 2**42
 _LATE_MS = 10_000
 _MOST_NAMED = 10
 _DEFAULT_LEASE_MS = 30_000
@@ -136,12 +135,11 @@ def _known_tasks(workers: Sequence[worker_registry.WorkerInfo], name: str) -> li
 
 
 def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
-    (score,) = all_good((yield [Call("ZSCORE", (keys.scheduled,), (record.id,))]))
-    if score is None:
+    (due_ms,) = yield from job_records.due_times_ms(keys, [record.id])
+    if due_ms is None:
         return "It is in no list of the queue, so that no worker finds it.", "oq doctor --fix", {}
     if record.pools and (reason := (yield from _pooled(keys, record, now_ms))) is not None:
         return reason
-    due_ms = int(float(optional_text(score) or 0)) % _PRIORITY_SHIFT
     if due_ms <= now_ms - _LATE_MS or (record.state is JobState.PRIORITIZED and due_ms <= now_ms):
         sentence, action, facts = yield from _ready(keys, record, now_ms)
         return sentence, action, {**facts, "due_at": when(due_ms)}

@@ -19,10 +19,12 @@ from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 from orchestration_queue.states import JobState
 
 __all__ = [
+    "PRIORITY_SHIFT",
     "children",
     "children_values",
     "columns",
     "count_children",
+    "due_times_ms",
     "exists",
     "job",
     "job_ids",
@@ -34,6 +36,9 @@ __all__ = [
 
 _JOBS_PER_CALL = 250
 """Records per call: reading them blocks all other clients for about two milliseconds."""
+
+PRIORITY_SHIFT = 2**42
+"""The score of a delayed job is its priority times this, plus when it is due, epoch ms."""
 
 _BYTES_PER_CALL = 4 * 1024 * 1024
 
@@ -103,6 +108,15 @@ def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> 
     if state is JobState.ACTIVE:
         return _active_ids(keys, start, end)
     return _ranked_ids(sorted_set(keys, state), start, end)
+
+
+def due_times_ms(keys: QueueKeys, job_ids: Sequence[str]) -> Conversation[list[int | None]]:
+    """Return when each job is due, epoch ms; None for one that is not delayed."""
+    found: list[int | None] = []
+    for piece in chunks(job_ids):
+        (scores,) = all_good((yield [Call("ZMSCORE", (keys.scheduled,), tuple(piece))]))
+        found += [None if score is None else int(float(score)) % PRIORITY_SHIFT for score in scores]
+    return found
 
 
 def sorted_set(keys: QueueKeys, state: JobState) -> str:

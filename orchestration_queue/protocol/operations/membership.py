@@ -28,12 +28,12 @@ from orchestration_queue.protocol.lease import (
 )
 from orchestration_queue.protocol.operations.dead_letters import add_dead_letter
 from orchestration_queue.protocol.operations.exchanges import Renewal, notice
+from orchestration_queue.protocol.operations.job_records import PRIORITY_SHIFT
 from orchestration_queue.protocol.operations.settlements import Verdict
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = ["Member", "Message", "Told", "read_message"]
 
-_PRIORITY_SHIFT = 2**42
 
 _REVOKED = "revoked"
 
@@ -231,7 +231,7 @@ class Member:
 
     def _postpone(self, lease: Lease, until_ms: int) -> tuple[Call, Call]:
         # The wire's function for this would bring the message back to every subscription.
-        due = lease.record.priority * _PRIORITY_SHIFT + until_ms
+        due = lease.record.priority * PRIORITY_SHIFT + until_ms
         later = Call("ZADD", (self.keys.scheduled,), (due, f"{lease.job_id}||{self.subscription}"))
         return later, self.done_with([lease.entry_id])
 

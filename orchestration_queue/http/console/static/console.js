@@ -29,7 +29,7 @@
   }
 
   function localTimes() {
-    for (const time of document.querySelectorAll("time[datetime]:not([title])")) {
+    for (const time of document.querySelectorAll("time[datetime]")) {
       const at = new Date(time.dateTime);
       if (!isNaN(at)) time.title = at.toLocaleString(undefined, { timeZoneName: "short" });
     }
