@@ -100,3 +100,23 @@ async def test_a_full_server_takes_completions_but_no_new_jobs(
     finally:
         server.config_set("maxmemory", 0)
     assert await queue.find_result(job.id) in (None, "x" * 100)
+
+
+async def test_a_full_server_still_lets_a_dead_workers_job_be_taken_over(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    job = await queue.add("x")
+    server.xgroup_create(keys.stream, "default", "0")
+    server.xreadgroup("default", "dead", {keys.stream: ">"})
+    seen: list[tuple[str, int]] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append((job.id, job.attempt))
+
+    server.config_set("maxmemory", 1)
+    try:
+        async with working(queue.name, note, server_url, lease=LEASE, emit_events=False):
+            await wait_until(lambda: not server.xlen(keys.stream), "the job to be taken over and completed")
+    finally:
+        server.config_set("maxmemory", 0)
+    assert seen == [(job.id, 1)]
