@@ -18,6 +18,7 @@ from orchestration_queue.dialects.chasquimq import (
     ChasquiWorkerOptions,
     NewChasquiJob,
 )
+from orchestration_queue.dialects.chasquimq import reader as reading
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope, unpack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
@@ -36,6 +37,11 @@ def events(server: Any, keys: ChasquiKeys) -> list[dict[str, str]]:
         fields = {name.decode(): value.decode() for name, value in flat.items()}
         found.append({name: value for name, value in fields.items() if name not in ("ts", "duration_us")})
     return found
+
+
+def count(server: Any, command: str) -> int:
+    """How often the server has run this command."""
+    return int(server.info("commandstats").get(f"cmdstat_{command}", {}).get("calls", 0))
 
 
 async def test_jobs_run_in_coroutines_and_threads_and_leave_nothing(
@@ -241,15 +247,85 @@ async def test_a_paused_queue_starts_no_job(
 
     await queue.pause()
     await queue.add("x")
-    calls = server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0)
+    before = count(server, "exists")
     async with working(queue.name, note, server_url):
-        await wait_until(
-            lambda: server.info("commandstats").get("cmdstat_exists", {}).get("calls", 0) >= calls + 3,
-            "the worker to ask whether the queue is paused",
-        )
+        await wait_until(lambda: count(server, "exists") >= before + 3, "the worker to ask whether the queue is paused")
         assert seen == []
         await queue.resume()
         await wait_until(lambda: seen, "the job to run")
+
+
+async def test_a_pause_ends_the_read_that_waits(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.name)
+
+    # The read must be ended by the pause, not by its own time.
+    monkeypatch.setattr(reading, "_BLOCK_S", 60.0)
+    async with working(queue.name, note, server_url):
+        for number in range(3):
+            await wait_until(lambda: server.info("clients")["blocked_clients"], "the worker to wait for jobs")
+            before = count(server, "client|unblock")
+            await queue.pause()
+            await wait_until(lambda before=before: count(server, "client|unblock") > before, "the read to be ended")  # type: ignore[misc]
+            before = count(server, "exists")
+            await wait_until(lambda before=before: count(server, "exists") >= before + 2, "the worker to ask again")  # type: ignore[misc]
+            await queue.add(f"job {number}")
+            before = count(server, "exists")
+            await wait_until(lambda before=before: count(server, "exists") >= before + 2, "the worker to ask again")  # type: ignore[misc]
+            assert len(seen) == number
+            assert server.xpending(keys.stream, "default")["pending"] == 0
+            await queue.resume()
+            await wait_until(lambda number=number: len(seen) == number + 1, "the job to run")  # type: ignore[misc]
+    assert seen == ["job 0", "job 1", "job 2"]
+
+
+async def test_a_busy_worker_heeds_a_pause_beside_its_reads(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    seen: list[str] = []
+    is_adding = True
+
+    async def note(job: ChasquiJob) -> None:
+        seen.append(job.id)
+        if is_adding:
+            await queue.add("next")
+
+    await queue.add_bulk([NewChasquiJob("x")] * 3)
+    async with working(queue.name, note, server_url, concurrency=2):
+        await wait_until(lambda: len(seen) > 20, "the worker to be busy")
+        await queue.pause()
+        before = count(server, "exists")
+        await wait_until(lambda: count(server, "exists") >= before + 4, "the worker to ask again and again")
+        assert server.xpending(keys.stream, "default")["pending"] == 0
+        assert server.xlen(keys.stream) == 3
+        is_adding = False
+        await queue.resume()
+        await wait_until(lambda: is_settled(server, keys), "the rest to run")
+
+
+async def test_a_paused_queue_is_not_reported_as_drained(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(job: ChasquiJob) -> None:
+        await wait_until(lambda: server.info("clients")["blocked_clients"], "the worker to wait for more")
+        await queue.pause()
+
+    # The read must be ended by the pause, not by its own time.
+    monkeypatch.setattr(reading, "_BLOCK_S", 60.0)
+    before = count(server, "client|unblock")
+    async with working(queue.name, work, server_url):
+        await queue.add("x")
+        await wait_until(lambda: count(server, "client|unblock") > before, "the read to be ended")
+        for _ in range(2):
+            asked = count(server, "exists")
+            await wait_until(lambda asked=asked: count(server, "exists") >= asked + 2, "the worker to ask again")  # type: ignore[misc]
+            await queue.add("y")
+        assert [event["e"] for event in events(server, keys)] == ["active", "completed"]
+        assert server.xlen(keys.stream) == 2
 
 
 async def test_delayed_and_repeated_jobs_run_when_they_are_due(

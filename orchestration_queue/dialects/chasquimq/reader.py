@@ -68,8 +68,9 @@ class Reader:
         self._options = options
         lease_s = seconds(options.lease)
         self._claim_interval_s = min(5.0, lease_s / 4)
-        self._next_claim = self._next_pause_check = 0.0
+        self._next_claim = self._next_look = 0.0
         self._is_out = False
+        self._is_paused = False
         self._is_waiting = False
         limit = options.rate_limit
         self._limiter = StartLimiter(limit, calls, keys.starts) if limit else None
@@ -79,6 +80,22 @@ class Reader:
     async def wake(self) -> None:
         """End a read that waits for entries. What it may just have been given is returned."""
         await self._waker.wake_while(lambda: self._is_waiting)
+
+    async def watch(self) -> None:
+        """Ask beside the reads whether the queue is paused, and end the one that waits. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(_PAUSED_S)
+            if not self._is_paused:
+                with suppress(OrchestrationQueueError):  # the next read asks for itself, and reports it
+                    if await self._look():
+                        await self.wake()
+
+    async def _look(self) -> bool:
+        """Find out whether the queue is paused."""
+        reply = await self._calls.execute(Call("EXISTS", (self._keys.paused,)), repeatable=True)
+        self._is_paused = bool(reply)
+        self._next_look = asyncio.get_running_loop().time() + 2 * _PAUSED_S
+        return self._is_paused
 
     async def create_group(self) -> None:
         """Create the queue's stream and group, unless they are there."""
@@ -127,12 +144,11 @@ class Reader:
         return entries
 
     async def _read(self, most: int) -> list[Entry]:
-        now = asyncio.get_running_loop().time()
-        if now >= self._next_pause_check:
-            if await self._calls.execute(Call("EXISTS", (self._keys.paused,)), repeatable=True):
-                await asyncio.sleep(_PAUSED_S)
-                return []
-            self._next_pause_check = now + _PAUSED_S
+        # A round trip here would delay the jobs that come meanwhile: only when `watch` has no answer of late.
+        is_asked = self._is_paused or asyncio.get_running_loop().time() >= self._next_look
+        if is_asked and await self._look():
+            await asyncio.sleep(_PAUSED_S)
+            return []
         if self._limiter is None:
             return await self._take(most, _BLOCK_S)
         granted = await self._limiter.reserve(most)
@@ -173,10 +189,12 @@ class Reader:
         head = ("GROUP", self._options.group, self._consumer, "COUNT", most, "BLOCK", block_ms)
         args = (*head, "STREAMS", self._keys.stream, ">")
         await self._waker.prepare()
+        if self._is_paused:
+            return []
         self._is_waiting = True
         try:
             reply = await self._waits.execute(Call("XREADGROUP", args=args, near=self._keys.stream))
         finally:
             self._is_waiting = False
-        self.is_drained = not reply
+        self.is_drained = not reply and not self._is_paused
         return [Entry(entry_id.decode(), flat) for _, entries in reply or () for entry_id, flat in entries]

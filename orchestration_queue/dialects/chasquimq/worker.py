@@ -173,7 +173,7 @@ class ChasquiWorker:
         await self._serve(stack, calls, reader)
 
     async def _serve(self, stack: AsyncExitStack, calls: AsyncConnection, reader: Reader) -> None:
-        background = [asyncio.ensure_future(self._outbox.run())]
+        background = [asyncio.ensure_future(self._outbox.run()), asyncio.ensure_future(reader.watch())]
         stack.push_async_callback(farewell, self._outbox.flush)
         if self._options.run_promoter:
             promoter = Promoter(calls, self._keys, self.id, self._options, self._observer)
