@@ -12,13 +12,16 @@ import typer
 
 from orchestration_queue.cli.common import (
     JsonFlag,
+    Per,
     Prefix,
     QueueName,
+    Rate,
     Url,
     Yes,
     ask,
     moment_text,
     parsed_json,
+    parsed_rate,
     show_fields,
     show_json,
     show_table,
@@ -150,6 +153,8 @@ def worker(
     handler: Annotated[str, typer.Argument(help="The handler, like `app:handler`.")],
     concurrency: Annotated[int, typer.Option(help="Concurrent jobs.", min=1)] = 100,
     store_results: Annotated[bool, typer.Option(help="Keep results for an hour.")] = False,
+    rate: Rate = None,
+    per: Per = None,
     sandbox: Sandbox = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
@@ -159,7 +164,9 @@ def worker(
     from orchestration_queue.dialects.chasquimq import ChasquiObserver, ChasquiWorker, ChasquiWorkerOptions
 
     found = named_handler(handler, sandbox)
-    options = ChasquiWorkerOptions(concurrency=concurrency, store_results=store_results)
+    options = ChasquiWorkerOptions(
+        concurrency=concurrency, store_results=store_results, rate_limit=parsed_rate(rate, per)
+    )
     observer: ChasquiObserver | None = None
     with ExitStack() as stack:
         if metrics_port is not None:

@@ -14,15 +14,17 @@ from rich.text import Text
 
 from orchestration_queue.cli.text import Cell, clean, dump, print_line, styled, text_of
 from orchestration_queue.errors import InvalidOptionError, PayloadError, UsageError
-from orchestration_queue.options import Backoff
+from orchestration_queue.options import Backoff, RateLimit
 from orchestration_queue.schedules.cron import known_zone
 
 __all__ = [
     "STATE_COLORS",
     "FailureKindOption",
     "JsonFlag",
+    "Per",
     "Prefix",
     "QueueName",
+    "Rate",
     "Url",
     "Yes",
     "ask",
@@ -32,6 +34,7 @@ __all__ = [
     "parsed_backoff",
     "parsed_instant",
     "parsed_json",
+    "parsed_rate",
     "seconds_text",
     "show_fields",
     "show_json",
@@ -51,6 +54,11 @@ JsonFlag = Annotated[bool, typer.Option("--json", envvar="OQ_JSON", help="Print 
 FailureKindOption = Annotated[
     str | None, typer.Option("--kind", help="Only jobs of this kind of failure; `oq queue failures` lists the kinds.")
 ]
+Rate = Annotated[
+    int | None,
+    typer.Option("--rate", help="Maximum job starts per window, over all workers of this limit; default unlimited."),
+]
+Per = Annotated[float | None, typer.Option("--per", help="Length of the rate window, in seconds; default 1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 _NO_TERMINAL = 10_000
@@ -176,6 +184,15 @@ def parsed_instant(option: str, words: str | None, tz: str | None = None) -> dat
             f"--{option} {words!r} is not a time in ISO 8601; write it like 2030-01-31T06:00+01:00."
         ) from None
     return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))
+
+
+def parsed_rate(rate: int | None, per: float | None) -> RateLimit | None:
+    """Read ``--rate`` and ``--per`` of a worker."""
+    if rate is not None:
+        return RateLimit(max=rate, duration=1 if per is None else per)
+    if per is not None:
+        raise UsageError("--per is the window of a rate limit; pass --rate too.")
+    return None
 
 
 def parsed_backoff(words: str) -> Backoff:

@@ -13,13 +13,16 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from orchestration_queue.cli.common import (
     JsonFlag,
+    Per,
     Prefix,
     QueueName,
+    Rate,
     Url,
     Yes,
     ask,
     moment_text,
     parsed_json,
+    parsed_rate,
     show_fields,
     show_json,
     show_table,
@@ -207,6 +210,8 @@ def worker(
     order: Annotated[
         Literal["ordered", "round-robin"], typer.Option(help="Order in which queues are polled.")
     ] = "ordered",
+    rate: Rate = None,
+    per: Per = None,
     sandbox: Sandbox = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
@@ -216,7 +221,7 @@ def worker(
     """Run the jobs of queues until SIGTERM, SIGINT or SIGQUIT."""
     by_class = sandboxed(run_class) if sandbox else None
     found = by_class if handler is None else named_handler(handler, sandbox)
-    options = QlessWorkerOptions(concurrency=concurrency, order=order)
+    options = QlessWorkerOptions(concurrency=concurrency, order=order, rate_limit=parsed_rate(rate, per))
     with ExitStack() as stack:
         observer: QlessObserver | None = None
         if metrics_port is not None:

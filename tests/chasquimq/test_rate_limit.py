@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +60,22 @@ async def test_all_workers_share_the_starts_of_a_window(
     counts = list(server.scan_iter(f"{keys.starts}:*"))
     assert counts
     assert all(0 < server.pttl(key) <= 2 * DAY.total_seconds() * 1000 for key in counts)
+
+
+async def test_the_command_takes_a_limit(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    await queue.add_bulk([NewChasquiJob("report")] * 8)
+    words = ("chasqui", "worker", queue.name, "builtins:id", "--rate", "5", "--per", "31536000")
+    worker = await asyncio.create_subprocess_exec(Path(sys.executable).with_name("oq"), *words, "--url", server_url)
+    try:
+        await wait_until(lambda: server.xlen(keys.stream) == 3, "five to run")
+        before = asked(server)
+        await wait_until(lambda: asked(server) >= before + 4, "the worker to ask again")
+        assert server.xlen(keys.stream) == 3
+    finally:
+        worker.terminate()
+        assert await worker.wait() == 0
 
 
 async def test_an_idle_worker_gives_back_the_starts_that_it_did_not_use(

@@ -193,6 +193,18 @@ def test_the_librarys_status_is_looked_up_and_nothing_loaded(oq: Oq, queue_name:
         (["worker", "builtins:repr", "--queue", "q", "--log-level", "loud"], 2, "no log level 'loud'"),
         (["worker", "builtins:repr"], 2, "pass --queue"),
         (["worker", "builtins:repr", "--queue", "q", "--metrics-port", "70000"], 2, "metrics-port"),
+        (["chasqui", "worker", "q", "builtins:repr", "--rate", "0"], 2, "greater than 0"),
+        (["chasqui", "worker", "q", "builtins:repr", "--rate", "-1"], 2, "greater than 0"),
+        (["chasqui", "worker", "q", "builtins:repr", "--rate", "5", "--per", "0"], 2, "RateLimit.duration"),
+        (["chasqui", "worker", "q", "builtins:repr", "--rate", "5", "--per", "nan"], 2, "given nan"),
+        (["chasqui", "worker", "q", "builtins:repr", "--per", "60"], 2, "pass --rate too"),
+        (["chasqui", "worker", "q", "builtins:repr", "--rate", "many"], 2, "`oq chasqui worker --help`"),
+        (["qless", "worker", "q", "--handler", "builtins:repr", "--rate", "0"], 2, "greater than 0"),
+        (["qless", "worker", "q", "--handler", "builtins:repr", "--rate", "-1"], 2, "greater than 0"),
+        (["qless", "worker", "q", "--handler", "builtins:repr", "--rate", "5", "--per", "0"], 2, "RateLimit.duration"),
+        (["qless", "worker", "q", "--handler", "builtins:repr", "--rate", "5", "--per", "nan"], 2, "given nan"),
+        (["qless", "worker", "q", "--handler", "builtins:repr", "--per", "60"], 2, "pass --rate too"),
+        (["qless", "worker", "q", "--handler", "builtins:repr", "--rate", "many"], 2, "`oq qless worker --help`"),
     ],
 )
 def test_errors_are_one_sentence_with_a_telling_code_and_nothing_is_written(

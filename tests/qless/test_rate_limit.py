@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import redis
@@ -59,3 +61,22 @@ async def test_all_workers_share_the_starts_of_each_queue(server: redis.Redis, s
         travel(DAY)
         await wait_until(lambda: len(ran) == 14, "the rest to run")
     assert sorted(ran) == ["a"] * 7 + ["b"] * 7
+
+
+async def test_the_command_takes_a_limit(server: redis.Redis, server_url: str) -> None:
+    def asked() -> int:
+        return int(server.info("commandstats").get("cmdstat_incrby", {}).get("calls", 0))
+
+    async with AsyncQlessClient(url=server_url) as client:
+        for _ in range(8):
+            await client.put("a", "Job", {})
+    words = ("qless", "worker", "a", "--handler", "builtins:id", "--rate", "5", "--per", "31536000")
+    worker = await asyncio.create_subprocess_exec(Path(sys.executable).with_name("oq"), *words, "--url", server_url)
+    try:
+        await wait_until(lambda: server.zcard("ql:q:a-work") == 3, "five to start")
+        before = asked()
+        await wait_until(lambda: asked() >= before + 4, "the worker to ask again")
+        assert server.zcard("ql:q:a-work") == 3
+    finally:
+        worker.terminate()
+        assert await worker.wait() == 0
