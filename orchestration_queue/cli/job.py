@@ -309,14 +309,8 @@ def stream(
 
 
 def _history_text(entry: HistoryEntry, shown: str | None) -> str:
-    """Return what happened, in a line, and below it the attempt's last log lines and traceback, unless it is shown."""
-    what = f"attempt {entry.attempt} {entry.event}" if entry.attempt else str(entry.event)
-    where = f" on {entry.worker} ({entry.host})" if entry.worker else ""
-    began = f", started {moment_text(entry.started_at)}" if entry.started_at else ""
-    why = f": [{entry.error or entry.kind}] {entry.reason}" if entry.kind else ""
-    logs = [f"  log: {line}" for line in entry.logs]
-    traceback = [f"  {line}" for line in entry.traceback.splitlines() if entry.traceback != shown]
-    return "\n".join([f"{moment_text(entry.ended_at)} {what}{where}{began}{why}", *logs, *traceback])
+    """Return what happened, in lines, and below it the attempt's traceback, unless it is shown."""
+    return "\n".join(entry.lines(has_traceback=entry.traceback != shown))
 
 
 def _described(job: Job) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from orchestration_queue.states import FailureKind
+
 __all__ = ["HistoryEntry", "HistoryEvent", "read_history"]
 
 
@@ -60,6 +62,17 @@ class HistoryEntry:
     traceback: str = ""
     logs: tuple[str, ...] = ()
 
+    def lines(self, *, has_traceback: bool = True) -> list[str]:
+        """Return a line in this machine's time, then the last log lines and the traceback."""
+        what = f"attempt {self.attempt} {self.event}" if self.attempt else str(self.event)
+        where = f" on {self.worker} ({self.host})" if self.worker else ""
+        began = f", started {_moment(self.started_at)}" if self.started_at else ""
+        kind = self.error if self.error and self.kind == FailureKind.ERROR else self.kind
+        why = f": [{kind}] {self.reason}" if self.kind else ""
+        logs = [f"  log: {line}" for line in self.logs]
+        traceback = [f"  {line}" for line in self.traceback.splitlines() if has_traceback]
+        return [f"{_moment(self.ended_at)} {what}{where}{began}{why}", *logs, *traceback]
+
 
 def read_history(stored: str) -> tuple[HistoryEntry, ...]:
     """Return the entries of a stored history, without those that are damaged."""
@@ -85,6 +98,10 @@ def _read_entry(stored: Any) -> HistoryEntry | None:
         logs=tuple(map(str, logs)) if isinstance(logs, list) else (),
         **texts,
     )
+
+
+def _moment(at: datetime | None) -> str:
+    return "-" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _time(stored: Any) -> datetime | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.errors import Failed, UnrecoverableError
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob
 
@@ -38,6 +38,17 @@ def echo(result: object = None) -> object:
 def fail() -> None:
     """Fail for good."""
     raise UnrecoverableError("the source is gone")
+
+
+@tasks.task
+def fail_in_three_ways(job: ActiveJob) -> None:
+    """Fail in another way each time."""
+    job.log(f"attempt {job.attempt} connects")
+    if job.attempt == 1:
+        raise ConnectionResetError("warehouse went away")
+    if job.attempt == 2:
+        raise Failed("bucket is read-only", kind="upload error")
+    raise KeyError("missing column")
 
 
 @tasks.task

@@ -19,7 +19,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from orchestration_queue.client import FlowProducer
 from orchestration_queue.dagster import AssetTask, QueueResource, queue_flow_assets, queue_task_asset
 from orchestration_queue.errors import CycleError, InvalidOptionError, UsageError
-from orchestration_queue.options import JobOptions
+from orchestration_queue.options import Backoff, JobOptions
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.dagster
@@ -154,6 +154,41 @@ def test_a_failed_node_fails_the_step_and_names_what_could_not_run(
     assert told["orchestration_queue/failed"].value == {"left": "the source is gone"}
     assert told["orchestration_queue/not_run"].value == ["join"]
     assert raw.hget(f"glide:{{{queue_name}}}:job:{flow_id}.join", "outcome") == "upstream_failed"
+
+
+def test_three_failures_are_understood_from_the_events_of_their_run_alone(
+    instance: dg.DagsterInstance,
+    resource: QueueResource,
+    queue_name: str,
+    scratch: str,
+    worker: subprocess.Popen[bytes],
+) -> None:
+    options = JobOptions(attempts=3, backoff=Backoff(type="fixed", delay=0))
+    load = AssetTask(dg.AssetSpec("left", deps=["source"]), "fail_in_three_ways", options=options)
+    run = dg.materialize(
+        [diamond(queue_name, scratch, left=load)],
+        instance=instance,
+        resources={"queue": resource},
+        raise_on_error=False,
+    )
+    events = [entry.dagster_event for entry in instance.all_logs(run.run_id) if entry.dagster_event]
+    (failed,) = [event.step_failure_data for event in events if event.is_step_failure]
+    assert failed.user_failure_data is not None
+    told = failed.user_failure_data.metadata["orchestration_queue/history"].value
+    assert isinstance(told, str)
+    for number, why in enumerate(
+        (
+            "[ConnectionResetError] ConnectionResetError: warehouse went away",
+            "[upload error] bucket is read-only",
+            "[KeyError] KeyError: 'missing column'",
+        ),
+        1,
+    ):
+        (head,) = [line for line in told.splitlines() if f" attempt {number} failed on " in line]
+        assert head.endswith(f": {why}")
+        assert f"  log: attempt {number} connects" in told.splitlines()
+    assert told.count("in fail_in_three_ways") == 3
+    assert 'raise ConnectionResetError("warehouse went away")' in told
 
 
 def test_a_step_tried_again_joins_its_flow_and_repeats_only_what_failed(

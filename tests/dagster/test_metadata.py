@@ -7,7 +7,7 @@ import json
 import dagster as dg
 import pytest
 
-from orchestration_queue.dagster.assets.results import job_metadata
+from orchestration_queue.dagster.assets.results import history_metadata, job_metadata
 from orchestration_queue.protocol.record import JobRecord
 
 pytestmark = pytest.mark.dagster
@@ -53,6 +53,17 @@ def test_how_it_ran_stands_beside_what_it_returned() -> None:
     assert ours["orchestration_queue/job_id"].value == "f.n"
     assert ours["orchestration_queue/workers_lost"].value == 1
     assert "orchestration_queue/log" not in ours
+
+
+def test_the_histories_of_ten_jobs_are_shown_by_name_and_of_one_without() -> None:
+    entry = {"event": "failed", "attempt": 1, "kind": "upload error", "reason": "why", "traceback": "at a"}
+    record = JobRecord("f.n", {"name": "t", "state": "failed", "history": json.dumps([entry])})
+    quiet = JobRecord("f.m", {"name": "t", "state": "failed"})
+    one = "```\n- attempt 1 failed: [upload error] why\n  at a\n```"
+    assert history_metadata({}) == history_metadata({"m": quiet}) == {}
+    assert history_metadata({"n": record}) == {"orchestration_queue/history": dg.MetadataValue.md(one)}
+    (many,) = history_metadata({**{str(number): record for number in range(11)}, "m": quiet}).values()
+    assert many.value == "\n\n".join(f"**{number}**\n\n{one}" for number in range(10))
 
 
 def test_logs_stay_in_their_block_and_within_bounds() -> None:

@@ -42,6 +42,9 @@ def test_the_functions_run_on_a_worker(
     assert event.partition == event.materialization.metadata["day"].value == "2013-01-01"
     assert event.materialization.metadata["orchestration_queue/attempts"].value == 2
     assert event.materialization.metadata["orchestration_queue/task"].value == "lake__clean"
+    assert "[ConnectionError] ConnectionError: the lake froze" in str(
+        event.materialization.metadata["orchestration_queue/history"].value
+    )
 
 
 def test_the_asset_looks_like_any_other(module: ModuleType) -> None:

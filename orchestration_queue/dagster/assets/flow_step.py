@@ -14,7 +14,12 @@ import dagster as dg
 from orchestration_queue.client import EventReader, Flow
 from orchestration_queue.client.progress import FlowProgress
 from orchestration_queue.client.values import ENDINGS
-from orchestration_queue.dagster.assets.results import check_results, job_metadata, submission_metadata
+from orchestration_queue.dagster.assets.results import (
+    check_results,
+    history_metadata,
+    job_metadata,
+    submission_metadata,
+)
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.errors import StateError
 from orchestration_queue.flows import Carrier, Dag, PlannedNode
@@ -221,6 +226,7 @@ def _data_version(result: object) -> dg.DataVersion | None:
 
 def _failure(flow: Flow, failed: Mapping[str, str], blocked: Sequence[str]) -> dg.Failure:
     """Build the flow's failure: which nodes, why, and which others could not run for it."""
+    records = flow.records()
     reasons = "; ".join(f"node {name!r} failed: {reason}" for name, reason in failed.items())
     rest = f" Not run, because they depend on it: {', '.join(blocked)}." if blocked else ""
     return dg.Failure(
@@ -228,6 +234,7 @@ def _failure(flow: Flow, failed: Mapping[str, str], blocked: Sequence[str]) -> d
         metadata={
             "orchestration_queue/flow_id": flow.id,
             "orchestration_queue/failed": dg.MetadataValue.json(dict(failed)),
+            **history_metadata({name: records[name] for name in failed if name in records}),
             "orchestration_queue/not_run": dg.MetadataValue.json(list(blocked)),
         },
     )

@@ -12,7 +12,7 @@ from orchestration_queue.dagster.routing import console_link
 from orchestration_queue.flows import Carrier, FlowPlan
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["Metadata", "check_results", "job_metadata", "metadata_value", "submission_metadata"]
+__all__ = ["Metadata", "check_results", "history_metadata", "job_metadata", "metadata_value", "submission_metadata"]
 
 Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 
@@ -21,6 +21,7 @@ _NOT_METADATA = {"checks", "data_version"}
 """What Dagster shows elsewhere."""
 _LONGEST_LOG = 200
 """Most log lines shown with an asset; all of them stay with the job."""
+_MOST_HISTORIES = 10
 
 
 def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, logs: Sequence[str]) -> Metadata:
@@ -48,9 +49,29 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, l
     described = _described(record.result)
     described |= {_OURS + name: metadata_value(name, value) for name, value in ours.items()}
     described |= console_link(queue, record.id)
+    described |= history_metadata({queue: record})
     if logs:
         described[_OURS + "log"] = dg.MetadataValue.md(_block(logs))
     return described
+
+
+def history_metadata(records: Mapping[str, JobRecord]) -> Metadata:
+    """Show what happened to jobs besides success: each attempt with worker, kind, reason, log lines and traceback.
+
+    Args:
+        records: The jobs, by what to call them when there are several; the first 10 are shown.
+
+    Returns:
+        One block each under ``orchestration_queue/history``; nothing when nothing happened.
+    """
+    told = {name: record.history for name, record in list(records.items())[:_MOST_HISTORIES] if record.history}
+    if not told:
+        return {}
+    blocks = [
+        (f"**{name}**\n\n" if len(records) > 1 else "") + _block([line for entry in history for line in entry.lines()])
+        for name, history in told.items()
+    ]
+    return {f"{_OURS}history": dg.MetadataValue.md("\n\n".join(blocks))}
 
 
 def submission_metadata(plan: FlowPlan, node: str, carrier: Carrier | None) -> Metadata:
