@@ -15,7 +15,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, Queue
-from orchestration_queue.errors import OrchestrationQueueError, ServerError
+from orchestration_queue.errors import JobFailedError, OrchestrationQueueError, ServerError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.library import LIBRARIES
@@ -127,6 +127,46 @@ async def test_clients_and_workers_can_do_all_their_work(
     said = [line for line in said if not line.startswith("Attempt 1 of job")]  # which fails on purpose
     # The lock on schedules lasts a second, which a busy machine may be away for.
     assert not [line for line in said if "were taken over by another worker" not in line]
+    assert server.refused() == []
+
+
+async def test_clients_and_workers_can_do_all_that_tells_of_jobs_and_limits_them(
+    server: Server, queue_name: str
+) -> None:
+    url = server.url("oq-client")
+    async with (
+        AsyncQueue(queue_name, url=url) as queue,
+        AsyncQueue(f"{queue_name}-other", url=url) as other,
+        working(queue, double, server.url("oq-worker"), **CALM) as worker,
+    ):
+        await queue.configure(attempts=1, lease=SOON)
+        await queue.pools.set("warehouse", 2)
+        await queue.shares.set("acme", 2)
+        limited = JobOptions(tags=["nightly"], pools={"warehouse": 2})
+        done = await queue.add("double", {"n": 1}, limited)
+        shared = await queue.add("double", {"n": 2}, JobOptions(share="acme"))
+        failing = await queue.add("double", {"n": 3, "fails": True})
+        assert [await job.wait(SOON) for job in (done, shared)] == [2, 4]
+        with pytest.raises(JobFailedError):
+            await failing.wait(SOON)
+        await failing.track()
+        assert [job.id for job in await queue.tracked()] == [failing.id]
+        assert [group.kind for group in await queue.failures()] == ["ValueError"]
+        assert (await failing.explain()).state == "failed"
+        assert [job.id for job in await queue.tags.jobs("nightly")] == [done.id]
+        await wait_until(lambda: server.admin.keys(f"{queue.keys.base}:statistics:*"), "the statistics")
+        assert (await queue.statistics()).day
+        assert len(await queue.control_workers("pause", timeout=SOON)) == 1
+        await wait_until(lambda: worker.is_paused, "the pause")
+        moved = await queue.add("later", None, JobOptions(job_id="moved"))
+        assert (await (await moved.move(other.name)).explain()).state == "waiting"
+        async with AsyncQueue(other.name, url=server.url("oq-worker")) as taker:
+            (taken,) = await taker.take(1, lease=SOON)
+            await taken.complete(5)
+        assert [(pool.name, pool.used) for pool in await queue.pools.list()] == [("warehouse", 0)]
+        await queue.pools.remove("warehouse")
+        await queue.shares.remove("acme")
+        await failing.untrack()
     assert server.refused() == []
 
 
