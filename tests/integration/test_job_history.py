@@ -8,7 +8,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
-from orchestration_queue.client import AsyncQueue
+from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import JobOptions
 from tests.waiting import wait_until
@@ -42,6 +42,24 @@ async def test_three_failures_are_understood(raw: Any, server_url: str, queue_na
     shown = await asyncio.to_thread(CliRunner().invoke, app, arguments, env={"OQ_URL": server_url, "COLUMNS": "200"})
     for text in ("attempt 1 failed on", "[ValueError] ValueError: no such column", "log: loading part 2", "quota"):
         assert text in shown.stdout
+
+
+async def test_jobs_that_succeed_have_no_history_and_cost_five_commands(
+    raw: Any, server_url: str, queue_name: str
+) -> None:
+    async def work(_: Any) -> None: ...
+
+    count = 2000
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        jobs = await queue.add_bulk([NewJob("work") for _ in range(count)])
+        raw.config_resetstat()
+        async with working(queue, work, server_url, concurrency=100):
+            await wait_until(lambda: raw.zcard(queue.keys.completed) == count, "all jobs")
+        calls = {name: told["calls"] for name, told in raw.info("commandstats").items() if name != "cmdstat_zcard"}
+    # Whatever goes once for many jobs is left out: only the rest grows with the number of jobs.
+    of_each = {name.removeprefix("cmdstat_"): number // count for name, number in calls.items() if number >= count}
+    assert of_each == {"hset": 2, "hmget": 1, "hgetall": 1, "xadd": 1}
+    assert not any(raw.hexists(queue.keys.job(job.id), "history") for job in jobs)
 
 
 class UploadError(OrchestrationQueueError):

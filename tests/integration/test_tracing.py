@@ -111,6 +111,12 @@ async def test_each_attempt_has_its_span_and_a_failed_one_says_why(queue: Queue,
     assert [span.attributes["orchestration_queue.attempt"] for span in attempts if span.attributes] == [1, 2]
     assert {span.status.status_code for span in attempts} == {StatusCode.ERROR}
     assert {span.attributes["error.type"] for span in attempts if span.attributes} == {"ValueError"}
+    job.refresh()
+    for span, entry in zip(attempts, job.history, strict=True):
+        (told,) = [event.attributes or {} for event in span.events if event.name == "exception"]
+        assert (told["exception.type"], told["exception.message"]) == (entry.kind, "no good")
+        assert 'raise ValueError("no good")' in str(told["exception.stacktrace"])
+        assert 'raise ValueError("no good")' in entry.traceback
     assert len({link.context.span_id for span in attempts for link in span.links}) == 1
 
 
