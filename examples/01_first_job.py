@@ -1,7 +1,7 @@
-"""A task, a job, its result; and what happens to arguments that do not fit.
+"""Add a job to a task, wait for its result, and see invalid arguments refused.
 
-The worker runs in a thread, so that each of these programs is self-contained. Elsewhere it is a process of its own,
-on any machine: ``oq worker shop:tasks --queue shop``.
+The worker runs in a thread so that each example is self-contained. In production it is a separate process, on any
+machine: ``oq worker shop:tasks --queue shop``.
 
 Prints::
 

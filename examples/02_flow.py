@@ -1,4 +1,4 @@
-"""A graph of jobs: each runs when those it waits for have completed, and reads their results by name.
+"""Submit a graph of jobs: each runs once its dependencies have completed, and reads their results by name.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""A job finds out how much work there is; a task runs once for each piece, and a last one has all results in order.
+"""Fan out: one job returns a list, a task runs once per element, and a final task gets all results in order.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""Repeatable jobs: in a time zone, over a change to daylight saving time; and at a fixed interval.
+"""Schedule repeatable jobs: with cron in a time zone, across a change to daylight saving time, and at a fixed interval.
 
 Prints::
 

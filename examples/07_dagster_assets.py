@@ -1,7 +1,7 @@
-"""Two assets whose functions run on a worker, and one that Dagster computes by itself.
+"""Define two assets whose functions run on a worker, and one that Dagster computes itself.
 
-``dagster dev -f examples/07_dagster_assets.py`` shows the same in the browser, with any number of
-``oq worker examples/07_dagster_assets.py:tasks --queue weather`` beside it.
+``dagster dev -f examples/07_dagster_assets.py`` shows the same in the browser; run any number of
+``oq worker examples/07_dagster_assets.py:tasks --queue weather`` alongside it.
 
 Prints::
 

@@ -1,6 +1,6 @@
-"""Spark work as tasks: a warm session for each job, and DataFrames handed on without passing through the queue.
+"""Run Spark work as tasks: each job gets a warm session, and DataFrames are passed by reference, not through the queue.
 
-It needs the extra ``spark``; the server that the sessions share starts by itself, and leaves after its last user.
+Requires the extra ``spark``. The sessions share a server that starts on demand and stops after its last user.
 
 Prints::
 

@@ -1,4 +1,4 @@
-"""A queue as a table: rows become jobs, each once however often they are written, and what became of them is read.
+"""Use a queue as a Spark table: write rows as jobs, without duplicates when written again, and read the results.
 
 Prints::
 
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
+from pyspark.sql import functions as F  # noqa: N812  Spark's convention
 
 from orchestration_queue import Queue, Tasks
 from orchestration_queue.spark import java_home

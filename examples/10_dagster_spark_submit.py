@@ -1,6 +1,6 @@
-"""A file lands, a Dagster sensor reacts, and its run submits a script with ``spark-submit``.
+"""React to a new file: a Dagster sensor requests a run, which submits a script with ``spark-submit``.
 
-Progress and the link to Spark's page of the application are on the job (``oq job watch``) and with the asset.
+The job (``oq job watch``) and the asset both show the progress and a link to the application's page in Spark's UI.
 ``FLIGHTS_SPARK=spark://host:7077`` submits to that cluster; the default is this machine.
 
 Prints::

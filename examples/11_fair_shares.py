@@ -1,4 +1,4 @@
-"""Let a small tenant's jobs start beside a large one's backlog, and give a third tenant twice the part.
+"""Start a small tenant's jobs despite a large tenant's backlog, and give a third tenant twice the share.
 
 Prints::
 

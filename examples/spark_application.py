@@ -1,4 +1,4 @@
-"""The application of 10_dagster_spark_submit.py, written for ``spark-submit``: it knows of no queue."""
+"""The application of 10_dagster_spark_submit.py, written for ``spark-submit`` and unaware of any queue."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The tasks of 08_spark_task.py, in a module of their own: Spark's processes import what they run."""
+"""The tasks of 08_spark_task.py, in a separate module, because Spark's processes import what they run."""
 
 from __future__ import annotations
 

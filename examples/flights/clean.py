@@ -1,4 +1,4 @@
-"""The first Spark half: raw files to typed tables, and what the checks of each say."""
+"""The first Spark stage: turn raw files into typed tables, with check results for each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
+from pyspark.sql import functions as F  # noqa: N812  Spark's convention
 
 from examples.flights.extract import raw_path
 
 __all__ = ["clean_month", "clean_weather", "join_months"]
 
 HOME_ZONE = "America/New_York"
-"""The clock that all three airports' schedules are read by."""
+"""The time zone of all three airports' schedules."""
 
 MAX_WIND_MPH = 200.0
 """Faster is a broken sensor: Newark reports 1,048 mph on an otherwise calm night in February."""

@@ -1,6 +1,6 @@
 """The pipeline as Dagster sees it: raw tables, clean flights by month, clean tables, the delay table, the report.
 
-``dagster dev -m examples.flights.definitions`` opens it; ``make demo-ui`` does so with workers beside it.
+``dagster dev -m examples.flights.definitions`` opens it; ``make demo-ui`` does so with workers running.
 """
 
 from __future__ import annotations

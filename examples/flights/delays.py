@@ -1,6 +1,6 @@
-"""The second Spark half: every flight with its weather and its plane, and what delays them.
+"""The second Spark stage: join each flight with its weather and its plane, and aggregate the delays.
 
-Takes what :mod:`examples.flights.clean` made, and writes one small table for each question::
+Reads the tables of :mod:`examples.flights.clean`, and writes one small table per question::
 
     <data>/delays/<table>/*.parquet      by_origin_hour, by_carrier, by_wind, by_month, by_plane_age, by_destination
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
+from pyspark.sql import functions as F  # noqa: N812  Spark's convention
 
 from examples.flights import settings
 from examples.flights.extract import raw_path
@@ -100,7 +100,7 @@ def _join(flights: DataFrame, weather: DataFrame, planes: DataFrame) -> DataFram
 
 
 def _band(value: Column, bands: tuple[tuple[int, str], ...], above: str) -> Column:
-    """Return the name of the band that a value lies in."""
+    """Return the name of a value's band."""
     unknown = F.when(value.isNull(), "unknown")
     return reduce(lambda chain, band: chain.when(value < band[0], band[1]), bands, unknown).otherwise(above)
 

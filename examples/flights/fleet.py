@@ -1,4 +1,4 @@
-"""The demo's processes: each in a group of its own with a log of its own, and none left behind."""
+"""The demo's processes: each has its own process group and log, and none is left behind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 __all__ = ["DemoError", "Fleet"]
 
 _GRACE_S = 8.0
-"""How long a group may take to leave by itself."""
+"""How long a group may take to exit before it is killed."""
 
 _MARK = "FLIGHTS_DEMO_ID"
-"""A variable in the environment of everything the demo starts, however deep."""
+"""An environment variable that all processes of the demo inherit."""
 
 
 class DemoError(Exception):
-    """Why the demo did not end well, in one sentence."""
+    """Why the demo failed, in one sentence."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Fleet:
         Args:
             name: What the others call it, and its log.
             command: Program and arguments.
-            expected_to_end: It may end by itself, if it ends well.
+            expected_to_end: Whether it may exit on its own, with code 0.
         """
         log = self._logs / f"{name}.log"
         with log.open("ab") as output:

@@ -1,4 +1,4 @@
-"""Kills the worker that leads the schedules, in the middle of a month if asked to."""
+"""Kills the scheduler leader, optionally while it processes a month."""
 
 from __future__ import annotations
 

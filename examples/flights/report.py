@@ -1,4 +1,4 @@
-"""From the tables of delays to a picture and a page that needs nothing else."""
+"""Turn the delay tables into a chart and a self-contained page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 INK, FAINT = "#2b2b2b", "#8a8a8a"
 
 FLIGHTS_TO_SHOW = 50
-"""A mean over fewer flights is left blank: it says more about those few than about the hour."""
+"""Means over fewer flights are left blank, because they would be mostly noise."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -81,7 +81,7 @@ def write_report(data_dir: str) -> Report:
 
 
 def _put(path: Path, content: bytes) -> Path:
-    """Write a file that is either absent or whole."""
+    """Write a file atomically."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     unfinished.write_bytes(content)
     return unfinished.replace(path)

@@ -1,4 +1,4 @@
-"""How the demo shows itself: a live picture in a terminal, plain lines elsewhere, and a summary at the end."""
+"""The demo's output: a live display in a terminal, plain lines elsewhere, and a summary at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pipeline's parts must agree on. Light to import: every Dagster process does."""
+"""Names and settings that the pipeline's parts share. Cheap to import, because every Dagster process does."""
 
 from __future__ import annotations
 

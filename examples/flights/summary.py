@@ -1,4 +1,4 @@
-"""What the demo ends with: the tree of all nodes, the worst hours, and where everything lies."""
+"""The demo's summary: the tree of all nodes, the worst hours, and the paths of the results."""
 
 from __future__ import annotations
 

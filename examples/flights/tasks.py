@@ -1,8 +1,8 @@
-"""The pipeline's work as tasks: what ``oq worker examples.flights.tasks:tasks`` runs.
+"""The pipeline's work as tasks, which ``oq worker examples.flights.tasks:tasks`` runs.
 
 The work itself is plain functions: :mod:`~examples.flights.extract` and :mod:`~examples.flights.report` in Python,
-:mod:`~examples.flights.clean` and :mod:`~examples.flights.delays` in Spark. Here they meet the queue. A DataFrame that
-a task returns is written as Parquet below ``<data>/clean``, and the next one gets it by reference.
+:mod:`~examples.flights.clean` and :mod:`~examples.flights.delays` in Spark. This module makes them tasks. A DataFrame
+that a task returns is written as Parquet below ``<data>/clean``, and the next task gets it by reference.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Did it really work? Counts what the pipeline wrote, against the table it began with."""
+"""Verify the pipeline: compare what it wrote with the table it started from."""
 
 from __future__ import annotations
 

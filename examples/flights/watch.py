@@ -1,4 +1,4 @@
-"""What the demo sees while it runs: the flow's nodes, the scheduler's scheduled_runs, Dagster's runs."""
+"""Reads the demo's progress: the flow's nodes, the scheduler's scheduled runs, Dagster's runs."""
 
 from __future__ import annotations
 
