@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from datetime import timedelta
+from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -21,19 +24,50 @@ from tests.faces import Face
 from tests.waiting import wait_until
 
 
+def every_key(keys: QueueKeys) -> set[str]:
+    """A key of every kind that QueueKeys names or docs/reference/keys.md lists, all of this queue."""
+    named = {
+        getattr(keys, name) if isinstance(member, cached_property) else member(keys, 7 if name in COUNTED else "7")
+        for name, member in vars(QueueKeys).items()
+        if not name.startswith("_") and name not in NO_KEYS
+        if isinstance(member, cached_property) or inspect.isfunction(member)
+    }
+    listed = {keys.named(name.replace("*", "7")) for name in PERMANENT_KEYS}
+    return listed | {key for key in named if key.startswith(keys.base)}
+
+
+NO_KEYS = {"base", "named", "member"}
+COUNTED = {"usage", "tokens"}
+"""Keys by a number."""
+EXPIRING = {  # of which the fixture of every test with a server makes sure
+    *("wake", "w:*", "replies:*", "tpm:*", "usage:*", "statistics:*", "flows:lock:__keep__"),
+    *("schedulers:lock:__tick__", "schedulers:looked", "schedulers:history:*"),
+}
+
+
+def test_each_key_is_permanent_and_listed_or_expires() -> None:
+    keys = QueueKeys("q")
+    names = {key.removeprefix(f"{keys.base}:") for key in every_key(keys)}
+    permanent = {name for name in names if any(fnmatchcase(name, pattern) for pattern in PERMANENT_KEYS)}
+    assert names - permanent == {name.replace("*", "7") for name in EXPIRING}
+
+
 async def fill(queue: AsyncQueue, raw: Any) -> None:
     """Leave a key of every kind there is."""
     await queue.add("work", options=JobOptions(ordering=Ordering(key="k:{}*")))
     await queue.add("work", options=JobOptions(deduplication=Deduplication(id="once")))
     await queue.schedulers.upsert("often", Every(timedelta(days=1)))
     await queue.pause()
-    others = {name.replace("*", "7") for name in PERMANENT_KEYS} | {
-        *("w:worker-1", "tpm:7", "usage:7", "job:7:usage-lock", "job:7:sub:s", "orderdone:pending:k"),
-        *("schedulers:lock:__tick__", "suspended:lock:__sweep__", "of-another-version"),
+    others = {
+        "job:7:usage-lock",
+        "job:7:sub:s",
+        "orderdone:pending:k",
+        "suspended:lock:__sweep__",
+        "of-another-version",
     }
-    for name in others:
-        if not raw.exists(queue.keys.named(name)):
-            raw.set(queue.keys.named(name), 0, px=60_000)
+    for key in every_key(queue.keys) | {queue.keys.named(name) for name in others}:
+        if not raw.exists(key):
+            raw.set(key, 0, px=60_000)
 
 
 async def test_every_key_of_the_queue_goes_and_no_other(face: Face, queue_name: str, raw: Any) -> None:
