@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, 
 from orchestration_queue.worker.events import Announcer, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.logs import about
-from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Recover, Rest, Watch
+from orchestration_queue.worker.machine import Exchange, Heeded, Leave, Listen, Machine, Recover, Rest, Watch
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconnecting import Pauses
 from orchestration_queue.worker.runner import Runner
@@ -88,6 +88,8 @@ class WorkerLoop:
                     self._begin(self._run_exchange(exchange))
                     if exchange.want and self._shared is not None:
                         self._shared.changed()  # now it may be another queue's turn
+                case Heeded(signals, pass_on):
+                    self._begin(self._drop_signals(signals, pass_on=pass_on))
                 case Listen(want):
                     self._begin(self._listen(want))
                 case Watch():
@@ -199,10 +201,6 @@ class WorkerLoop:
         asked = time.monotonic()
         result = await self._io.exchange(exchange)
         self._machine.exchanged(exchange, len(result.started), result.why)
-        if exchange.want and result.why is Why.ENOUGH:
-            self._pass_on_if_full()
-        elif exchange.want:
-            self._io.was_signaled = False
         for lease in result.started:
             self._start(lease, asked)
         for settlement, verdict in zip(exchange.settle, result.verdicts, strict=True):
@@ -211,12 +209,6 @@ class WorkerLoop:
         if self._was_busy and result.why is Why.EMPTY and self._machine.is_quiet:
             self._was_busy = False
             self._announce(WorkerEventType.DRAINED)
-
-    def _pass_on_if_full(self) -> None:
-        """Let another worker heed the signal that this one heard, if it has no slot for what it announces."""
-        if self._io.was_signaled and not (self._machine.is_taking and self._machine.taken < self._machine.slots):
-            self._io.was_signaled = False
-            self._begin(self._io.pass_signal_on())
 
     def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
         """Take note that the server has an outcome. Until now the job was ours, however long that took."""
@@ -317,22 +309,28 @@ class WorkerLoop:
         """Wait at the server for the next jobs; when none is wanted yet, for news of them."""
         io, block_ms = self._io, self._block_ms
         try:
-            self._machine.delivered(await (io.listen(want, block_ms) if want else io.watch(block_ms)))
-            if io.was_signaled:
-                self._machine.look_again()
-                self._pass_on_if_full()
+            heard = await (io.listen(want, block_ms) if want else io.watch(block_ms))
+            self._machine.delivered(heard.deliveries, heard.signals)
         except OrchestrationQueueError as error:
             self._tell_failure("Waiting for jobs was interrupted", error)
             self._machine.listen_failed()
         finally:
             self._decide()
 
+    async def _drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
+        try:
+            await self._io.drop_signals(signals, pass_on=pass_on)
+        except OrchestrationQueueError as error:
+            self._tell_failure("A signal could not be passed on, which will be tried again", error)
+            self._machine.drop_failed()
+
     async def _recover(self) -> None:
         """Take up again what an outage interrupted, after a pause. When it lasts, the next round tries again."""
         await asyncio.sleep(self._pauses.next_s())
         held = {lease.job_id for lease in self._jobs} | self._machine.held
         try:
-            self._machine.recovered(await self._io.recover(held))
+            found = await self._io.recover(held)
+            self._machine.recovered(found.deliveries, found.signals)
             self._report_return()
         except TransportError:
             pass  # the outage lasts, and was told of

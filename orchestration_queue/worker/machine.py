@@ -3,6 +3,7 @@
 The machine knows how many jobs run, which outcomes are not sent yet, and whether the queue has a backlog. From
 these it derives the next step:
 
+* :class:`Heeded` - a signal that a list holds a job needs no more of this worker;
 * :class:`Exchange` - one request to the server: send outcomes, start or return delivered jobs, take more;
 * :class:`Listen` - nothing is ready: block at the server until a job arrives;
 * :class:`Watch` - nothing is ready, and the slots are shared: block until a job arrives, and leave it there;
@@ -24,7 +25,7 @@ from orchestration_queue.protocol.lease import Delivery, Settlement
 from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.worker.slots import SharedSlots
 
-__all__ = ["Exchange", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step", "Watch"]
+__all__ = ["Exchange", "Heeded", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step", "Watch"]
 
 
 class Phase(Enum):
@@ -66,6 +67,19 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class Heeded:
+    """Take signals to one worker off our hands.
+
+    Attributes:
+        signals: Their entries.
+        pass_on: Another idle worker is to look instead: there may be jobs, and we take no more of them.
+    """
+
+    signals: tuple[str, ...]
+    pass_on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Listen:
     """Wait at the server for up to ``want`` jobs."""
 
@@ -94,7 +108,7 @@ class Leave:
     """Everything is told; the worker may go."""
 
 
-Step = Exchange | Listen | Watch | Rest | Recover | Leave
+Step = Exchange | Heeded | Listen | Watch | Rest | Recover | Leave
 
 _MAX_EXCHANGES = 2
 
@@ -118,6 +132,8 @@ class Machine:
         backlog_unconfirmed: That backlog has not been seen; one exchange is enough to find out.
         needs_recovery: A reply was lost, and jobs may have come with it.
         full: The queue lets no more jobs run at present, whichever worker runs them.
+        signals: Signals to this worker alone, heard since it last found the lists empty.
+        heeded: Those that it has heeded.
         outdated: Exchanges under way that may have asked for jobs before the last of them became ready.
     """
 
@@ -135,6 +151,8 @@ class Machine:
     backlog_unconfirmed: bool = False
     needs_recovery: bool = False
     full: bool = False
+    signals: list[str] = field(default_factory=list)
+    heeded: list[str] = field(default_factory=list)
     outdated: list[Exchange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -201,6 +219,8 @@ class Machine:
 
     def step(self) -> Step:
         """Return what to do now."""
+        if heeded := self._next_heeded():
+            return heeded
         if self.needs_recovery and self.phase is not Phase.ABANDONING:
             return Rest() if self.underway or self.listening else Recover()
         if len(self.underway) < _MAX_EXCHANGES and (exchange := self._next_exchange()):
@@ -217,6 +237,25 @@ class Machine:
         if self.is_taking and self.full:
             return Rest(briefly=True)
         return self._wait() if self.is_taking and not self.listening else Rest()
+
+    def _next_heeded(self) -> Heeded | None:
+        """Return the signals that need no more of us.
+
+        A signal is one worker's to heed. So one that cannot look, or has no place for what is left, passes it on.
+        """
+        signals, pass_on = self.heeded, False
+        if not signals and not self._may_look:
+            signals, pass_on = self.signals, True
+        if not signals:
+            return None
+        heeded = Heeded(tuple(signals), pass_on)
+        signals.clear()
+        return heeded
+
+    @property
+    def _may_look(self) -> bool:
+        """Whether it asks for jobs, or can."""
+        return any(one.want for one in self.underway) or (self.is_taking and self.taken < self.slots)
 
     def _wait(self) -> Step:
         """Wait at the server. Shared slots cannot be promised to several queues: there it waits for news alone."""
@@ -252,6 +291,9 @@ class Machine:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
             self.backlog_unconfirmed = False
+            if why is Why.EMPTY:
+                self.heeded += self.signals
+                self.signals.clear()
         elif not exchange.want and why is Why.ENOUGH:
             # Jobs wait in shares, of which a wait at the server hears only as they are moved to the stream.
             self._guess()
@@ -281,22 +323,30 @@ class Machine:
         self.listening = 0
         self.needs_recovery = True
 
-    def delivered(self, deliveries: Sequence[Delivery]) -> None:
-        """Record that the wait at the server is over, with these jobs or none.
+    def drop_failed(self) -> None:
+        """Record that signals may not have been taken off our hands, nor passed on."""
+        self.needs_recovery = True
 
-        The wait hears only of the stream. So when it brought nothing, the next exchange looks into the lists.
+    def delivered(self, deliveries: Sequence[Delivery], signals: Sequence[str] = ()) -> None:
+        """Record that the wait at the server is over, with these jobs, and these signals to look into the lists.
+
+        When it brought neither, the next exchange looks there all the same.
         """
         self.inbox.extend(deliveries)
         self.listening = 0
+        if signals:
+            self.signals.extend(signals)
+            self.look_again()
         if not deliveries:
             self._guess()
 
-    def recovered(self, deliveries: list[Delivery]) -> None:
-        """Take jobs that had been delivered in a lost reply; recovery is complete.
+    def recovered(self, deliveries: Sequence[Delivery], signals: Sequence[str] = ()) -> None:
+        """Take jobs and signals that had been delivered in a lost reply; recovery is complete.
 
         Others may have gone back to a list.
         """
         self.inbox.extend(deliveries)
+        self.signals = list(signals)
         self.needs_recovery = False
         self.look_again()
 

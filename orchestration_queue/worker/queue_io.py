@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from orchestration_queue.errors import OrchestrationQueueError, ServerError
+from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease
@@ -24,7 +24,8 @@ from orchestration_queue.protocol.operations import (
     worker_registry,
 )
 from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal
+from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Heard, Renewal
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.worker_control import Command
@@ -88,8 +89,7 @@ class QueueIO:
         self._signals: AsyncConnection | None = None
         self._last_signal = ""
         self._hears_signals = False
-        self._last_passed = "0-0"
-        self.was_signaled = False
+        self._last_heard = FIRST_EVENT
 
     @property
     def calls(self) -> AsyncConnection:
@@ -114,17 +114,23 @@ class QueueIO:
         except ServerError as error:
             if error.code != "BUSYGROUP" and not (error.code == "OOM" and await self._has_group()):
                 raise
-        self._hears_signals = self._group == GROUP and await self._join_signals()
+        self._hears_signals = False
         self._named_letters = ""
         await self._name_dead_letters()
 
-    async def _join_signals(self) -> bool:
-        """Have this worker hear signals to one worker. Without them it finds jobs of lists when a wait ends."""
-        try:
-            await self._calls.execute(worker_registry.create_signal_group(self._keys), repeatable=True)
-        except ServerError as error:
-            return error.code == "BUSYGROUP"
-        return True
+    async def _join_signals(self) -> list[str]:
+        """Have this worker hear signals to one worker, if it can; return those that a lost reply held.
+
+        While it cannot, on a full server or while their key is of another type, it finds such jobs when a wait ends.
+        """
+        if self._hears_signals or self._group != GROUP:
+            return []
+        held = exchanges.held_signals(self._keys, self._consumer)
+        create = worker_registry.create_signal_group(self._keys)  # refused if it is there, and by a full server anyway
+        _, reply = await self._calls.pipeline([create, held.call])
+        self._hears_signals = not isinstance(reply, ServerError)
+        self._last_heard = FIRST_EVENT
+        return held.read(reply) if self._hears_signals else []
 
     async def _name_dead_letters(self) -> None:
         """Say where this worker's dead letters go, when that has changed."""
@@ -196,17 +202,22 @@ class QueueIO:
         except ServerError as error:
             log.error("Not all jobs that wait for those of queue %s could be told of their end: %s", self.queue, error)
 
-    async def listen(self, want: int, block_ms: int) -> list[Delivery]:
+    async def listen(self, want: int, block_ms: int) -> Heard:
         """Wait at the server for up to ``want`` jobs; return none when time is up or the :attr:`waker` ended it."""
+        await self._join_signals()  # what it heard before, it has heeded: it waits only once it has found no job
         await self.waker.prepare()
         return await self._read(want, block_ms)
 
-    async def watch(self, block_ms: int) -> Sequence[Delivery]:
-        """Wait at the server until the stream holds an undelivered job, and leave it there; return no job."""
+    async def watch(self, block_ms: int) -> Heard:
+        """Wait at the server until there is an undelivered job, and leave it and its signal there; return neither."""
+        await self._join_signals()
         last = await self._waits.follow(queue_state.handed_out_until(self._keys))
         await self.waker.prepare()
-        await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
-        return ()
+        if self._hears_signals:
+            self._last_heard = await self._waits.run(exchanges.news(self._keys, last, self._last_heard, block_ms))
+        else:
+            await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
+        return Heard([], [])
 
     async def read_signals(self) -> list[WorkerSignal]:
         """Wait for signals to this queue's workers, at most :data:`_SIGNAL_BLOCK_MS`."""
@@ -237,33 +248,32 @@ class QueueIO:
         if self._signals is not None:
             await self._signals.aclose()
 
-    async def _read(self, want: int, block_ms: int) -> list[Delivery]:
-        if not self._hears_signals:
-            return await self._waits.run(exchanges.read_group(self._keys, self._consumer, want, block_ms))
-        heard = await self._waits.run(exchanges.listen(self._keys, self._consumer, want, block_ms))
-        if heard.signals:
-            self.was_signaled = True
-            # What is not dropped is of no use to anybody, and does no harm.
-            with suppress(OrchestrationQueueError):
-                await self._waits.pipeline(worker_registry.drop_signals(self._keys, heard.signals))
-        return heard.deliveries
+    async def _read(self, want: int, block_ms: int) -> Heard:
+        if self._hears_signals:
+            return await self._waits.run(exchanges.listen(self._keys, self._consumer, want, block_ms))
+        read = exchanges.read_group(self._keys, self._consumer, want, block_ms)
+        return Heard(await self._waits.run(read), [])
 
-    async def pass_signal_on(self) -> None:
-        """Have another idle worker look for the jobs that this one has no slot for."""
-        with suppress(OrchestrationQueueError):
-            await self._calls.execute(worker_registry.wake_worker(self._keys))
+    async def drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
+        """Take signals off our hands; with ``pass_on``, have another idle worker look."""
+        wake = [worker_registry.wake_worker(self._keys)] if pass_on else []
+        await self._calls.pipeline([*wake, *worker_registry.drop_signals(self._keys, signals)])
 
-    async def recover(self, held: set[str]) -> list[Delivery]:
-        """After a broken connection: join again, and find jobs delivered to us in a reply that never arrived.
+    async def recover(self, held: set[str]) -> Heard:
+        """After a broken connection: join again, and find what was delivered to us in a reply that never arrived.
 
-        Those that came from a list go back there, for anybody.
+        Jobs that came from a list go back there, for anybody.
         """
         self.waker.forget()
         with self.outages.watch():
             await self.join()
+            signals = await self._join_signals()
         now_ms = self.clock.now_ms()
-        await self._calls.execute(exchanges.relist(self._keys, self._consumer, now_ms, held), repeatable=True)
-        return [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
+        relist = exchanges.relist(self._keys, self._consumer, now_ms, held)
+        if await self._calls.execute(relist, repeatable=True):
+            await self._calls.execute(worker_registry.wake_worker(self._keys))  # this one may take no more
+        deliveries = [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
+        return Heard(deliveries, signals)
 
     async def _read_pending(self) -> list[Delivery]:
         return await self._calls.run(exchanges.read_pending(self._keys, self._consumer))
@@ -336,6 +346,12 @@ class QueueIO:
         held, remove = worker_registry.leave_group(self._keys, self._consumer, self._group)
         await self._calls.execute(worker_registry.unregister(self._keys, self._consumer))
         if self._hears_signals:
-            await self._calls.execute(worker_registry.leave_signal_group(self._keys, self._consumer))
+            await self._leave_signals()
         if not await self._calls.execute(held):
             await self._calls.execute(remove)
+
+    async def _leave_signals(self) -> None:
+        """Leave the group of the signals to one worker, and pass on what this one has not heeded."""
+        with suppress(ServerError):  # another client took the group or its key away: who listened looks by itself
+            if await self._calls.execute(worker_registry.leave_signal_group(self._keys, self._consumer)):
+                await self._calls.execute(worker_registry.wake_worker(self._keys))

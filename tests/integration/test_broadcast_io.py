@@ -80,9 +80,9 @@ async def test_a_delivery_whose_reply_was_lost_is_found_again(shop: AsyncBroadca
     async with await AsyncConnection.open(server_url) as connection:
         lost = await connection.run(member.read(5))
         io = BroadcastIO(member, SubjectFilter(["orders.*"]), "$", connection, connection, QUICK)
-        found = await io.recover(set())
+        found = (await io.recover(set())).deliveries
         assert [delivery.entry_id for delivery in found] == [lost[0].entry_id]
-        assert await io.recover({found[0].job_id}) == []
+        assert (await io.recover({found[0].job_id})).deliveries == []
         await io.exchange(Exchange(start=tuple(found)))
         assert [one.pending for one in await shop.subscriptions()] == [1]
 
@@ -98,7 +98,7 @@ async def test_what_was_trimmed_off_while_the_connection_was_lost_is_left_to_who
         assert len(await connection.run(member.read(1))) == 1
         raw.xtrim(shop.keys.stream, maxlen=0, approximate=False)
         io = BroadcastIO(member, SubjectFilter(), "$", connection, connection, QUICK)
-        assert await io.recover(set()) == []
+        assert (await io.recover(set())).deliveries == []
         await io.exchange(Exchange())
     assert [one.pending for one in await shop.subscriptions()] == [1]
 
@@ -144,7 +144,7 @@ async def test_a_draining_worker_returns_what_it_has_not_started_to_its_subscrip
     await shop.publish("orders.created", 1)
     async with await AsyncConnection.open(server_url) as connection:
         io = BroadcastIO(member, SubjectFilter(), "$", connection, connection, QUICK)
-        back = Exchange(hand_back=tuple(await io.recover(set()) or await connection.run(member.read(1))))
+        back = Exchange(hand_back=tuple((await io.recover(set())).deliveries or await connection.run(member.read(1))))
         await io.exchange(back)
         await io.exchange(back)
     assert [entry.get("retryGroup") for _, entry in raw.xrange(shop.keys.stream)] == [None, "mailer"]

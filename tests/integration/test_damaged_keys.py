@@ -29,6 +29,7 @@ DAMAGE: dict[str, tuple[str | int, ...]] = {
 }
 OURS: dict[str, str] = {
     "wake": "stream",
+    "wake:one": "stream",
     "outbox": "zset",
     "tags": "zset",
     "tag:red": "zset",
@@ -124,7 +125,9 @@ async def test_a_key_of_ours_of_another_type_stops_nothing(
             await use(queue, server_url, number)
             assert worker.is_ready
     told = [record.getMessage() for record in caplog.records]
-    expected = ("Attempt 1", "cannot be seen to", "round chore failed")
+    expected = ["Attempt 1", "cannot be seen to", "round chore failed"]
+    if name == "wake:one":  # a wait at that key ends with it, and the next one is without it
+        expected.append("Waiting for jobs was interrupted")
     assert [text for text in told if not any(words in text for words in expected)] == []
     raw.unlink(key)  # a day's statistics may have changed before
 

@@ -138,7 +138,7 @@ async def test_a_wait_that_is_ended_on_its_way_to_the_server_ends_when_it_is_the
         async with asyncio.timeout(60):
             while not await io.waker.wake():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            assert await waiting == []
+            assert (await waiting).deliveries == []
 
 
 async def test_a_signal_from_before_the_worker_reads_signals_is_read(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +13,13 @@ import redis
 
 from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
 from orchestration_queue.options import JobOptions
-from orchestration_queue.worker import AsyncActiveJob
+from orchestration_queue.protocol.keys import GROUP
+from orchestration_queue.server import AsyncConnection, parse_url
+from orchestration_queue.worker import AsyncActiveJob, SharedSlots, Worker
+from orchestration_queue.worker.queue_io import QueueIO
 from tests.faces import Face
 from tests.waiting import wait_until
-from tests.workers import working
+from tests.workers import QUICK, working
 
 ASLEEP: dict[str, Any] = {
     name: timedelta(minutes=10) for name in ("block", "promotion_interval", "stalled_interval", "flow_interval")
@@ -79,6 +83,11 @@ def idle_workers(raw: redis.Redis) -> int:
     return sum(client["cmd"] == "xreadgroup" for client in raw.client_list() if "b" in client["flags"])
 
 
+def watchers(raw: redis.Redis) -> int:
+    """How many wait for news of a stream that they leave there."""
+    return sum(client["cmd"] == "xread" for client in raw.client_list() if "b" in client["flags"])
+
+
 def calls_of_functions(raw: redis.Redis) -> int:
     return int(raw.info("commandstats")["cmdstat_fcall"]["calls"])
 
@@ -98,7 +107,7 @@ async def test_a_job_of_a_list_wakes_one_of_twenty_idle_workers(
             await wait_until(lambda: idle_workers(raw) == 20, "all are idle again")
         # A job: its adding, the signal, its start, its end, a look for more. Twenty that are woken ask twenty times.
         assert calls_of_functions(raw) - before <= 5 * 10
-        assert raw.xlen(queue.keys.wake_one) == 0, "no signal is left behind"
+        await wait_until(lambda: raw.xlen(queue.keys.wake_one) == 0, "no signal is left behind")
 
 
 async def test_a_worker_without_a_free_slot_passes_the_signal_on(
@@ -116,6 +125,107 @@ async def test_a_worker_without_a_free_slot_passes_the_signal_on(
         await wait_until(lambda: idle_workers(raw) == 3, "all are idle")
         jobs = await queue.add_bulk([NewJob("task", options=JobOptions(lifo=True))] * 3)
         assert [await job.wait(timedelta(seconds=60)) for job in jobs] == ["met"] * 3
+
+
+@pytest.mark.parametrize("options", [JobOptions(lifo=True), JobOptions(priority=3)])
+async def test_a_job_of_a_list_wakes_an_idle_worker_that_shares_its_slots(
+    queue_name: str, server_url: str, raw: redis.Redis, options: JobOptions
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        asleep = QUICK.model_copy(update=ASLEEP)
+        worker = Worker(queue_name, work, url=server_url, options=asleep, slots=SharedSlots(1))
+        running = asyncio.ensure_future(worker.run())
+        for _ in range(3):
+            await wait_until(lambda: watchers(raw) == 2, "the worker waits for jobs, and for signals to all")
+            job = await queue.add("task", options=options)
+            assert await job.wait(timedelta(seconds=60)) == "done"
+        worker.stop()
+        await running
+
+
+@asynccontextmanager
+async def line(queue: AsyncQueue, consumer: str, url: str) -> AsyncIterator[QueueIO]:
+    """A worker's line to the server, without the worker."""
+    async with AsyncExitStack() as stack:
+        calls = await AsyncConnection.open(parse_url(url))
+        stack.push_async_callback(calls.aclose)
+        waits = await calls.duplicate()
+        stack.push_async_callback(waits.aclose)
+        yield QueueIO(queue.keys, consumer, calls, waits, QUICK)
+
+
+async def test_a_signal_that_a_worker_has_not_heeded_is_passed_on_when_it_leaves(
+    queue_name: str, server_url: str
+) -> None:
+    async with (
+        AsyncQueue(queue_name, url=server_url) as queue,
+        line(queue, "leaving", server_url) as leaving,
+        line(queue, "staying", server_url) as staying,
+    ):
+        await leaving.join()
+        await leaving.listen(1, 1)
+        await queue.add("task", options=JobOptions(lifo=True))
+        assert (await leaving.listen(1, 1)).signals
+        assert not (await staying.listen(1, 1)).signals
+        await leaving.leave()
+        assert (await staying.listen(1, 1)).signals
+
+
+async def test_a_signal_in_a_lost_reply_is_found_again(queue_name: str, server_url: str) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue, line(queue, "worker", server_url) as worker:
+        await worker.join()
+        await worker.listen(1, 1)
+        await queue.add("task", options=JobOptions(lifo=True))
+        lost = await worker.listen(1, 1)
+        found = await worker.recover(set())
+        assert found.signals == lost.signals != []
+        await worker.drop_signals(found.signals, pass_on=False)
+        assert not (await worker.recover(set())).signals
+
+
+async def test_signals_that_no_worker_waited_for_make_one_look(queue_name: str, server_url: str) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue, line(queue, "worker", server_url) as worker:
+        await worker.join()
+        await worker.listen(1, 1)
+        for _ in range(5):
+            await queue.add("task", options=JobOptions(lifo=True))
+        assert len((await worker.listen(1, 1)).signals) == 1
+        assert not (await worker.listen(1, 1)).signals
+
+
+async def test_a_worker_that_joins_on_a_full_server_hears_signals_if_others_did(
+    queue_name: str, server_url: str, raw: redis.Redis
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue, line(queue, "worker", server_url) as worker:
+        for key in (queue.keys.stream, queue.keys.wake_one):
+            raw.xgroup_create(key, GROUP, "0", mkstream=True)
+        raw.config_set("maxmemory", 1)
+        try:
+            await worker.join()
+            await worker.listen(1, 1)
+        finally:
+            raw.config_set("maxmemory", 0)
+        await queue.add("task", options=JobOptions(lifo=True))
+        assert (await worker.listen(1, 1)).signals
+
+
+@pytest.mark.parametrize("how", ["deleted", "without its group"])
+async def test_workers_hear_again_after_the_signals_were_removed(
+    queue_name: str, server_url: str, raw: redis.Redis, how: str
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue, AsyncExitStack() as fleet:
+        for _ in range(2):
+            await fleet.enter_async_context(working(queue, work, server_url, **ASLEEP))
+        await wait_until(lambda: idle_workers(raw) == 2, "both are idle")
+        if how == "deleted":
+            raw.unlink(queue.keys.wake_one)
+        else:
+            raw.xgroup_destroy(queue.keys.wake_one, GROUP)
+        for _ in range(3):
+            job = await queue.add("task", options=JobOptions(lifo=True))
+            assert await job.wait(timedelta(seconds=60)) == "done"
+            await wait_until(lambda: idle_workers(raw) == 2, "both are idle again")
+        assert [group["name"] for group in raw.xinfo_groups(queue.keys.wake_one)] == [GROUP]
 
 
 async def test_workers_that_read_no_signals_to_one_are_all_signaled(

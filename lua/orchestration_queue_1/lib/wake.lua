@@ -18,10 +18,11 @@ function wake.due(queue)
 end
 
 --- A list holds a job that no stream entry announces: one idle worker is to look. All are told where none has ever waited
---- for such a signal, as workers of older versions do not.
+--- for such a signal, as workers of older versions do not. The newest signal stands for all before it: the worker that hears it
+--- looks until the lists are empty, or passes it on.
 function wake.one(queue)
   local key = queue .. "wake:one"
-  if not guarded.call("XADD", key, "NOMKSTREAM", "MAXLEN", "~", KEPT, "*", "ready", 1) then
+  if not guarded.call("XADD", key, "NOMKSTREAM", "MAXLEN", 1, "*", "ready", 1) then
     wake.due(queue)
   end
 end

@@ -2863,7 +2863,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `25`, growing with every change of the library.
+        The call. Its reply (text): `26`, growing with every change of the library.
 
     Cost: O(1).
     """

@@ -26,6 +26,7 @@ __all__ = [
     "add_children",
     "attempt_notes",
     "exchange",
+    "held_signals",
     "listen",
     "news",
     "next_entry",
@@ -189,6 +190,16 @@ def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operati
     return Operation(Call("XREADGROUP", args=read, near=keys.stream), heard)
 
 
+def held_signals(keys: QueueKeys, consumer: str) -> Operation[list[str]]:
+    """Return the signals that were delivered to the consumer, and not dropped."""
+    read = ("GROUP", GROUP, consumer, "STREAMS", keys.wake_one, 0)
+
+    def ids(reply: Reply) -> list[str]:
+        return [text(entry_id) for _, entries in reply or () for entry_id, _ in entries]
+
+    return Operation(Call("XREADGROUP", args=read, near=keys.wake_one), ids)
+
+
 def news(keys: QueueKeys, after: str, signal: str, block_ms: int) -> Operation[str]:
     """Wait up to ``block_ms`` for a job of the stream after an entry, or a signal after another, and leave them there.
 
@@ -201,7 +212,7 @@ def news(keys: QueueKeys, after: str, signal: str, block_ms: int) -> Operation[s
         signals = found.get(keys.wake_one)
         return text(signals[-1][0]) if signals else signal
 
-    return Operation(Call("XREAD", args=("COUNT", 100, "BLOCK", block_ms, *streams), near=keys.stream), last)
+    return Operation(Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, *streams), near=keys.stream), last)
 
 
 def next_entry(keys: QueueKeys, after: str, block_ms: int) -> Call:

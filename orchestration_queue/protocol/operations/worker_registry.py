@@ -202,7 +202,7 @@ def create_signal_group(keys: QueueKeys) -> Call:
 
 
 def leave_signal_group(keys: QueueKeys, consumer: str) -> Call:
-    """Remove the consumer from that group; what it holds of signals is of no use."""
+    """Remove the consumer from that group; the server says how many signals it had not dropped."""
     return Call("XGROUP", args=("DELCONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
 
 
