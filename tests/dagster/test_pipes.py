@@ -143,6 +143,22 @@ def test_a_failed_job_fails_the_step_and_the_next_attempt_adds_another(
     assert any("the source is gone" in str(event.event_specific_data) for event in result.all_events)
 
 
+def test_a_failed_job_shows_its_attempts_among_the_failure_s_metadata(
+    client: PipesQueueClient,
+    instance: dg.DagsterInstance,
+    worker: subprocess.Popen[bytes],
+    queue_name: str,
+    scratch: str,
+) -> None:
+    result = run(table(queue_name, "report_and_fail", scratch=scratch), client, instance)
+    (failed,) = [event.step_failure_data for event in result.all_events if event.is_step_failure]
+    assert failed.user_failure_data is not None
+    told = str(failed.user_failure_data.metadata["orchestration_queue/history"].value)
+    assert "attempt 1 failed on" in told
+    assert "the source is gone" in told
+    assert "in report_and_fail" in told
+
+
 def test_a_step_that_fails_after_its_work_finds_the_work_done(
     client: PipesQueueClient,
     instance: dg.DagsterInstance,
