@@ -15,7 +15,7 @@
     │   ├── EmbeddedServerError          The data directory of the embedded server cannot be used
     │   └── JavaNotFoundError            No Java on this machine can run the installed Spark
     ├── StateError                       The state on the server does not allow the call
-    │   ├── NotFoundError                What was named does not exist, or does not exist any more
+    │   ├── NotFoundError                The named object does not exist, or no longer exists
     │   │   ├── JobNotFoundError         The job does not exist: it was never added, or has been removed since
     │   │   ├── DeadLetterNotFoundError  The queue has no such dead letter
     │   │   ├── FlowNotFoundError        The queue keeps no record of such a flow
@@ -166,7 +166,7 @@ class StateError(OrchestrationQueueError):
 
 
 class NotFoundError(StateError):
-    """What was named does not exist, or does not exist any more."""
+    """The named object does not exist, or no longer exists."""
 
 
 class JobNotFoundError(NotFoundError):
@@ -415,7 +415,7 @@ def _failed(message: str, kind: str) -> Failed:
 
 
 class UnrecoverableError(Exception):
-    """Raise this in a handler to fail the job at once, without the retries that are left."""
+    """Raise this in a handler to fail the job immediately, without its remaining retries."""
 
 
 _MAX_SECONDS = 1e9

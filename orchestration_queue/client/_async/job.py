@@ -106,7 +106,7 @@ class AsyncJob(AsyncJobReading):
                 )
 
     async def update_progress(self, progress: Any) -> None:
-        """Store how far the job is, a number or any JSON, and tell those who listen.
+        """Store the job's progress, a number or any JSON, and publish it as an event.
 
         Raises:
             PayloadError: It is not JSON, or larger than 1 MiB.
@@ -151,7 +151,7 @@ class AsyncJob(AsyncJobReading):
         await self._connection.execute(call)
 
     async def signal(self, name: str, data: Any = None) -> bool:
-        """Let the job go on if it is suspended; its handler finds the signal in ``job.signals``.
+        """Resume the job if it is suspended; its handler finds the signal in ``job.signals``.
 
         Args:
             name: What kind of signal it is.
@@ -167,7 +167,7 @@ class AsyncJob(AsyncJobReading):
         return await self._connection.run(control.signal(self._keys, self.id, name, data, now_ms()))
 
     async def remove(self, *, force: bool = False) -> bool:
-        """Remove the job, wherever it is; False when it was gone already. A running handler is not stopped.
+        """Remove the job in any state; return False if it was already gone. A running handler is not stopped.
 
         Args:
             force: Also while other jobs wait for it, which may then wait forever.
@@ -246,7 +246,7 @@ class AsyncJob(AsyncJobReading):
         return moved
 
     async def cancel(self) -> Cancellation:
-        """Cancel the job: it fails if it has not started, else its worker stops it.
+        """Cancel the job: it fails if it has not started; otherwise its worker stops it.
 
         Raises:
             JobNotFoundError: It is not there any more.
@@ -312,7 +312,7 @@ class AsyncJob(AsyncJobReading):
         self._show_tags([*self.tags, *added])
 
     async def untag(self, *names: str) -> None:
-        """Take tags off the job.
+        """Remove tags from the job.
 
         Raises:
             InvalidOptionError: One of them is no tag, or there are more than 20.
