@@ -101,7 +101,20 @@ def dump_json(value: object) -> str:
     try:
         return _encode_json(value)
     except TypeError:  # a key that is a date, for instance, of which `default` is not asked
+        _refuse_tuple_keys(value)
         return _encode_json(plain(value))
+
+
+def _refuse_tuple_keys(value: object) -> None:
+    """Raise ValueError for a key that would come back as another: pydantic joins the parts of a tuple by commas."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if isinstance(key, tuple):
+                raise ValueError(f"the key {key!r} is a tuple, which JSON cannot keep apart from text")
+            _refuse_tuple_keys(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _refuse_tuple_keys(inner)
 
 
 def _fitting(packed: bytes) -> bytes:

@@ -139,7 +139,7 @@ def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
         return url
     if url is not None and not isinstance(url, str):
         raise UsageError(f"`url` must be text such as redis://host:6379/0, got {url!r}.")
-    text = (os.environ.get(URL_VARIABLE) if url is None else url) or DEFAULT_URL
+    text = (os.environ.get(URL_VARIABLE) or DEFAULT_URL) if url is None else url
     try:
         return _parse(text.strip())
     except ValueError as problem:

@@ -31,7 +31,7 @@ POLICIES: list[Any] = ["all", None, 5, []]
 COUNTS: list[Any] = [-1, "5", True, 1.5]
 IDS: list[Any] = ["", " ", 5, None, b"1"]
 QUEUES: list[Any] = ["", 5, None, b"q"]
-URLS: list[Any] = [5, "localhost", "redis://h:x", b"redis://h"]
+URLS: list[Any] = [5, "", "localhost", "redis://h:x", b"redis://h"]
 
 JOBS: list[dict[str, Any]] = [
     {"name": 5},

@@ -71,14 +71,16 @@ CASES: list[Case] = [
     _call("Queue", "", "q", dead_letter_queue="q"),
     _call("Queue", "", "q", dead_letter_queue=5),
     _call("Queue", "", "q", emit_events="no"),
-    _call("FlowProducer", "", url=5),
+    *(_call("FlowProducer", "", url=url) for url in (5, "", " ")),
+    *(_call(kind, "", "q", url=url) for kind in ("Queue", "Producer", "QueueEvents") for url in (5, "", " ")),
     _call("FlowProducer", "", prefix=5),
     _call("FlowProducer", "", carrier="bull"),
     _call("QueueEvents", "", "q", after="new"),
     _call("QueueEvents", "", "q", after=None),
     # Adding.
     *(_call("queue", "add", name) for name in IDS),
-    *(_call(owner, "add", "work", object()) for owner in ("queue", "producer")),
+    *(_call(owner, "add", "work", data) for owner in ("queue", "producer") for data in (object(), {("a", 1): 1})),
+    *(_call(owner, "add_bulk", [client.NewJob("work", [{("a", 1): 1}])]) for owner in ("queue", "producer")),
     *(
         _call(owner, "add", "work", options=options)
         for owner in ("queue", "producer")
@@ -198,6 +200,7 @@ CASES: list[Case] = [
     *(_call("flows", method, flow_id) for method in ("get", "find") for flow_id in IDS),
     *(_call("flows", "list", **page) for page in LIMITS),
     *(_call("flows", "list", state) for state in ("lost", 5)),
+    _call("flow_producer", "submit", Dag("d", [Node("a", data={("a", 1): 1})], queue="q")),
     *(_call("flow_producer", "submit", dag) for dag in NO_DAGS),
     *(_call("flow_producer", "submit", GRAPH, flow_id=flow_id) for flow_id in ("", "a.b", 5)),
     *(_call("flow_producer", "submit_bulk", dags) for dags in (GRAPH, None, ["g"])),

@@ -69,8 +69,9 @@ class AsyncChasquiMove:
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         self._theirs = AsyncChasquiQueue(theirs, url=url)
-        self._ours = AsyncQueue(ours, url=our_url or url, prefix=prefix)
-        self._urls = url, our_url or url
+        ours_at = url if our_url is None else our_url
+        self._ours = AsyncQueue(ours, url=ours_at, prefix=prefix)
+        self._urls = url, ours_at
         self._keys = self._theirs.keys
         self._name = f"move-{uuid.uuid4()}"
         self._stack = AsyncExitStack()

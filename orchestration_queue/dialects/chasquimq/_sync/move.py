@@ -70,8 +70,9 @@ class ChasquiMove:
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         self._theirs = ChasquiQueue(theirs, url=url)
-        self._ours = Queue(ours, url=our_url or url, prefix=prefix)
-        self._urls = url, our_url or url
+        ours_at = url if our_url is None else our_url
+        self._ours = Queue(ours, url=ours_at, prefix=prefix)
+        self._urls = url, ours_at
         self._keys = self._theirs.keys
         self._name = f"move-{uuid.uuid4()}"
         self._stack = ExitStack()

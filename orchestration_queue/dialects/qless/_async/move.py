@@ -55,8 +55,9 @@ class AsyncQlessMove:
     ) -> None:
         self._queue = text_word(theirs, "theirs")
         self._theirs = AsyncQlessClient(url=url)
-        self._ours = AsyncQueue(theirs if ours is None else ours, url=our_url or url, prefix=prefix)
-        self._flows = AsyncFlowProducer(url=our_url or url, prefix=prefix)
+        ours_at = url if our_url is None else our_url
+        self._ours = AsyncQueue(theirs if ours is None else ours, url=ours_at, prefix=prefix)
+        self._flows = AsyncFlowProducer(url=ours_at, prefix=prefix)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -56,8 +56,9 @@ class QlessMove:
     ) -> None:
         self._queue = text_word(theirs, "theirs")
         self._theirs = QlessClient(url=url)
-        self._ours = Queue(theirs if ours is None else ours, url=our_url or url, prefix=prefix)
-        self._flows = FlowProducer(url=our_url or url, prefix=prefix)
+        ours_at = url if our_url is None else our_url
+        self._ours = Queue(theirs if ours is None else ours, url=ours_at, prefix=prefix)
+        self._flows = FlowProducer(url=ours_at, prefix=prefix)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
