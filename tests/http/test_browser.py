@@ -147,6 +147,33 @@ async def test_selected_jobs_are_cancelled_after_a_question(page: Page, site: st
     assert (await queue.counts()).failed == 2
 
 
+async def test_the_first_screen_shows_what_is_wrong_and_the_last_minute(
+    page: Page, site: str, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    async with working(queue, handle, server_url):
+        await (await queue.add("done")).wait(30)
+    broken = await queue.add("a", None, {"delay": 9999})
+    raw.zrem(queue.keys.scheduled, broken.id)
+    await page.look(width=1180, height=720)
+    await page.open(f"{site}/ui")
+    await page.run("[...document.querySelectorAll('a')].find(a => a.textContent === 'Check now').click()")
+    await page.until("document.querySelector('.finding button[value=fix]')", 60)
+    await page.open(f"{site}/ui")
+    row = "[...document.querySelectorAll('.wrong .bar')].find((each) => each.textContent.includes('is in no list'))"
+    await page.until(row)
+    for selector in (".wrong", ".wrong button[value=fix]"):
+        assert await page.run(f"document.querySelector('{selector}').getBoundingClientRect().bottom") < 720
+    await page.until("document.querySelector('td.chart rect')")
+    box = "document.querySelector('{}').getBoundingClientRect()"
+    bar, drawn, card = (box.format(each) for each in ("td.chart rect", "td.chart svg", "[aria-label=Queues]"))
+    assert await page.run(f"{bar}.right <= {drawn}.right + 0.5 && {drawn}.right + 16 <= {card}.right")
+    await page.run(f"{row}.querySelector('button[value=fix]').click()")
+    await page.arrive(title_is("Fix it at"))
+    await page.press("Enter")
+    await page.arrive("document.querySelector('.notice')?.textContent.includes('Fixed')")
+    assert (await queue.counts()).delayed == 1
+
+
 async def test_keys_and_colors(page: Page, site: str, queue: AsyncQueue) -> None:
     await queue.add("a")
     await page.open(f"{site}/ui")
