@@ -19,7 +19,7 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
 from orchestration_queue.protocol.operations import exchanges, maintenance, worker_registry
 from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Heard, Renewal, Why
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Wakeup, Why
 from orchestration_queue.protocol.operations.maintenance import Stalled
 from orchestration_queue.protocol.operations.membership import Member, Message, Told
 from orchestration_queue.protocol.operations.settlements import Verdict
@@ -205,8 +205,8 @@ class BroadcastIO(QueueIO):
 
     # Reading
 
-    async def _read(self, want: int, block_ms: int) -> Heard:
-        return Heard(self._wanted(await self._waits.run(self._member.read(want, block_ms))), [])
+    async def _read(self, want: int, block_ms: int) -> Wakeup:
+        return Wakeup(self._wanted(await self._waits.run(self._member.read(want, block_ms))), [])
 
     async def _read_pending(self) -> list[Delivery]:
         # Of those that were trimmed off meanwhile, nothing tells what they were.

@@ -25,7 +25,7 @@ from orchestration_queue.protocol.operations import (
 )
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
-from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Heard, Renewal
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Wakeup
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.worker_control import Command
@@ -202,13 +202,13 @@ class QueueIO:
         except ServerError as error:
             log.error("Not all jobs that wait for those of queue %s could be told of their end: %s", self.queue, error)
 
-    async def listen(self, want: int, block_ms: int) -> Heard:
+    async def listen(self, want: int, block_ms: int) -> Wakeup:
         """Wait at the server for up to ``want`` jobs; return none when time is up or the :attr:`waker` ended it."""
         await self._join_signals()  # what it heard before, it has heeded: it waits only once it has found no job
         await self.waker.prepare()
         return await self._read(want, block_ms)
 
-    async def watch(self, block_ms: int) -> Heard:
+    async def watch(self, block_ms: int) -> Wakeup:
         """Wait at the server until there is an undelivered job, and leave it and its signal there; return neither."""
         await self._join_signals()
         last = await self._waits.follow(queue_state.handed_out_until(self._keys))
@@ -217,7 +217,7 @@ class QueueIO:
             self._last_heard = await self._waits.run(exchanges.news(self._keys, last, self._last_heard, block_ms))
         else:
             await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
-        return Heard([], [])
+        return Wakeup([], [])
 
     async def read_signals(self) -> list[WorkerSignal]:
         """Wait for signals to this queue's workers, at most :data:`_SIGNAL_BLOCK_MS`."""
@@ -248,18 +248,18 @@ class QueueIO:
         if self._signals is not None:
             await self._signals.aclose()
 
-    async def _read(self, want: int, block_ms: int) -> Heard:
+    async def _read(self, want: int, block_ms: int) -> Wakeup:
         if self._hears_signals:
             return await self._waits.run(exchanges.listen(self._keys, self._consumer, want, block_ms))
         read = exchanges.read_group(self._keys, self._consumer, want, block_ms)
-        return Heard(await self._waits.run(read), [])
+        return Wakeup(await self._waits.run(read), [])
 
     async def drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
         """Take signals off our hands; with ``pass_on``, have another idle worker look."""
         wake = [worker_registry.wake_worker(self._keys)] if pass_on else []
         await self._calls.pipeline([*wake, *worker_registry.drop_signals(self._keys, signals)])
 
-    async def recover(self, held: set[str]) -> Heard:
+    async def recover(self, held: set[str]) -> Wakeup:
         """After a broken connection: join again, and find what was delivered to us in a reply that never arrived.
 
         Jobs that came from a list go back there, for anybody.
@@ -273,7 +273,7 @@ class QueueIO:
         if await self._calls.execute(relist, repeatable=True):
             await self._calls.execute(worker_registry.wake_worker(self._keys))  # this one may take no more
         deliveries = [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
-        return Heard(deliveries, signals)
+        return Wakeup(deliveries, signals)
 
     async def _read_pending(self) -> list[Delivery]:
         return await self._calls.run(exchanges.read_pending(self._keys, self._consumer))

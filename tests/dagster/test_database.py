@@ -122,9 +122,12 @@ def test_other_errors_are_raised_at_once(instance: dg.DagsterInstance) -> None:
     assert len(calls) == 1
 
 
-def test_a_step_in_sqlite_waits_for_the_disk_at_its_end_alone() -> None:
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
+def test_a_step_in_sqlite_waits_for_the_disk_at_its_end_alone(is_known: bool) -> None:
     """The commit of the end takes to the disk all that was committed to the run's file before."""
     with dg.instance_for_test() as instance:
+        if is_known:  # the process has an engine of the file before it keeps connections
+            sqlite_engines.share()
         run = instance.create_run_for_job(nothing_to_do)
         instance.report_engine_event("as the run's own process has made the file", run)
         storage = instance.event_log_storage

@@ -300,7 +300,7 @@ async def test_waiting_requests_share_connections_and_end_with_their_client(
 
 
 async def test_waiting_jobs_are_those_of_all_lists_and_no_active_ones(
-    api: httpx.AsyncClient, server_url: str, queue_name: str
+    api: httpx.AsyncClient, raw: redis.Redis, server_url: str, queue_name: str
 ) -> None:
     path, started, over = f"/queues/{queue_name}", asyncio.Event(), asyncio.Event()
 
@@ -313,6 +313,7 @@ async def test_waiting_jobs_are_those_of_all_lists_and_no_active_ones(
         await asyncio.wait_for(started.wait(), 30)
         options: list[dict[str, Any]] = [{}, {"lifo": True}, {"priority": 3}]
         added = [(await api.post(f"{path}/jobs", json={"name": "b", "opts": each})).json()["id"] for each in options]
+        await wait_until(lambda: raw.llen(queue.keys.named("priority")) == 1, "the worker to promote the one")
         listed = (await api.get(f"{path}/jobs?state=waiting")).json()["jobs"]
         assert {job["id"] for job in listed} == set(added)
         assert active not in added

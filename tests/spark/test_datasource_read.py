@@ -186,7 +186,7 @@ def test_what_other_clients_left_is_read_as_far_as_it_can_be(queue: Queue, read:
     [
         (
             {"read": "tables"},
-            "Reading a queue's option read is 'tables'; use one of jobs, results, events, dead_letters.",
+            "Reading a queue's option read is 'tables'; use one of jobs, results, events, dead_letters, statistics.",
         ),
         ({"stats": "failed"}, "Reading a queue has no option 'stats'; did you mean states? It has queue,"),
         ({"states": "gone"}, "The option states names 'gone', of which the wire keeps no list; use waiting, active,"),

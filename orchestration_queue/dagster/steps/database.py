@@ -107,7 +107,7 @@ class _SqliteEngines:
             self._keep(url)
 
     def hurry(self, url: str) -> None:
-        """Have commits to this file return before the disk has them, until :meth:`sync`."""
+        """Have commits to this file, not opened yet, return before the disk has them, until :meth:`sync`."""
         self._eager = url
 
     def sync(self) -> None:
@@ -145,8 +145,11 @@ class _SqliteEngines:
 
             self._bare[url] = engine.pool
             engine.pool = _one_connection(engine.pool, engine.dialect)
-            if url == self._eager:
-                event.listen(engine.pool, "connect", _hurry)
+            event.listen(engine.pool, "connect", lambda connection, _: self._connected(url, connection))
+
+    def _connected(self, url: str, connection: Any) -> None:
+        if url == self._eager:
+            connection.execute("PRAGMA synchronous=NORMAL")
 
     def _open_anew(self) -> None:
         """Leave the connections to the process that this one was forked from: SQLite forbids even to close them."""
@@ -158,10 +161,6 @@ class _SqliteEngines:
 
 sqlite_engines = _SqliteEngines()
 """Those of this process."""
-
-
-def _hurry(connection: Any, _record: object) -> None:
-    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _one_connection(bare: Any, dialect: Any) -> Any:

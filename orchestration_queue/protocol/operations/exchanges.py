@@ -18,10 +18,10 @@ from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 
 __all__ = [
     "ExchangeResult",
-    "Heard",
     "Reclaimed",
     "Renewal",
     "Verdict",
+    "Wakeup",
     "Why",
     "add_children",
     "attempt_notes",
@@ -165,7 +165,7 @@ def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Ope
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Wakeup:
     """What a wait at the server brought.
 
     Attributes:
@@ -177,15 +177,15 @@ class Heard:
     signals: list[str]
 
 
-def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[Heard]:
+def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[Wakeup]:
     """Do as :func:`read_group` does, and wait for a signal to one worker, too. Each wakes one of those that wait."""
     streams = ("STREAMS", keys.stream, keys.wake_one, ">", ">")
     read = ("GROUP", GROUP, consumer, "COUNT", count, "BLOCK", block_ms, *streams)
 
-    def heard(reply: Reply) -> Heard:
+    def heard(reply: Reply) -> Wakeup:
         found = {text(stream): entries for stream, entries in reply or ()}
         signals = [text(entry_id) for entry_id, _ in found.get(keys.wake_one, ())]
-        return Heard(_deliveries(found.get(keys.stream, ())), signals)
+        return Wakeup(_deliveries(found.get(keys.stream, ())), signals)
 
     return Operation(Call("XREADGROUP", args=read, near=keys.stream), heard)
 
