@@ -49,6 +49,8 @@ def ask(conversation: Conversation[T], kept: Store, workers: int = 1) -> T:
                 return None if value is None else str(value).encode()
             case "ZSCORE" | "ZRANK":
                 return kept.get(" ".join((key, str(args[0]))))
+            case "ZMSCORE":
+                return [kept.get(" ".join((key, str(member)))) for member in args]
             case "SCAN":
                 return [b"0", [KEYS.named(f"w:w{number}").encode() for number in range(workers)]]
             case "MGET":

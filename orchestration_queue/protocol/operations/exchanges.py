@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 _MOST_RECLAIMED = 100
+_MOST_SIGNALS = 1000
 
 
 class Why(Enum):
@@ -192,12 +193,12 @@ def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operati
 
 def held_signals(keys: QueueKeys, consumer: str) -> Operation[list[str]]:
     """Return the signals that were delivered to the consumer, and not dropped."""
-    read = ("GROUP", GROUP, consumer, "STREAMS", keys.wake_one, 0)
+    oldest = ("-", "+", _MOST_SIGNALS, consumer)
 
     def ids(reply: Reply) -> list[str]:
-        return [text(entry_id) for _, entries in reply or () for entry_id, _ in entries]
+        return [text(entry_id) for entry_id, *_ in reply]
 
-    return Operation(Call("XREADGROUP", args=read, near=keys.wake_one), ids)
+    return Operation(Call("XPENDING", (keys.wake_one,), (GROUP, *oldest)), ids)
 
 
 def news(keys: QueueKeys, after: str, signal: str, block_ms: int) -> Operation[str]:
