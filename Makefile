@@ -53,7 +53,7 @@ durations: $(VENV)/.dev.stamp ## Measure the tests, for the order of later runs 
 	$(ARCHIVE)
 	$(BIN)/python -m pytest $(PARALLEL) --write-durations $(ARGS)
 
-mutants: $(VENV)/.dev.stamp ## Change operators of the pure floors and print what no unit test notices (ARGS="--only flows")
+mutants: $(VENV)/.dev.stamp ## Change operators of the pure layers and print what no unit test notices (ARGS="--only flows")
 	$(BIN)/python tools/mutants.py $(ARGS)
 
 lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
@@ -68,7 +68,7 @@ bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## Measure beside the other
 chaos: $(VENV)/.dev.stamp ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)
 
-lint: $(VENV)/.dev.stamp voice ## Check style, wording, floors, generated files, Lua (needs luacheck: Debian's lua-check)
+lint: $(VENV)/.dev.stamp voice ## Check style, wording, layers, generated files, Lua (needs luacheck: Debian's lua-check)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache

@@ -1,4 +1,4 @@
-"""Changes the pure floors one operator at a time and prints the changes that no test without a server notices.
+"""Changes the pure layers one operator at a time and prints the changes that no test without a server notices.
 
 ``python tools/mutants.py --count 100 --seed 1`` tries a sample, ``--only flows/dag.py`` every change of one file.
 A change turns a comparison, `and`, `or`, `not`, `+` or `-` into its neighbor. It lives in the memory of a forked
@@ -28,7 +28,7 @@ PACKAGE = ROOT / "orchestration_queue"
 PURE = ("flows", "schedules", "protocol", "options", "worker/machine.py", "worker/slots.py")
 GENERATED = PACKAGE / "protocol" / "functions"
 ELSEWHERE = ("spark", "java", "lua", "mutants", "bundle", "session", "time_limits", "voice", "pipes", "parity")
-"""Words in the names of unit tests that never reach the pure floors."""
+"""Words in the names of unit tests that never reach the pure layers."""
 SECONDS_PER_MUTANT = 240
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -93,7 +93,7 @@ def mutants_of(path: Path) -> list[Mutant]:
 
 
 def pure_files() -> list[Path]:
-    """List the files of the pure floors that are written by hand."""
+    """List the files of the pure layers that are written by hand."""
     named = [PACKAGE / name for name in PURE]
     files = [file for path in named for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
     return [file for file in files if not file.is_relative_to(GENERATED)]

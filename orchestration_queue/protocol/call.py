@@ -1,6 +1,6 @@
 """Three nouns carry every exchange with the server.
 
-A :class:`Call` says what to send. An :class:`Operation` adds how to read the reply. A transport (one floor up)
+A :class:`Call` says what to send. An :class:`Operation` adds how to read the reply. A transport (one layer up)
 sends it. None of them knows a socket, a clock or a loop.
 """
 
