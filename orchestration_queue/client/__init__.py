@@ -1,7 +1,6 @@
-"""Clients of queues: add jobs and flows, look after them, listen, schedule. Each in an async and a sync face.
+"""Clients of queues: add jobs and flows, manage them, read events, schedule. Each in an async and a sync version.
 
-Each module is loaded when one of its names is first used, so that adding jobs does not cost the loading of flows and
-schedules.
+Modules are imported when one of their names is first used, so adding jobs does not import flows and schedules.
 """
 
 from __future__ import annotations

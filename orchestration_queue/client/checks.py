@@ -1,4 +1,4 @@
-"""What callers pass to a queue, checked before anything is sent."""
+"""Check arguments before anything is sent."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 def checked_text(value: str, name: str) -> str:
-    """Return a text that names something, such as an id.
+    """Return a name or an id.
 
     Raises:
-        UsageError: It is empty, or not text.
+        UsageError: It is empty, or not a string.
     """
     if not isinstance(value, str) or not value:
         raise UsageError(f"`{name}` must be a non-empty string, got {value!r}.")
@@ -48,10 +48,10 @@ def checked_flag(value: bool, name: str) -> bool:
 
 
 def checked_kind(kind: str, state: JobState | None) -> str:
-    """Return a kind of failure by which jobs in a state are chosen; None stands for any state.
+    """Return a kind of failure for selecting jobs in a state; None for any state.
 
     Raises:
-        UsageError: It is empty or not text, or jobs in that state have not failed.
+        UsageError: It is empty or not a string, or jobs in that state have not failed.
     """
     if state is JobState.COMPLETED:
         raise UsageError("Jobs that are completed have no kind of failure; pass `state='failed'`.")
@@ -59,10 +59,10 @@ def checked_kind(kind: str, state: JobState | None) -> str:
 
 
 def checked_limit(value: int | None, name: str = "limit") -> int | None:
-    """Return how many at most; None for all.
+    """Return a maximum number; None for all.
 
     Raises:
-        UsageError: It is negative, or not a whole number.
+        UsageError: It is negative, or not an integer.
     """
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise UsageError(f"`{name}` must be a whole number >= 0, or None for all; got {value!r}.")
@@ -70,15 +70,15 @@ def checked_limit(value: int | None, name: str = "limit") -> int | None:
 
 
 def checked_page(limit: int | None, offset: int) -> tuple[int, int]:
-    """Return the first and the last place of a page, both inclusive, as the server counts: -1 is the last of all.
+    """Return the first and the last index of a page, both inclusive, as the server counts: -1 is the last of all.
 
     Raises:
-        UsageError: One of them is negative, or not a whole number.
+        UsageError: One of them is negative, or not an integer.
     """
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
         raise UsageError(f"`offset` must be a whole number >= 0, got {offset!r}.")
     if checked_limit(limit) == 0:
-        return 1, 0  # a range without a place
+        return 1, 0  # an empty range
     return offset, -1 if limit is None else offset + limit - 1
 
 
@@ -98,7 +98,7 @@ def checked_items(values: Iterable[T], kind: type[T], name: str) -> list[T]:
 
 
 def checked_state(state: JobState | str) -> JobState:
-    """Return the state of that name.
+    """Return the state with this name.
 
     Raises:
         UsageError: It does not exist.
@@ -110,7 +110,7 @@ def checked_state(state: JobState | str) -> JobState:
 
 
 def checked_finished(state: JobState | str, what: str) -> JobState:
-    """Return the state of that name, in which jobs have finished.
+    """Return the state with this name, in which jobs have finished.
 
     Raises:
         UsageError: It does not exist, or jobs in it have not finished.
@@ -132,10 +132,10 @@ def checked_day(day: date) -> date:
 
 
 def checked_count(count: int) -> int:
-    """Return a number of things.
+    """Return a number of items.
 
     Raises:
-        UsageError: It is negative, or not a whole number.
+        UsageError: It is negative, or not an integer.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise UsageError(f"`count` must be a whole number >= 0, got {count!r}.")

@@ -1,4 +1,4 @@
-"""How safe a job must be before adding it counts as done."""
+"""How durable a job must be before adding it returns."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class Replicated(Options):
     """Wait until replicas have confirmed the write."""
 
     replicas: Annotated[int, Field(ge=1, le=100, strict=True)] = 1
-    """How many of them."""
+    """How many replicas."""
     timeout: Positive = timedelta(seconds=1)
     """How long to wait for them: a duration, or seconds."""
     fsync: bool = False
-    """Whether they must have synced it to their append-only files, too (WAITAOF; needs Valkey or Redis 7.2)."""
+    """Whether they must also have synced it to their append-only files (WAITAOF; needs Valkey or Redis 7.2)."""
 
 
 Durability: TypeAlias = Replicated | None
-"""None is satisfied with the primary's reply."""
+"""None: the primary's reply is enough."""
 
 GivenDurability: TypeAlias = Literal["primary", "replicated"] | Replicated
-"""Durability as callers may give it."""
+"""Durability as callers may pass it."""
 
 _REPLICATED = Replicated()
 
 
 def checked_durability(durability: GivenDurability) -> Durability:
-    """Return what a caller asks for.
+    """Return the requested durability.
 
     Raises:
-        InvalidOptionError: It is neither one of the two words nor a :class:`Replicated`.
+        InvalidOptionError: It is neither ``primary``, ``replicated``, nor a :class:`Replicated`.
     """
     if isinstance(durability, Replicated):
         return durability
@@ -53,7 +53,7 @@ def checked_durability(durability: GivenDurability) -> Durability:
 
 
 def confirmation(keys: QueueKeys, durability: Durability) -> list[Call]:
-    """Ask the server, after a write on the same connection, how many replicas have it."""
+    """Return calls that ask the server, after a write on the same connection, how many replicas have it."""
     if durability is None:
         return []
     timeout_ms = milliseconds(durability.timeout)
@@ -66,8 +66,8 @@ def read_confirmation(keys: QueueKeys, durability: Durability, replies: Sequence
     """Read the replies to :func:`confirmation`.
 
     Raises:
-        ServerError: The server cannot tell.
-        NotReplicatedError: Fewer replicas confirmed the write than were asked for.
+        ServerError: The server can't say.
+        NotReplicatedError: Fewer replicas than requested confirmed the write.
     """
     if durability is None:
         return

@@ -1,4 +1,4 @@
-"""A flag that one waits for and another raises, in both faces: the one thing of waiting that differs between them."""
+"""A flag that one waiter waits for and another raises, in an async and a sync version."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class AsyncFlag:
         self._event = asyncio.Event()
 
     def up(self) -> None:
-        """Raise it. It stays up until a wait has seen it."""
+        """Raise the flag. It stays up until a wait has seen it."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it is up, or the time is over; then it is down."""
+        """Wait until the flag is up or the timeout expires, then lower it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -34,10 +34,10 @@ class Flag:
         self._event = threading.Event()
 
     def up(self) -> None:
-        """Raise it. It stays up until a wait has seen it."""
+        """Raise the flag. It stays up until a wait has seen it."""
         self._event.set()
 
     def wait(self, seconds: float) -> None:
-        """Wait until it is up, or the time is over; then it is down."""
+        """Wait until the flag is up or the timeout expires, then lower it."""
         self._event.wait(seconds)
         self._event.clear()

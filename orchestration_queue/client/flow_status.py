@@ -14,17 +14,17 @@ from orchestration_queue.protocol.record import JobRecord
 __all__ = ["STATUS_FIELDS", "FlowStatus", "FlowSummary", "critical_path", "flow_status", "summary"]
 
 STATUS_FIELDS = ("state", "outcome", "failedReason", "processedOn", "finishedOn")
-"""What of a job's record a :class:`FlowStatus` counts."""
+"""Fields of a job's record that a :class:`FlowStatus` needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowSummary:
-    """A flow as its record alone describes it, which is a few seconds behind.
+    """A flow as its record describes it, which can be a few seconds old.
 
     Attributes:
         id: The submission's id.
-        name: What its graph is called.
-        state: How far it has come.
+        name: The graph's name.
+        state: Its state.
         nodes: How many nodes it has.
         created_at: When it was submitted.
         finished_at: When the last of its nodes ended; None before.
@@ -46,14 +46,14 @@ class FlowStatus:
 
     Attributes:
         id: The submission's id.
-        name: What its graph is called.
-        state: How far it has come.
-        counts: How many nodes are in which state; ``upstream_failed`` and ``skipped`` by these names, and ``gone`` for
-            those whose job is not there (any more).
-        started_at: When the first of them began.
+        name: The graph's name.
+        state: Its state.
+        counts: How many nodes are in each state, with ``upstream_failed`` and ``skipped``, and ``gone`` for those whose
+            job does not exist.
+        started_at: When the first of them started.
         finished_at: When the last of them ended; None while it runs.
         is_paused: Whether nodes that wait for others are held.
-        stopped: Why what had not finished was cancelled; None when it was not.
+        stopped: Why the unfinished nodes were cancelled; None if they were not.
     """
 
     id: str
@@ -72,20 +72,20 @@ class FlowStatus:
 
     @property
     def percent(self) -> float:
-        """How many of its nodes have ended, of a hundred."""
+        """Percentage of its nodes that have ended."""
         ended = sum(self.counts.get(name, 0) for name in ("completed", "failed", "upstream_failed", "skipped"))
         return 100 * ended / self.nodes if self.nodes else 100.0
 
     @property
     def seconds(self) -> float | None:
-        """From the start of its first node to the end of its last; None while it runs."""
+        """Seconds from the start of its first node to the end of its last; None while it runs."""
         if self.started_at is None or self.finished_at is None:
             return None
         return (self.finished_at - self.started_at).total_seconds()
 
 
 def summary(snapshot: FlowSnapshot) -> FlowSummary:
-    """Return a flow as its record alone describes it."""
+    """Return a flow as its record describes it."""
     record = snapshot.flow.record
     return FlowSummary(
         snapshot.flow.id,
@@ -99,7 +99,7 @@ def summary(snapshot: FlowSnapshot) -> FlowSummary:
 
 
 def flow_status(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None]) -> FlowStatus:
-    """Return a flow by its record and those of its jobs."""
+    """Return a flow's status from its record and those of its jobs."""
     state = derive_state(snapshot, records)
     there = [record for record in records.values() if record is not None]
     counts = Counter("gone" if record is None else outcome_of(record) for record in records.values())
@@ -117,9 +117,9 @@ def flow_status(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None])
 
 
 def critical_path(nodes: Sequence[FlowNode]) -> list[FlowNode]:
-    """Return the chain that determined how long a flow took: its last node, what that waited for longest, and so on.
+    """Return the chain that determined a flow's duration: its last node, the dependency that ended last, and so on.
 
-    Nodes that never ran are no part of it.
+    Nodes that never ran are excluded.
     """
     ran = {node.name: node for node in nodes if node.finished_at is not None and node.started_at is not None}
 

@@ -1,4 +1,4 @@
-"""What travels with every job that this process adds, beside what its adder says: the context of a trace, usually."""
+"""Headers added to every job that this process adds, usually a trace context."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from orchestration_queue.options.job import Headers
 __all__ = ["HeaderSource", "sources", "with_headers"]
 
 HeaderSource: TypeAlias = Callable[[str, str], Mapping[str, str]]
-"""From a queue's name and a job's, the headers to give the job."""
+"""Returns the headers of a job, given its queue's name and its own."""
 
 sources: list[HeaderSource] = []
-"""Asked for each job that is added. Empty, it costs nothing."""
+"""Called for each job that is added."""
 
 
 def with_headers(queue: str, name: str, options: JobOptions) -> JobOptions:
-    """Return the options with what the sources say; what the adder said stays."""
+    """Return the options with the sources' headers. Headers that the caller set take precedence."""
     if not sources:
         return options
     said = {header: value for source in sources for header, value in source(queue, name).items()}

@@ -20,19 +20,19 @@ from orchestration_queue.states import JobState
 __all__ = ["PROGRESS_FIELDS", "TREE_FIELDS", "FlowProgress", "flow_nodes", "found_nodes", "overdue"]
 
 PROGRESS_FIELDS = ("state", "outcome", "returnvalue", "failedReason")
-"""What of a job's record says whether and how it finished."""
+"""Fields of a job's record that say whether and how it finished."""
 
 TREE_FIELDS = ("state", "outcome", "timestamp", "processedOn", "finishedOn", "attemptsMade", "failedReason")
-"""What of a job's record :class:`FlowNode` shows."""
+"""Fields of a job's record that :class:`FlowNode` needs."""
 
 _GONE = "its job is not there any more: it was removed, or not kept after it finished"
 
 
 class FlowProgress:
-    """What is known of a flow's nodes, and whether anything can still happen.
+    """What is known about a flow's nodes, and whether any can still change.
 
     Attributes:
-        unfinished: Names of the nodes of which no outcome is known.
+        unfinished: Names of the nodes whose outcome is unknown.
     """
 
     def __init__(self, flow: StoredFlow) -> None:
@@ -43,14 +43,14 @@ class FlowProgress:
         self.unfinished = set(flow.jobs)
 
     def told(self, job: FlowJob | PlannedNode, event: Event) -> bool:
-        """Learn from an event; return whether the job's record must be read, too."""
+        """Apply an event; return whether the job's record must be read, too."""
         if event.type == "completed":
             self._finish(job, None, event)
             return False
         return True
 
     def looked(self, job: FlowJob | PlannedNode, record: JobRecord | None) -> None:
-        """Learn from a job's record."""
+        """Apply a job's record."""
         if record is None or record.is_finished:
             self._finish(job, record, None)
 
@@ -74,7 +74,7 @@ class FlowProgress:
 
     @property
     def blocked(self) -> list[str]:
-        """The unfinished nodes that wait, near or far, for a failed one, although they need its success."""
+        """The unfinished nodes that depend, directly or not, on the success of a failed one."""
         blocked: dict[str, None] = {}
         for name, job in self._jobs.items():  # dependencies come before dependents
             if name not in self.unfinished or job.node.rule is not TriggerRule.ALL_SUCCESS:
@@ -85,14 +85,14 @@ class FlowProgress:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no node will finish any more."""
+        """Whether no more nodes will finish."""
         return not self.unfinished or len(self.blocked) == len(self.unfinished)
 
     def results(self) -> dict[str, Any]:
-        """Return what the nodes returned, by name; those that were skipped are left out.
+        """Return the nodes' results, by name, without skipped nodes.
 
         Raises:
-            FlowFailedError: A node failed; the first in the flow's order is named.
+            FlowFailedError: A node failed; the error names the first in the flow's order.
         """
         for name, job in self._jobs.items():
             if name in self._failures:
@@ -108,11 +108,11 @@ class FlowProgress:
 
 
 def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None], names: Iterable[str]) -> list[FlowNode]:
-    """Return some nodes of a flow as they are now.
+    """Return the current state of some nodes of a flow.
 
     Args:
-        flow: The flow, with the elements of nodes that map.
-        records: The records of these nodes, and of all they wait for.
+        flow: The flow, with the elements of mapped nodes.
+        records: The records of these nodes, and of all their dependencies.
         names: Which nodes, in which order.
     """
     return [_shown(flow.jobs[name], records) for name in names]
@@ -147,7 +147,7 @@ def found_nodes(
     Args:
         flow_id: The submission's id.
         graph: By queue and job id, the queues and ids of the jobs it waits for.
-        records: Their records, as far as they are there.
+        records: Their records, as far as they exist.
     """
 
     def node_name(job_id: str) -> str:
@@ -201,7 +201,7 @@ def _node(
 
 
 def _waited(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
-    """Seconds for which a job could have run before it did; clocks of several machines may disagree a little."""
+    """Return how many seconds a job could have run before it did; clocks of different machines may differ slightly."""
     ready = max((end for end in ends if end is not None), default=record.added_at)
     if record.started_at is None or ready is None:
         return None
@@ -209,7 +209,7 @@ def _waited(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
 
 
 def overdue(flow_id: str, left: Sequence[tuple[FlowJob, JobRecord | None]], seconds: float | None) -> TimeoutError:
-    """Return the error of a wait that ran out of time before these nodes had ended."""
+    """Return the error of a wait that timed out before these nodes had ended."""
     names = [job.name for job, _ in left]
     named = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     ready = [job for job, record in left if record is not None and record.state is JobState.WAITING]

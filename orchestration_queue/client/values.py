@@ -1,4 +1,4 @@
-"""What both faces of the client take and give: plain values."""
+"""Plain values that the async and the sync client take and return."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = [
 ]
 
 ENDINGS = frozenset({"completed", "failed", "expired", "revoked", "removed"})
-"""Events after which a job may be finished, or gone."""
+"""Events after which a job may be finished or removed."""
 
 LOOK_AGAIN_S = 5.0
-"""How long to trust events alone: the stream is trimmed, so that a slow reader could miss some."""
+"""How long to rely on events alone: the stream is trimmed, so a slow reader can miss some."""
 
 
 def encode_data(name: str, data: object, with_codec: codec.Codec = codec.JSON) -> str:
     """Return a job's payload as it is stored.
 
     Raises:
-        PayloadError: The codec cannot say the data, or they are too large.
+        PayloadError: The codec can't write the data, or they are too large.
     """
     return codec.encode(data, f"The data of job {name!r}", with_codec)
 
@@ -56,7 +56,7 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds left, at most as many as one may wait without looking again."""
+        """Seconds left, at most :data:`LOOK_AGAIN_S`."""
         return LOOK_AGAIN_S if self._end is None else min(LOOK_AGAIN_S, max(0.0, self._end - time.monotonic()))
 
     @property
@@ -66,7 +66,7 @@ class Deadline:
 
     @property
     def has_passed(self) -> bool:
-        """Whether the time is over."""
+        """Whether the deadline has passed."""
         return self._end is not None and time.monotonic() >= self._end
 
 
@@ -105,26 +105,26 @@ def event_outcome(queue: str, event: Event) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class FlowNode:
-    """One node of a flow, as it is now.
+    """One node of a flow, in its current state.
 
     Attributes:
         name: The node.
         job_id: Its job.
         queue: Its job's queue.
-        depth: 0 when it waits for nothing, else one more than the deepest node it waits for.
-        deps: The nodes it waits for.
-        state: Where its job is; None when the job is not there (any more).
+        depth: 0 without dependencies; otherwise one more than its deepest dependency.
+        deps: The nodes it depends on.
+        state: Its job's state; None if the job does not exist.
         seconds: How long its latest attempt took; None while unfinished.
-        attempts: Attempts that have begun, as far as the job's record tells.
+        attempts: Attempts that have started, according to the job's record.
         failed_reason: Why its last attempt failed.
-        outcome: Its state, or ``upstream_failed`` or ``skipped`` when it ended without being run; None when the job is
-            not there.
-        waited: Seconds from when it could have run (the end of the last node it waits for, else its submission) to its
-            latest start; None before, and when it never ran.
-        started_at: When its latest attempt began.
+        outcome: Its state, or ``upstream_failed`` or ``skipped`` if it ended without running; None if the job does not
+            exist.
+        waited: Seconds from when it could have started (the end of its last dependency, or else its submission) to its
+            latest start; None before, and if it never ran.
+        started_at: When its latest attempt started.
         finished_at: When it ended.
-        rule: What must become of ``deps`` for it to run.
-        elements: For a node that maps, how many of its elements are in which state; None for all others.
+        rule: The trigger rule: which outcomes of ``deps`` it needs to run.
+        elements: For a mapped node, how many of its elements are in each state; None for all others.
     """
 
     name: str
@@ -144,5 +144,5 @@ class FlowNode:
     elements: Mapping[str, int] | None = None
 
     def to_dict(self) -> Mapping[str, Any]:
-        """Return the node as JSON can say it."""
+        """Return the node as a JSON-serializable dict."""
         return {name: getattr(self, name) for name in self.__slots__}

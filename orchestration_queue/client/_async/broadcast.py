@@ -1,4 +1,4 @@
-"""The broadcast, from the side of those who publish and look after subscriptions."""
+"""Publish to a broadcast, and manage its subscriptions."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["AsyncBroadcast"]
 
 
 class AsyncBroadcast(AsyncAdder):
-    """Messages that every subscription gets. Connects when first needed.
+    """Messages that every subscription receives. It connects when first used.
 
-    On the wire it is a queue whose jobs stay on the stream; do not give its name to a queue as well.
+    On the wire it is a queue whose jobs stay in the stream. Don't use its name for a queue as well.
 
     Args:
         name: The broadcast's name: up to 256 characters, without ``:`` ``{`` ``}``.
-        max_messages: Keep exactly this many of the newest messages, retries included; older ones are lost to
-            subscriptions that have not read them. None keeps all.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        max_messages: Keep exactly this many of the newest messages, retries included. Subscriptions that have not read
+            older ones lose them. None keeps all.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
-        codec: How the messages' data are written; see :class:`AsyncQueue`.
+        codec: How message data are written; see :class:`AsyncQueue`.
         emit_events: Emit an event for each message. Disable to save one stream entry per message.
 
     Raises:
-        InvalidNameError: The wire cannot carry the broadcast's name.
-        InvalidOptionError: ``max_messages`` is no positive number.
+        InvalidNameError: The broadcast's name is invalid.
+        InvalidOptionError: ``max_messages`` is not a positive number.
         UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
     """
 
@@ -56,27 +56,27 @@ class AsyncBroadcast(AsyncAdder):
         self.max_messages = broadcasts.check_length(max_messages)
 
     async def publish(self, subject: str, data: Any = None, options: GivenOptions = None) -> AsyncJob:
-        """Publish a message to every subscription there is, and to those that will start from before it.
+        """Publish a message to all existing subscriptions, and to those that will start from an earlier message.
 
         Args:
-            subject: What it is about: words between dots, such as ``orders.created``.
-            data: Its payload, anything the codec can say.
-            options: Its id, delay, attempts, backoff, timeout, ttl, lock duration or deduplication; what orders,
-                groups or removes jobs does not suit a message.
+            subject: What it is about: words separated by dots, such as ``orders.created``.
+            data: Its payload, anything the codec can write.
+            options: Its id, delay, attempts, backoff, timeout, ttl, lease or deduplication. Options that order, group
+                or remove jobs are refused.
 
         Returns:
-            The message, as a job. When its id or deduplication id was there already, the one that stands for it,
-            with ``is_new`` False; then nothing was published.
+            The message, as a job. If a message with its id or deduplication id already existed, that message, with
+            ``is_new`` False; nothing was published.
 
         Raises:
-            UsageError: Subject, data or options are such that the wire cannot carry them to all; nothing was sent.
+            UsageError: The subject, the data or an option is invalid; nothing was sent.
         """
         checked = broadcasts.check_options(checked_options(options))
         placed = await self._send_message(NewJob(check_subject(subject), data, checked))
         return (await self._jobs([placed]))[0]
 
     async def _send_message(self, message: NewJob) -> Placed:
-        """Add one message and trim the stream: one exchange."""
+        """Add one message and trim the stream, in one exchange."""
         job = self._encode(message)
         at_ms = now_ms()
         adding_it = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
@@ -86,19 +86,19 @@ class AsyncBroadcast(AsyncAdder):
         return Placed(job, adding_it.read(replies[0]), at_ms)
 
     async def subscribe(self, subscription: str, start_from: str = NEW_ONLY) -> bool:
-        """Make a subscription before its first worker comes, which would make it otherwise.
+        """Create a subscription before its first worker starts, which would otherwise create it.
 
         Args:
             subscription: Its name.
-            start_from: ``$`` for what is published from now on, ``0-0`` for all messages that are kept, or the id of
-                an entry of the stream for those after it.
+            start_from: ``$`` for messages published from now on, ``0-0`` for all messages that are kept, or a stream
+                entry's id for the messages after it.
 
         Returns:
-            False when it was there already; then it goes on where it was.
+            False if it already existed; its position is unchanged.
 
         Raises:
-            InvalidNameError: The wire cannot carry the subscription's name.
-            InvalidOptionError: There is no such start.
+            InvalidNameError: The subscription's name is invalid.
+            InvalidOptionError: ``start_from`` is none of these.
         """
         name, start = broadcasts.check_subscription(subscription), broadcasts.check_start(start_from)
         try:
@@ -110,12 +110,12 @@ class AsyncBroadcast(AsyncAdder):
         return True
 
     async def unsubscribe(self, subscription: str) -> bool:
-        """End a subscription and forget what it has still to read; False when there was none.
+        """Remove a subscription with its unread messages; return False if it does not exist.
 
-        Workers that still serve it create it again.
+        A worker that still serves it creates it again.
 
         Raises:
-            InvalidNameError: The wire cannot carry the subscription's name.
+            InvalidNameError: The subscription's name is invalid.
         """
         call = broadcasts.unsubscribe(self.keys, broadcasts.check_subscription(subscription))
         try:
@@ -126,7 +126,7 @@ class AsyncBroadcast(AsyncAdder):
             return False
 
     async def subscriptions(self) -> list[Subscription]:
-        """All subscriptions, by name: how far each is, and how much is with its workers."""
+        """List all subscriptions by name, with their positions and how many messages their workers have."""
         try:
             return await self._connection.look(broadcasts.subscriptions(self.keys))
         except ServerError as error:
@@ -135,5 +135,5 @@ class AsyncBroadcast(AsyncAdder):
             return []
 
     def events(self, after: str = "$") -> AsyncQueueEvents:
-        """Return what happens to the messages, as it happens and per subscription; see :class:`AsyncQueueEvents`."""
+        """Iterate over the messages' events as they happen, per subscription; see :class:`AsyncQueueEvents`."""
         return AsyncQueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -1,4 +1,4 @@
-"""The base of all clients, and of those of one queue: a context manager around a connection, their own or another's."""
+"""The base of all clients: a context manager around a connection, its own or a shared one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["AsyncClient", "AsyncQueueClient"]
 
 
 class AsyncClient:
-    """A client of one server. Connects when first needed.
+    """A client of one server. It connects when first used.
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: A connection to use instead; it stays open on :meth:`aclose`.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: A connection to use instead. It stays open on :meth:`aclose`.
 
     Raises:
-        UsageError: The URL cannot be read, or both are given.
+        UsageError: The URL is invalid, or both arguments are given.
     """
 
     def __init__(self, url: str | None, connection: AsyncConnection | None) -> None:
@@ -31,7 +31,7 @@ class AsyncClient:
 
     @property
     def url(self) -> ServerUrl:
-        """Where the server is."""
+        """The server's URL."""
         return self._connection.url
 
     @property
@@ -39,7 +39,7 @@ class AsyncClient:
         return self._connection.extension(AsyncListener)
 
     async def aclose(self) -> None:
-        """Close the connection. One that was passed in stays open."""
+        """Close the connection. A connection that was passed in stays open."""
         if not self._is_lent:
             await self._connection.aclose()
 
@@ -53,16 +53,16 @@ class AsyncClient:
 
 
 class AsyncQueueClient(AsyncClient):
-    """A client of one queue. Connects when first needed.
+    """A client of one queue. It connects when first used.
 
     Args:
         name: The queue's name: up to 256 characters, without ``:`` ``{`` ``}``.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open when the client is closed.
         prefix: First part of every key.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given.
     """
 

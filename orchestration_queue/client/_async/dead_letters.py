@@ -1,4 +1,4 @@
-"""The jobs of a queue that failed for good, as their workers put them aside: read, replay and drop them."""
+"""A queue's dead letters: read, replay and remove the jobs that failed for good."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _BEGINNING = "0"
 
 
 class AsyncDeadLetters(AsyncAdder):
-    """The dead letters of one queue. They lie in another queue, which may hold those of several.
+    """The dead letters of one queue. They are stored in another queue, which may hold those of several.
 
     Args:
         name: The queue in which the jobs failed.
-        dead_letter_queue: Where their letters are; default what the queue's workers (or other clients) have named.
-            Given, it is named to all others at the first use.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        dead_letter_queue: Where its dead letters are stored; default: the queue that its workers (or other clients)
+            configured. If given, it is stored for other clients at the first use.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
 
     Raises:
-        InvalidNameError: The wire cannot carry one of the names.
-        UsageError: Both queues are one, or both ``url`` and ``connection`` are given.
+        InvalidNameError: One of the names is invalid.
+        UsageError: Both names are the same, or both ``url`` and ``connection`` are given.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AsyncDeadLetters(AsyncAdder):
         self._is_named = False
 
     async def _whereabouts(self) -> QueueKeys | None:
-        """Return the keys of the dead-letter queue; None when no worker has named one."""
+        """Return the keys of the dead-letter queue; None if none is configured."""
         if self._letters is None:
             stored = await self._connection.look(queue_settings.stored_dead_letter_queue(self.keys))
             return QueueKeys(stored, self.keys.prefix) if stored else None
@@ -65,7 +65,7 @@ class AsyncDeadLetters(AsyncAdder):
         return self._letters
 
     async def _find(self, letter_id: str) -> tuple[QueueKeys | None, DeadLetter | None, JobRecord | None]:
-        """Return where the dead letters are, one of this queue, and its job; each None when missing."""
+        """Return the dead-letter queue's keys, one of this queue's dead letters, and its job; None if missing."""
         checked_text(letter_id, "letter_id")
         keys = await self._whereabouts()
         found = await self._connection.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
@@ -73,15 +73,15 @@ class AsyncDeadLetters(AsyncAdder):
         return keys, letter, record
 
     async def find(self, letter_id: str) -> DeadLetter | None:
-        """Return the dead letter of that id; None if it does not exist or is of another queue."""
+        """Return the dead letter with this id; None if it does not exist or belongs to another queue."""
         _, letter, _ = await self._find(letter_id)
         return letter
 
     async def get(self, letter_id: str) -> DeadLetter:
-        """Return the dead letter of that id.
+        """Return the dead letter with this id.
 
         Raises:
-            DeadLetterNotFoundError: It does not exist, or is of another queue.
+            DeadLetterNotFoundError: It does not exist, or belongs to another queue.
         """
         letter = await self.find(letter_id)
         if letter is None:
@@ -89,26 +89,26 @@ class AsyncDeadLetters(AsyncAdder):
         return letter
 
     async def remove(self, letter_id: str) -> bool:
-        """Drop a dead letter; False when it does not exist, or is another queue's."""
+        """Remove a dead letter; return False if it does not exist or belongs to another queue."""
         keys, letter, _ = await self._find(letter_id)
         if keys is None or letter is None:
             return False
         return await self._connection.run(control.remove(keys, letter_id))
 
     async def replay(self, letter_id: str) -> AsyncJob:
-        """Run a dead job again: as a new job of its queue, with all its attempts; and drop the letter.
+        """Run a dead job again, as a new job of its queue with all its attempts, and remove the dead letter.
 
-        Data and options are those of the original job, as far as it is still there (but for its id, delay,
-        deduplication and parent), else the letter's data without options.
+        Data and options are those of the original job if it still exists (except id, delay, deduplication and parent).
+        Otherwise the data are the dead letter's, without options.
 
-        Called again after a reply was lost, it adds nothing twice: the new job's id follows from the letter. Only a
-        replay that was not kept once it had finished could run again.
+        It is safe to call again after a lost reply: the new job's id is derived from the dead letter. Only a replay
+        that finished and was not kept could run again.
 
         Returns:
-            The new job; with ``is_new`` False when an earlier call had added it.
+            The new job; ``is_new`` is False if an earlier call added it.
 
         Raises:
-            DeadLetterNotFoundError: It does not exist, or is of another queue.
+            DeadLetterNotFoundError: It does not exist, or belongs to another queue.
         """
         keys, _, record = await self._find(letter_id)
         if keys is None or record is None:
@@ -119,7 +119,7 @@ class AsyncDeadLetters(AsyncAdder):
         return job
 
     async def replay_all(self, limit: int | None = None) -> int:
-        """Run dead jobs again, oldest first; each as :meth:`replay` does. 200 to an exchange.
+        """Run dead jobs again, oldest first, each as :meth:`replay` does. 200 per exchange.
 
         Args:
             limit: At most this many; None for all that exist now.
@@ -128,12 +128,12 @@ class AsyncDeadLetters(AsyncAdder):
             How many were replayed.
 
         Raises:
-            UsageError: The limit is negative, or not a whole number.
+            UsageError: The limit is negative, or not an integer.
         """
         return await self._each(checked_limit(limit), replay=True)
 
     async def purge(self) -> int:
-        """Drop all letters of the queue that are there by now; returns how many."""
+        """Remove all dead letters that the queue has now; return how many."""
         return await self._each(None, replay=False)
 
     async def _each(self, limit: int | None, *, replay: bool) -> int:
@@ -153,7 +153,7 @@ class AsyncDeadLetters(AsyncAdder):
             after = page.after
 
     async def _settle(self, keys: QueueKeys, page: DeadLetterPage, wanted: int, *, replay: bool) -> int:
-        """Replay the first letters of a page, or not; and drop them."""
+        """Remove the first dead letters of a page, after replaying them if wanted."""
         if replay:
             await self._place_all(
                 await self._connection.follow(dead_letters.replays(keys, self.keys, list(page.records[:wanted])))
@@ -167,14 +167,14 @@ class AsyncDeadLetters(AsyncAdder):
     async def list(self, *, limit: int | None = 100, offset: int = 0) -> _Letters:
         """List the queue's dead letters, oldest first, with their kinds of failure.
 
-        Two exchanges per 200 jobs of the dead-letter queue, and one per 1,000 letters of the list.
+        Two exchanges per 200 jobs of the dead-letter queue, and one per 1,000 dead letters in the list.
 
         Args:
             limit: At most this many; None for all.
             offset: How many of the oldest to skip.
 
         Raises:
-            UsageError: The limit or the offset is negative, or not a whole number.
+            UsageError: The limit or the offset is negative, or not an integer.
         """
         start, end = checked_page(limit, offset)
         keys = await self._whereabouts()
@@ -191,12 +191,12 @@ class AsyncDeadLetters(AsyncAdder):
         """Group the queue's dead letters by how their jobs failed, the largest group first.
 
         Args:
-            by: ``kind`` for a group per kind of failure; ``reason`` for one per kind, job's name and first line of the
+            by: ``kind`` for a group per kind of failure; ``reason`` for one per kind, job name and first line of the
                 reason.
-            limit: At most this many letters, the oldest; None reads all.
+            limit: Read at most this many dead letters, oldest first; None reads all.
 
         Raises:
-            UsageError: There is no such grouping, or the limit is negative, or not a whole number.
+            UsageError: There is no such grouping, or the limit is negative or not an integer.
         """
         if by not in ("kind", "reason"):
             raise UsageError(f"`by` must be 'kind' or 'reason', got {by!r}.")

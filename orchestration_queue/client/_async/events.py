@@ -1,4 +1,4 @@
-"""Listening to what happens in queues, without a gap between two reads."""
+"""Read the events of queues, without missing any between two reads."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["AsyncEventReader", "AsyncQueueEvents", "checked_cursor", "gap_in"]
 
 _NEW_ONLY = "$"
 _TURN_MS = 50
-"""How long to wait for one queue of several in a cluster, before it is another's turn."""
+"""In a cluster: how long to wait for one queue before reading the next."""
 
 
 class AsyncEventReader(AsyncClient):
-    """Reads the events of several queues on a connection of its own, each queue from its cursor on.
+    """Reads the events of several queues on its own connection, from a cursor per queue.
 
     Args:
         connection: The connection to duplicate.
-        cursors: Queue by queue, the event after which to read.
-        page: Most events of one queue in one read.
+        cursors: By queue, the id of the event after which to read.
+        page: Maximum events of one queue per read.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class AsyncEventReader(AsyncClient):
         self._duplicate: AsyncConnection | None = None
 
     async def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
-        """Events that no read has returned before, waiting up to ``wait_s`` seconds for the first."""
+        """Return events that were not returned before; wait up to ``wait_s`` seconds for the first."""
         if self._duplicate is None:
             self._duplicate = await self._connection.duplicate()
         is_spread = len(self.cursors) > 1 and self._duplicate.is_cluster
@@ -62,7 +62,7 @@ class AsyncEventReader(AsyncClient):
         return await connection.run(event_log.events_since(self.cursors, block_ms, self._page), repeatable=True)
 
     async def _read_in_turn(self, connection: AsyncConnection, wait_s: float) -> dict[QueueKeys, list[Event]]:
-        """In a cluster no command waits for queues on several servers: wait a little for each, and read all."""
+        """Wait briefly for each queue in turn, and read all: in a cluster, no command waits on several servers."""
         deadline = Deadline(wait_s)
         for awaited in cycle(self.cursors):
             turn_ms = max(1, min(_TURN_MS, round((deadline.remaining or 0) * 1000)))
@@ -86,24 +86,24 @@ class AsyncEventReader(AsyncClient):
 
 
 class AsyncQueueEvents(AsyncClient):
-    """What happens in one queue, as it happens: an endless iterator of events.
+    """The events of one queue, as they happen: an endless iterator.
 
-    The queue keeps about its last 1,000 events. To resume after a break, pass the last event's ``id`` as ``after``.
-    A reader that is too late for some events gets one of type ``gap`` in their place (see
-    :attr:`Event.is_gap`); read the queue itself then. It may come without need when events are dropped in the very
-    moment in which they are read, and does not come when the server lost its data.
+    The queue keeps about its last 1,000 events. To resume later, pass the last event's ``id`` as ``after``. If events
+    were dropped before they were read, the reader returns one of type ``gap`` instead (see :attr:`Event.is_gap`); read
+    the queue itself in that case. A gap can be reported unnecessarily if events are dropped while they are being read,
+    and is not reported if the server lost its data.
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         connection: An open connection to the server; events are read on a duplicate of it.
         prefix: First part of every key.
-        after: Id of an event: read what came after it. ``0`` reads everything the queue still keeps, ``$`` what
-            happens from entering the context (or the first read) on.
+        after: Read events after this id. ``0`` reads all events that the queue still keeps, ``$`` those from entering
+            the context (or the first read) on.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
-        UsageError: ``after`` is no event id.
+        InvalidNameError: The queue's name is invalid.
+        UsageError: ``after`` is not an event id.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class AsyncQueueEvents(AsyncClient):
         return self
 
     async def _started(self) -> AsyncEventReader:
-        """Return the reader. ``$`` becomes the newest event's id once, so that no later event is missed."""
+        """Return the reader. ``$`` is replaced with the newest event's id once, so that no later event is missed."""
         if self._reader is None:
             if self._after == _NEW_ONLY:
                 self._after = await self._connection.look(event_log.last_event_id(self.keys))
@@ -136,13 +136,13 @@ class AsyncQueueEvents(AsyncClient):
         return self._reader
 
     async def read(self, timeout: Duration | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
-        """Return the next events, at most about 100; in place of dropped ones, one of type ``gap``.
+        """Return the next events, at most about 100. One of type ``gap`` replaces dropped ones.
 
         Args:
             timeout: How long to wait for the first: a duration, or seconds; None waits forever.
 
         Returns:
-            The events in the order they happened; none when the time is up.
+            The events in the order in which they happened; an empty list if the timeout expired.
         """
         deadline = Deadline(timeout)
         reader = await self._started()
@@ -166,7 +166,7 @@ class AsyncQueueEvents(AsyncClient):
         return self._ahead.popleft()
 
     async def aclose(self) -> None:
-        """Stop listening and disconnect."""
+        """Stop reading and close the connection."""
         if self._reader is not None:
             await self._reader.aclose()
         await super().aclose()
@@ -175,10 +175,10 @@ class AsyncQueueEvents(AsyncClient):
 async def gap_in(
     connection: AsyncConnection, keys: QueueKeys, cursor: str, events: Sequence[Event], *, wants_all: bool
 ) -> Event | None:
-    """Return what was dropped between a cursor and the events read after it, if anything.
+    """Return which events were dropped between a cursor and the events read after it; None if none were.
 
-    Only a reader far behind, whose page was full, asks: one more exchange. From the beginning
-    on, one that ``wants_all`` that is kept misses nothing.
+    Only a reader far behind, whose page was full, needs one more exchange for it. A reader that starts from ``0`` and
+    ``wants_all`` events misses nothing.
     """
     if len(events) < event_log.EVENTS_PAGE or (wants_all and place(cursor) == (0, 0)):
         return None

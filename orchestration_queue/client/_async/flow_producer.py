@@ -1,4 +1,4 @@
-"""Submitting flows: graphs of jobs that start when all of them are there."""
+"""Submit flows: graphs of jobs that start once all of them are stored."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _FLOWS_PER_TRIP = 100
 
 
 class AsyncFlowProducer(AsyncClient):
-    """Submits flows. Connects when first needed.
+    """Submits flows. It connects when first used.
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
-        carrier: How a plan's calls reach the server: ``transaction`` sends them as they are in one MULTI/EXEC,
-            ``packed`` packs them into calls of ``oq1_submitGraph``. Default a transaction where one slot holds all keys
-            of a graph of up to some hundred nodes; other graphs, and many at once, are packed.
+        carrier: How a plan's calls are sent: ``transaction`` sends them as they are in one MULTI/EXEC, ``packed`` packs
+            them into calls of ``oq1_submitGraph``. By default, a graph of up to about a hundred nodes whose keys share
+            one slot is sent in a transaction; larger graphs, and many at once, are packed.
 
     Raises:
         UsageError: Both ``url`` and ``connection`` are given, or the carrier is unknown.
@@ -63,30 +63,29 @@ class AsyncFlowProducer(AsyncClient):
         self._has_our_library = False
 
     async def submit(self, dag: Dag, *, flow_id: str | None = None, carrier: Carrier | None = None) -> AsyncFlow:
-        """Submit a graph: nothing of it starts before all of it is there.
+        """Submit a graph. None of its jobs starts before all of them are stored.
 
         The plan is a list of ``glidemq_addFlow``, ``glidemq_addJob`` and ``glidemq_registerParent`` calls in Kahn's
-        order. By default one transaction carries it, if one slot holds all its keys and it is of moderate size. A
-        larger graph, or one of several queues, is packed into calls of ``oq1_submitGraph`` and released when all is
-        there.
-        When this process dies in between, or a reply is lost, submit again under the same id: that completes what is
-        missing. Workers of the flow's queue remove what is never completed.
+        order. By default, a graph of moderate size whose keys share one slot is sent in one transaction. A larger
+        graph, or one that spans queues, is packed into calls of ``oq1_submitGraph`` and released once it is complete.
+        If this process dies meanwhile, or a reply is lost, submit again with the same id to add what is missing.
+        Workers of the flow's queue remove a flow that is never completed.
 
         Args:
             dag: The graph.
-            flow_id: The submission's id, without dots; default a new one. Submitting again under the same id joins
-                the flow that is there.
-            carrier: How the calls reach the server, ``transaction`` or ``packed``; default the producer's.
+            flow_id: The submission's id, without dots; default: a new one. Submitting again with the same id joins the
+                existing flow.
+            carrier: How the calls are sent, ``transaction`` or ``packed``; default: the producer's.
 
         Returns:
-            The flow, under way.
+            The submitted flow.
 
         Raises:
-            FlowError: The server only has glide-mq's library, which cannot run the graph; or a transaction cannot carry
+            FlowError: The server has only glide-mq's library, which cannot run the graph; or a transaction cannot carry
                 it, because a cluster keeps its queues on several servers.
-            InvalidNameError: An id or prefix is one the wire cannot carry.
-            PayloadError: A node's data is not JSON, or too large.
-            StateError: The id stands for a flow with another graph.
+            InvalidNameError: An id or prefix is invalid.
+            PayloadError: A node's data is not JSON, or larger than 1 MiB.
+            StateError: The id belongs to a flow with another graph.
             ServerError: The server refused a node; nothing has started.
         """
         if not isinstance(dag, Dag):
@@ -102,20 +101,20 @@ class AsyncFlowProducer(AsyncClient):
         return AsyncFlow(self._connection, plan, done.cursors, is_new=done.is_new)
 
     async def submit_bulk(self, dags: Sequence[Dag], *, flow_ids: Sequence[str] | None = None) -> list[AsyncFlow]:
-        """Submit many graphs, about 100 to an exchange. Each is a flow of its own, as :meth:`submit` describes it.
+        """Submit many graphs, about 100 per exchange. Each is a flow of its own, as with :meth:`submit`.
 
         Args:
             dags: The graphs.
-            flow_ids: An id for each; default new ones.
+            flow_ids: An id for each; default: new ones.
 
         Returns:
             The flows, in the same order.
 
         Raises:
-            UsageError: There are not as many ids as graphs, or one comes twice in a queue; and as for :meth:`submit`.
-                Nothing was sent.
-            StateError: An id stands for a flow with another graph; others may have been submitted.
-            ServerError: The server refused a node; likewise.
+            UsageError: The numbers of ids and graphs differ, or an id is repeated in a queue; also as for
+                :meth:`submit`. Nothing was sent.
+            StateError: An id belongs to a flow with another graph; other flows may have been submitted.
+            ServerError: The server refused a node; other flows may have been submitted.
         """
         dags = checked_items(dags, Dag, "dags")
         ids = [_new_id(dag) for dag in dags] if flow_ids is None else checked_items(flow_ids, str, "flow_ids")
@@ -150,7 +149,7 @@ class AsyncFlowProducer(AsyncClient):
         return [await self._launch_in_transaction(plan, is_fresh=is_fresh) for plan in plans]
 
     async def _launch_in_transaction(self, plan: FlowPlan, *, is_fresh: bool) -> Launch:
-        """Send a plan's calls as one transaction, unless the flow is there."""
+        """Send a plan's calls as one transaction, unless the flow already exists."""
         if len(plan.queues) > 1 and self._connection.is_cluster:
             raise FlowError(
                 f"Flow {plan.dag.name!r} has several queues, and no server of a cluster holds them all, so one "
@@ -163,18 +162,18 @@ class AsyncFlowProducer(AsyncClient):
             try:
                 return await self._send_transaction(plan)
             except TransportError as error:
-                # Sent again blindly, it could create jobs again that ran and were removed meanwhile.
+                # Sending it again unchecked could recreate jobs that ran and were removed meanwhile.
                 if not error.maybe_applied or (await self._connection.look(look)).record is None:
                     raise
         return await self._connection.follow(launch(plan.submission(), now_ms(), is_fresh=False))
 
     async def _send_transaction(self, plan: FlowPlan) -> Launch:
-        """Send a transaction; when a call of it is refused, remove what the others created."""
+        """Send a transaction; if one of its calls is refused, remove what the others created."""
         planned, newest, replies = await self._send_calls(plan)
         try:
             return _read_launch(plan, planned, newest, replies)
         except ServerError as error:
-            # This also loads the functions, should the server have lost them.
+            # This also loads the functions if the server has lost them.
             with suppress(ServerError):
                 await self._connection.follow(
                     control.undo(StoredFlow.planned(plan), planned, replies[len(newest) :], now_ms())
@@ -186,32 +185,32 @@ class AsyncFlowProducer(AsyncClient):
     async def _send_calls(self, plan: FlowPlan) -> tuple[list[PlannedCall], list[Operation[str]], list[Reply]]:
         planned = list(plan.transaction(now_ms()))
         newest = [event_log.last_event_id(keys) for keys in plan.queues]
-        # The cursors belong to the transaction, so that no event of the flow can come before them.
+        # The cursors are read in the transaction, so that no event of the flow can precede them.
         calls = [*[operation.call for operation in newest], *[each.call for each in planned]]
         return planned, newest, await self._connection.pipeline(calls, atomic=True, raises=False)
 
     async def _require_our_library(self, plan: FlowPlan) -> None:
-        """Refuse a graph that needs more than glide-mq's library on a server that has nothing else."""
+        """Refuse a graph that needs our library on a server that has only glide-mq's."""
         if self._has_our_library:
             return
         (reply,) = await self._connection.pipeline([oq1.version()], repeatable=True)
         if isinstance(reply, ServerError):
             if is_missing_function(str(reply)):
-                plan.planned(now_ms())  # says what of the graph is beyond that library
+                plan.planned(now_ms())  # names what that library lacks
             raise reply
         self._has_our_library = True
 
     async def tree(self, queue: str, flow_id: str) -> list[FlowNode]:
-        """Read the nodes of a flow as they are now, dependencies before dependents; of any submission, by any process.
+        """Read the current nodes of a flow, dependencies before dependents, no matter which process submitted it.
 
-        Walks all keys of the server. The flow that :meth:`submit` returned knows them without that.
+        Scans all keys of the server. The flow that :meth:`submit` returns doesn't need to.
 
         Args:
-            queue: The queue of the flow, or of the nodes that nothing waits for.
+            queue: The flow's queue, or the queue of the nodes that no node depends on.
             flow_id: The submission's id.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
+            InvalidNameError: The queue's name is invalid.
             StateError: No job of the queue belongs to such a flow.
         """
         keys = QueueKeys(queue, self.prefix)
@@ -257,6 +256,6 @@ def _check_carrier(carrier: Carrier | None) -> Carrier | None:
 
 
 def _new_id(dag: Dag) -> str:
-    """Return the graph's name, as far as ids can carry it, and a random rest."""
+    """Return a new id: the graph's name, as far as ids can contain it, and a random suffix."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", dag.name)[:64].strip("-")
     return f"{name or 'flow'}-{secrets.token_hex(6)}"

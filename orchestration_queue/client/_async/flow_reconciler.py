@@ -1,4 +1,4 @@
-"""A reconciler's part, done by a client that waits for a flow: its queue may have no worker that does it."""
+"""Reconcile flows from a client that waits for one: its queue may have no worker that does."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orchestration_queue.server import AsyncConnection
 __all__ = ["AsyncFlowReconciler"]
 
 _INTERVAL, _PATIENCE = timedelta(seconds=5), timedelta(minutes=5)
-"""As a worker's defaults for ``flow_interval`` and ``abandon_flows_after``."""
+"""The same as a worker's defaults for ``flow_interval`` and ``abandon_flows_after``."""
 
 
 class AsyncFlowReconciler:
-    """Reconciles the flows of one queue, round by round, by the server's clock.
+    """Reconciles the flows of one queue in rounds, by the server's clock.
 
     Args:
         keys: The queue's keys.
@@ -33,7 +33,7 @@ class AsyncFlowReconciler:
         self._flows = Reconciliation(keys, lambda: self._server_ms, interval=_INTERVAL, patience=_PATIENCE)
 
     async def round(self) -> None:
-        """Reconcile the flows and the moves that are due. Three commands when none is."""
+        """Reconcile the flows and moves that are due. Three commands if there are none."""
         self._server_ms = await self._connection.look(_SERVER_MS)
         flows = self._flows.round(secrets.token_hex(8))
         await self._connection.follow(together([flows, finish_moves(self._keys, self._server_ms)]))

@@ -1,4 +1,4 @@
-"""The flows of a queue, submitted by whomever."""
+"""The flows of a queue, no matter who submitted them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from orchestration_queue.protocol.operations.conversation import all_good, chunk
 __all__ = ["AsyncFlows"]
 
 _RECORDS_A_TRIP = 50
-"""Records tell whole graphs, and may be large."""
+"""A record contains the whole graph and can be large."""
 
 
 class AsyncFlows(AsyncQueueClient):
-    """The flows whose record is in one queue. Every queue has it as ``queue.flows``.
+    """The flows whose record is in one queue, available as ``queue.flows``.
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
@@ -55,7 +55,7 @@ class AsyncFlows(AsyncQueueClient):
     async def list(
         self, state: FlowState | None = None, *, limit: int | None = 50, offset: int = 0
     ) -> list[FlowSummary]:
-        """List flows, newest first, as their records describe them: a few seconds behind.
+        """List flows, newest first, as their records describe them, which can be a few seconds old.
 
         One exchange, and one per 50 flows.
 
@@ -65,7 +65,7 @@ class AsyncFlows(AsyncQueueClient):
             offset: How many of the newest to skip.
 
         Raises:
-            UsageError: The state does not exist, or the page is not one.
+            UsageError: The state does not exist, or ``limit`` or ``offset`` is invalid.
         """
         if state is not None and state not in list(FlowState):
             raise UsageError(f"`state` must be one of {', '.join(FlowState)}, or None for all; got {state!r}.")
@@ -78,9 +78,9 @@ class AsyncFlows(AsyncQueueClient):
         return [summary(facts) for facts in found if state is None or facts.state == state]
 
     async def reconcile(self) -> None:
-        """Do one round of what workers do for the queue's flows: re-send lost notifications, end what is overdue.
+        """Reconcile the queue's flows once, as workers do: re-send lost notifications and apply timeouts.
 
-        A queue that only other clients' workers serve needs it every few seconds. Three commands when nothing is due.
+        Call it every few seconds for a queue that only other clients' workers serve. Three commands if nothing is due.
         """
         self._reconciler = self._reconciler or AsyncFlowReconciler(self.keys, self._connection)
         await self._reconciler.round()

@@ -1,4 +1,4 @@
-"""One job, from its adder's side: read it, wait for it, control it."""
+"""A handle on one job: read it, wait for it, control it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = ["AsyncJob"]
 
 _DEFAULT_WAIT = timedelta(seconds=30)
 _PAUSE_S = 0.2
-"""The pause before the next try of an unreachable server; each try has a timeout of its own."""
+"""How long to pause before an unreachable server is tried again; each try has its own timeout."""
 _AFTERMATH_S = 1.0
-"""How long the last event of a job that is gone may take to be read."""
+"""How long to wait for the last event of a job that no longer exists."""
 
 
 class AsyncJob(AsyncJobReading):
-    """A job of a queue. Queues make these.
+    """A job of a queue, as returned by the queue's methods.
 
     Attributes:
         id: The job's id.
-        is_new: False when adding met a job that was already there, by its id or its deduplication id.
+        is_new: False if adding it found an existing job with its id or deduplication id.
     """
 
     async def wait(
@@ -49,28 +49,28 @@ class AsyncJob(AsyncJobReading):
     ) -> Any:
         """Wait until the job has finished. Any number of waits share one connection.
 
-        An outage of the server is survived, as long as there is time left.
+        The wait survives an outage of the server that ends before the timeout.
 
         Args:
             timeout: A duration, or seconds; default 30 s; None waits forever.
-            watch: A watch on the queue that began before the job was added, so that nothing can be missed even of a
-                job that is not kept.
+            watch: A watch on the queue that began before the job was added, so that nothing is missed even of a job
+                that is not kept.
 
         Returns:
             What its handler returned.
 
         Raises:
-            JobFailedError: It failed for good, or was removed before it finished.
-            JobNotFoundError: It is not there any more: it finished (or was removed) before this call.
-            TimeoutError: The time is up. The job goes on.
-            TransportError: The server could not be reached at the beginning, or in the end.
+            JobFailedError: The job failed for good, or was removed before it finished.
+            JobNotFoundError: The job had finished and was not kept, or was removed, before this call.
+            TimeoutError: The timeout expired. The job continues.
+            TransportError: The server was unreachable at the start, or at the end of the timeout.
             UsageError: The client was closed meanwhile.
         """
         deadline = Deadline(timeout)
         if watch is not None and self.is_new:
             watch.focus(self.id)
             return await self._follow(watch, deadline)
-        # The watch reads the record once it hears: no ending is missed between the two.
+        # The watch listens before it reads the record, so no end is missed between the two.
         async with self._connection.extension(AsyncListener).watch(self._keys, self.id) as own:
             self._record = record = self._found(own.record)
             if record.is_finished:
@@ -85,7 +85,7 @@ class AsyncJob(AsyncJobReading):
                 ending = heard or ending
                 record = await self._connection.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
-                    # Of a job that is not kept, only its events say how it ended.
+                    # How a job ended that is not kept is only in its events.
                     ending = await watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
                 if deadline.has_passed or self._connection.is_closed:
@@ -110,41 +110,41 @@ class AsyncJob(AsyncJobReading):
 
         Raises:
             PayloadError: It is not JSON, or larger than 1 MiB.
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         calls = job_output.progress(self._keys, self.id, progress)
         await self.read_state()
         await self._connection.pipeline(calls)
 
     async def log(self, text: str, *more: str) -> None:
-        """Append a line to the job's log, or several in one exchange.
+        """Append one or more lines to the job's log in one exchange.
 
         Raises:
-            UsageError: A line is no text.
+            UsageError: A line is not a string.
             PayloadError: A line is larger than 1 MiB.
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         call = job_output.log(self._keys, self.id, (text, *more))
         await self.read_state()
         await self._connection.execute(call)
 
     async def report_usage(self, used: Usage) -> None:
-        """Store what the job used, in place of what was reported before, and count it for its queue.
+        """Store what the job used, replacing an earlier report, and add it to the queue's usage.
 
         Raises:
-            InvalidOptionError: It is no :class:`Usage`.
-            JobNotFoundError: The job is not there any more.
-            StateError: A client of another language was half-way through a report for 5 s.
+            InvalidOptionError: ``usage`` is not a :class:`Usage`.
+            JobNotFoundError: The job no longer exists.
+            StateError: A client in another language held the usage lock for 5 s.
         """
         check_usage(used)
         await report_usage_async(self._connection, self._keys, self.id, used)
 
     async def report_tokens(self, tokens: int) -> None:
-        """Store how many tokens the job spent, for the workers' token limit, in place of what was said before.
+        """Store how many tokens the job spent, for the workers' token limit. Replaces an earlier report.
 
         Raises:
-            UsageError: It is no number of tokens.
-            JobNotFoundError: It is not there any more.
+            UsageError: It is not a number of tokens.
+            JobNotFoundError: The job no longer exists.
         """
         call = usage.report_tokens(self._keys, self.id, tokens)
         await self.refresh()
@@ -155,13 +155,13 @@ class AsyncJob(AsyncJobReading):
 
         Args:
             name: What kind of signal it is.
-            data: Its payload, anything JSON can say.
+            data: Its payload, anything JSON can represent.
 
         Returns:
-            False when the job is not suspended: only the first signal counts, and none that comes too early.
+            False if the job is not suspended: a signal that comes too early, or after the first, has no effect.
 
         Raises:
-            UsageError: The name is no text, or empty.
+            UsageError: The name is empty or not a string.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
         return await self._connection.run(control.signal(self._keys, self.id, name, data, now_ms()))
@@ -170,7 +170,7 @@ class AsyncJob(AsyncJobReading):
         """Remove the job in any state; return False if it was already gone. A running handler is not stopped.
 
         Args:
-            force: Also while other jobs wait for it, which may then wait forever.
+            force: Remove it even if other jobs wait for it, which may then wait forever.
 
         Raises:
             StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
@@ -181,29 +181,29 @@ class AsyncJob(AsyncJobReading):
     async def release(self) -> None:
         """Take the running job from its worker and make it ready again, without counting an attempt.
 
-        Its worker cannot settle it any more and, one of this library, is told to stop its handler. A handler that does
-        not heed that may still run when the job starts again.
+        Its worker can no longer settle it. A worker of this library stops the handler; a handler that ignores this may
+        still be running when the job starts again.
 
         Raises:
-            JobNotFoundError: It is not there any more.
-            StateError: It is not active.
+            JobNotFoundError: The job no longer exists.
+            StateError: The job is not active.
         """
         await run_and_wake(self._connection, self._keys, edits.release(self._keys, self.id, now_ms()))
 
     async def depends(self, on: Iterable[str] = (), off: Iterable[str] = ()) -> None:
         """Change which jobs of its queue the job waits for, while it waits for others and has not run.
 
-        One that has ended by now counts as it ended. A job that then waits for nothing starts. Repeating a call changes
-        nothing more.
+        A dependency that has already ended counts with its outcome. A job without remaining dependencies starts.
+        Repeating a call changes nothing more.
 
         Args:
-            on: Ids of jobs that it waits for from now on.
-            off: Ids of jobs that it waits for no more. Together at most 100.
+            on: Ids of jobs to wait for from now on.
+            off: Ids of jobs to stop waiting for. Together with ``on`` at most 100.
 
         Raises:
-            UsageError: These are no ids, more than 100, or the job's own.
+            UsageError: These are not ids, more than 100, or include the job's own.
             JobNotFoundError: The job, or one that it should wait for, does not exist; nothing was changed.
-            StateError: It does not wait for others or has run, or would wait for itself through others; nothing was
+            StateError: The job does not wait for others, has run, or would wait for itself through others; nothing was
                 changed.
         """
         added, removed = _checked_edges(self.id, on, "on"), _checked_edges(self.id, off, "off")
@@ -219,24 +219,24 @@ class AsyncJob(AsyncJobReading):
             await self._connection.follow(notify_all([(self._keys, pending)], now))
 
     async def move(self, queue: str, *, delay: Duration | None = None) -> AsyncJob:
-        """Move a job that is not running to another queue, on whatever node of a cluster; returns it as it is there.
+        """Move a job that is not running to another queue, on any server of a cluster; return the moved job.
 
-        It keeps its id, history, log, tags, tracking, and the jobs that wait for it. Its deduplication id stays behind.
-        Callers that wait for it in its old queue see it removed. Should this process die, a worker of either
-        queue goes on with the move after 10 s. Meanwhile it runs in neither, and what happens to it goes along: a
-        cancel, new data, a job that begins to wait for it. A repeated call changes nothing.
+        It keeps its id, history, log, tags, tracking, and the jobs that wait for it, but not its deduplication id.
+        Callers that wait for it in its old queue see it removed. If this process dies, a worker of either queue
+        continues the move after 10 s. Until then the job runs in neither queue, and changes to it (a cancellation, new
+        data, a new dependent) move with it. Repeating a call changes nothing.
 
         Args:
             queue: The other queue's name.
-            delay: When it is due there, counted from its arrival: a duration, or seconds; default: as it was.
+            delay: When it is due there, counted from its arrival: a duration, or seconds; default: as before.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
-            InvalidOptionError: The delay is negative, or no duration.
+            InvalidNameError: The queue's name is invalid.
+            InvalidOptionError: The delay is negative, or not a duration.
             UsageError: It is the job's own queue.
-            JobNotFoundError: The job is not there any more.
-            StateError: It is active, suspended, parked, completed, or waits for others; belongs to a flow or an
-                ordering group; or another job has its id there. It was left as it is.
+            JobNotFoundError: The job no longer exists.
+            StateError: The job is active, suspended, parked, completed, or waits for others; it belongs to a flow or an
+                ordering group; or another job has its id there. It was not changed.
         """
         target, delay_ms = destination(self._keys, queue, delay)
         await self._connection.follow(moves.move(self._keys, target, self.id, now_ms(), delay_ms))
@@ -249,16 +249,16 @@ class AsyncJob(AsyncJobReading):
         """Cancel the job: it fails if it has not started; otherwise its worker stops it.
 
         Raises:
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         return await self._connection.run(control.cancel(self._keys, self.id, now_ms()))
 
     async def retry(self) -> None:
-        """Give a failed job all its attempts again, due at once.
+        """Make a failed job ready now, with all its attempts.
 
         Raises:
-            JobNotFoundError: It is not there any more.
-            StateError: It has not failed.
+            JobNotFoundError: The job no longer exists.
+            StateError: The job has not failed.
         """
         await run_and_wake(self._connection, self._keys, control.retry(self._keys, self.id, now_ms()))
 
@@ -266,45 +266,45 @@ class AsyncJob(AsyncJobReading):
         """Make a delayed job ready now.
 
         Raises:
-            JobNotFoundError: It is not there any more.
-            StateError: It is not delayed.
+            JobNotFoundError: The job no longer exists.
+            StateError: The job is not delayed.
         """
         await run_and_wake(self._connection, self._keys, control.promote_job(self._keys, self.id))
 
     async def change_priority(self, priority: int) -> None:
-        """Give a job that has not started another priority.
+        """Change the priority of a job that has not started.
 
         Args:
-            priority: 1 is the most urgent, 2048 the least; 0 takes it out of the order, into the plain queue.
+            priority: From 1, the most urgent, to 2048; 0 moves it to the plain queue.
 
         Raises:
-            InvalidOptionError: There is no such priority.
-            JobNotFoundError: It is not there any more.
-            StateError: It has started.
+            InvalidOptionError: The priority is out of range.
+            JobNotFoundError: The job no longer exists.
+            StateError: The job has started.
         """
         checked = JobOptions(priority=priority).priority
         await run_and_wake(self._connection, self._keys, control.change_priority(self._keys, self.id, checked))
 
     async def change_delay(self, delay: Duration) -> None:
-        """Make a job that has not started ready at another time.
+        """Change when a job that has not started becomes ready.
 
         Args:
             delay: Counted from now: a duration, or seconds.
 
         Raises:
-            InvalidOptionError: The delay is negative, or no duration.
-            JobNotFoundError: It is not there any more.
-            StateError: It has started.
+            InvalidOptionError: The delay is negative, or not a duration.
+            JobNotFoundError: The job no longer exists.
+            StateError: The job has started.
         """
         delay_ms = milliseconds(JobOptions(delay=delay).delay)
         await run_and_wake(self._connection, self._keys, control.change_delay(self._keys, self.id, delay_ms, now_ms()))
 
     async def tag(self, *names: str) -> None:
-        """Add tags to the job; it is left as it is where it has them.
+        """Add tags to the job. Tags that it already has are kept.
 
         Raises:
-            InvalidOptionError: One of them is no tag, or there are more than 20.
-            JobNotFoundError: It is not there any more.
+            InvalidOptionError: A tag is invalid, or there are more than 20.
+            JobNotFoundError: The job no longer exists.
             StateError: It would have more than 20 tags.
         """
         added = checked_tags(names)
@@ -315,8 +315,8 @@ class AsyncJob(AsyncJobReading):
         """Remove tags from the job.
 
         Raises:
-            InvalidOptionError: One of them is no tag, or there are more than 20.
-            JobNotFoundError: It is not there any more.
+            InvalidOptionError: A tag is invalid, or there are more than 20.
+            JobNotFoundError: The job no longer exists.
         """
         removed = checked_tags(names)
         await self._connection.run(tags.retag(self._keys, self.id, now_ms(), removed=removed))
@@ -326,32 +326,32 @@ class AsyncJob(AsyncJobReading):
         self._record = JobRecord(self.id, {**self.record.fields, "tags": json.dumps(list(dict.fromkeys(names)))})
 
     async def track(self) -> None:
-        """Keep the job, with its history and logs, when retention would remove it; and list it in ``queue.tracked()``.
+        """Keep the job, with its history and logs, when retention would remove it, and list it in ``queue.tracked()``.
 
-        Its history tells completed attempts, too, of workers that start it from then on. At most 1,000 jobs of a queue
-        are tracked. Explicit acts (``remove``, ``clean``, ``obliterate``) and workers of other libraries remove a
+        Its history then also contains completed attempts, of workers that start it from now on. A queue can track up to
+        1,000 jobs. Explicit removal (``remove``, ``clean``, ``obliterate``) and workers of other libraries remove a
         tracked job like any other.
 
         Raises:
-            JobNotFoundError: It is not there any more.
-            StateError: 1,000 jobs of the queue are tracked already.
+            JobNotFoundError: The job no longer exists.
+            StateError: The queue already tracks 1,000 jobs.
         """
         await self._connection.run(edits.track(self._keys, self.id, now_ms(), is_tracked=True))
 
     async def untrack(self) -> None:
-        """Keep the job no longer than others; one that retention has let go of by now is removed.
+        """Stop tracking the job. If retention would have removed it by now, it is removed.
 
         Raises:
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         await self._connection.run(edits.track(self._keys, self.id, now_ms(), is_tracked=False))
 
     async def update_data(self, data: Any) -> None:
-        """Replace the job's payload; an attempt that is running keeps what it was given.
+        """Replace the job's payload. A running attempt keeps the payload it started with.
 
         Raises:
-            PayloadError: The data is not JSON, or too large.
-            JobNotFoundError: It is not there any more.
+            PayloadError: The data is not JSON, or larger than 1 MiB.
+            JobNotFoundError: The job no longer exists.
         """
         encoded = encode_data(self.record.name or self.id, data)
         await self._connection.run(control.update_data(self._keys, self.id, encoded))

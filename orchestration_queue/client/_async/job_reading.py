@@ -1,4 +1,4 @@
-"""One job, from its adder's side: everything that only reads it."""
+"""A handle on one job: everything that only reads it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["AsyncJobReading", "follow_stream"]
 async def follow_stream(
     connection: AsyncConnection, keys: QueueKeys, job_id: str, place: str
 ) -> AsyncIterator[StreamEntry]:
-    """Yield the entries after a place, as they come, until the job has finished and all have been read."""
+    """Yield the entries after a given one as they are written, until the job has finished and all have been read."""
     seen = await connection.look(event_log.last_event_id(keys))
     async with await connection.duplicate() as reader:
         while True:
-            # The job before its entries: those of a job that has finished are all that will ever be.
+            # Read the job before its entries: once it has finished, no more entries follow.
             is_over = await _is_over(reader, keys, job_id)
             page = job_output.read(keys, job_id, place)
             while entries := await reader.run(page, repeatable=True):
@@ -49,7 +49,7 @@ async def _is_over(connection: AsyncConnection, keys: QueueKeys, job_id: str) ->
 
 
 async def _await_news(connection: AsyncConnection, keys: QueueKeys, job_id: str, place: str, seen: str) -> str:
-    """Wait until there is another entry, or the job may have finished; returns the last event that was seen."""
+    """Wait until there is another entry, or the job may have finished; return the id of the last event read."""
     wait = Deadline(LOOK_AGAIN_S)
     while not wait.has_passed:
         news = job_output.follow(keys, job_id, place, seen, max(1, round(wait.left * 1000)))
@@ -61,11 +61,11 @@ async def _await_news(connection: AsyncConnection, keys: QueueKeys, job_id: str,
 
 
 class AsyncJobReading:
-    """What one can see of a job.
+    """The readable side of a job.
 
     Attributes:
         id: The job's id.
-        is_new: False when adding met a job that was already there, by its id or its deduplication id.
+        is_new: False if adding it found an existing job with its id or deduplication id.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class AsyncJobReading:
 
     @property
     def record(self) -> JobRecord:
-        """The job as it was last read; of a job that was just added, as it was sent."""
+        """The job as last read; after adding it, as it was sent."""
         if not isinstance(self._record, JobRecord):
             self._record = self._record()
         return self._record
@@ -116,7 +116,7 @@ class AsyncJobReading:
 
     @property
     def state(self) -> JobState:
-        """Its state when it was last read; see :meth:`read_state` for now."""
+        """Its state when last read; :meth:`read_state` reads the current one."""
         return self.record.state
 
     @property
@@ -136,39 +136,39 @@ class AsyncJobReading:
 
     @property
     def failure_kind(self) -> str | None:
-        """What made its last attempt fail, as last read; None when it has not failed."""
+        """The kind of failure of its last attempt, as last read; None if it has not failed."""
         return self.record.failure_kind
 
     @property
     def traceback(self) -> str | None:
-        """Where its last attempt failed, as last read: the last 8 KiB of the traceback; None when nothing is known."""
+        """The last 8 KiB of the traceback of its last failed attempt, as last read; None without a failure."""
         return self.record.traceback
 
     @property
     def is_tracked(self) -> bool:
-        """Whether retention kept it when it was last read; see ``track``."""
+        """Whether it was tracked when last read; see ``track``."""
         return self.record.is_tracked
 
     @property
     def history(self) -> tuple[HistoryEntry, ...]:
-        """What had happened to it besides success when it was last read, oldest first; the last 20 entries."""
+        """The last 20 entries of its history, oldest first, as last read: everything except success."""
         return self.record.history
 
     @property
     def attempts(self) -> int:
-        """Attempts that had begun when it was last read."""
+        """How many attempts had started when it was last read."""
         return self.record.attempts
 
     @property
     def ref(self) -> ParentRef:
-        """What a job that this one waits for names as its ``parent``."""
+        """The reference to pass as ``parent`` of jobs that this one should wait for."""
         return ParentRef(self._keys, self.id)
 
     async def refresh(self) -> JobRecord:
         """Read the job again.
 
         Raises:
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         self._record = self._found(await self._connection.look(job_records.job(self._keys, self.id)))
         return self.record
@@ -179,10 +179,10 @@ class AsyncJobReading:
         return record
 
     async def explain(self) -> Explanation:
-        """Explain why the job is where it is: what it waits for, who has it, or why it failed. Reads the queue.
+        """Explain the job's state: what it waits for, which worker has it, or why it failed. Reads the queue.
 
         Raises:
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         found = await self._connection.follow(explain(self._keys, self.id, now_ms()))
         if found is None:
@@ -190,33 +190,33 @@ class AsyncJobReading:
         return found
 
     async def read_state(self) -> JobState:
-        """Read where the job is now.
+        """Read the job's current state.
 
         Raises:
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         return self._found(await self._connection.look(job_records.job(self._keys, self.id, ("state",)))).state
 
     async def progress(self) -> Any:
-        """Return what its handler last reported; None before that.
+        """Return the progress that its handler last reported; None before that.
 
         Raises:
-            JobNotFoundError: It is not there any more.
+            JobNotFoundError: The job no longer exists.
         """
         return self._found(
             await self._connection.look(job_records.job(self._keys, self.id, ("id", "progress")))
         ).progress
 
     async def logs(self, *, limit: int | None = None, offset: int = 0) -> list[str]:
-        """Return the lines that its handlers logged: at most ``limit``, after the first ``offset``."""
+        """Return up to ``limit`` lines that its handlers logged, after the first ``offset``."""
         return await self._connection.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
 
     async def children(self) -> list[Self]:
-        """Return the jobs that this one waits for, or waited for, as far as they are still there."""
+        """Return the jobs that this one waits or waited for, if they still exist."""
         return await self._jobs(await self._connection.follow(job_records.children(self._keys, self.id)))
 
     async def parents(self) -> list[Self]:
-        """Return the jobs that wait for this one, as far as they are still there."""
+        """Return the jobs that wait for this one, if they still exist."""
         return await self._jobs(await self._connection.follow(job_records.parents(self._keys, self.id)))
 
     async def _jobs(self, refs: Sequence[ParentRef]) -> list[Self]:
@@ -227,41 +227,42 @@ class AsyncJobReading:
         ]
 
     async def children_values(self) -> dict[str, Any]:
-        """Return what the jobs that this one waited for returned.
+        """Return the results of the jobs that this one waited for.
 
         Returns:
-            Result by the child's full name, ``prefix:{queue}:id``. Those without a result, or not kept, are left out.
+            Results by the child's full name, ``prefix:{queue}:id``. Children without a result, or not kept, are
+            omitted.
         """
         values = await self._connection.follow(job_records.children_values(self._keys, self.id))
         return {ref.member: value for ref, value in values}
 
     async def suspend_info(self) -> SuspendInfo | None:
-        """Why and since when the job is suspended; None when it is not."""
+        """Return why and since when the job is suspended; None if it is not."""
         return await self._connection.look(control.suspend_info(self._keys, self.id))
 
     async def read_stream(self, after: str = job_output.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
-        """Return what the job's handler has given out, oldest first, without waiting.
+        """Return entries of the job's output stream, oldest first, without waiting.
 
         Args:
-            after: The ``id`` of the last entry that was read; ``0`` begins at the beginning.
+            after: The ``id`` of the last entry that was read; ``0`` starts from the first.
             count: At most this many.
 
         Raises:
-            UsageError: ``after`` is no entry's id, or the count no positive number.
+            UsageError: ``after`` is not an entry id, or ``count`` is not positive.
         """
         return await self._connection.look(job_output.read(self._keys, self.id, after, count))
 
     def stream(self, after: str = job_output.FIRST_ENTRY) -> AsyncIterator[StreamEntry]:
-        """Everything the job's handler gives out, as it comes, until the job has finished.
+        """Yield the entries of the job's output stream as they are written, until the job has finished.
 
-        It also ends without an error when the job fails; :meth:`AsyncJob.wait` says how it ended. Each iterator has a
-        connection of its own.
+        If the job fails, the iterator ends without an error; :meth:`AsyncJob.wait` returns the outcome. Each iterator
+        has its own connection.
 
         Args:
-            after: The ``id`` of the last entry that was read; ``0`` begins at the beginning.
+            after: The ``id`` of the last entry that was read; ``0`` starts from the first.
 
         Raises:
-            UsageError: ``after`` is no entry's id.
-            TransportError: The server could not be reached. Go on after the last entry's ``id``.
+            UsageError: ``after`` is not an entry id.
+            TransportError: The server was unreachable. Resume after the last entry's ``id``.
         """
         return follow_stream(self._connection, self._keys, self.id, job_output.checked_position(after))

@@ -1,8 +1,7 @@
-"""One reader for all waiters: the events of a queue are read once, for every call that waits on it.
+"""One event reader for all waiters: a queue's events are read once for all calls that wait on it.
 
-Nothing listens in the background. One of the waiters reads for all: when it has what it waited for, or gives up, it
-passes the reading on to another. So a listener has no task and no thread of its own that could outlive its client,
-and costs nothing while no call waits.
+There is no background task. One of the waiters reads for all; when its wait ends, it passes the reading on to another.
+So a listener has no task or thread that could outlive its client, and costs nothing while no call waits.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ from orchestration_queue.server import AsyncConnection
 __all__ = ["AsyncListener", "AsyncWatch"]
 
 _LONGEST_READ_S = 1.0
-"""The longest single read: within this time, a reader notices that its client was closed."""
+"""Maximum duration of a read, after which the reader notices that its client was closed."""
 
 
 class AsyncWatch:
-    """Looks out for the endings of one queue's jobs, of all that happen after entering its context.
+    """Waits for the ends of one queue's jobs, from entering its context on.
 
     Args:
-        listener: Who reads the events.
+        listener: Reads the events.
         keys: The queue.
-        job_id: The job; None looks out for all jobs until :meth:`focus` names one.
+        job_id: The job; None watches all jobs until :meth:`focus` names one.
 
     Attributes:
-        record: The job as it was when the context was entered; None without a job, or without its record.
+        record: The job's record when the context was entered; None without a job, or without its record.
     """
 
     def __init__(self, listener: AsyncListener, keys: QueueKeys, job_id: str | None = None) -> None:
@@ -60,15 +59,15 @@ class AsyncWatch:
         self._listener.leave(self)
 
     def focus(self, job_id: str) -> None:
-        """From now on look out for one job only; what was heard of it before is kept."""
+        """Watch one job only from now on. Its earlier events are kept."""
         self._listener.focus(self, job_id)
 
     async def next_ending(self, wait: Deadline) -> Event | None:
-        """Return the next event that may have finished the job; None when the wait is over without one.
+        """Return the next event that may have finished the job; None if the wait ended without one.
 
         Raises:
             UsageError: The client was closed meanwhile.
-            TransportError: The server cannot be reached.
+            TransportError: The server is unreachable.
         """
         try:
             while not self.heard:
@@ -77,7 +76,7 @@ class AsyncWatch:
             endings = [self.heard.popleft() for _ in range(len(self.heard))]
         finally:
             self._listener.pass_on(self.keys)
-        # A job may be removed after its outcome was told; the outcome is what counts.
+        # A job can be removed after its outcome was reported; the outcome counts.
         return next((event for event in reversed(endings) if event.type != "removed"), endings[-1])
 
 
@@ -86,10 +85,10 @@ class _Feed:
     """One queue's events.
 
     Attributes:
-        cursor: The last event that was read; None until the first watch has found out where to begin.
-        by_job: The watches, by the job that each looks out for.
+        cursor: The last event that was read; None until the first watch has determined where to begin.
+        by_job: The watches, by the job that each watches.
         is_read: Whether a waiter is reading.
-        resting: Those who wait meanwhile, in the order in which they came.
+        resting: The other waiters, in the order in which they arrived.
     """
 
     cursor: str | None = None
@@ -98,18 +97,18 @@ class _Feed:
     resting: dict[AsyncWatch, None] = field(default_factory=dict)
 
     def add(self, watch: AsyncWatch) -> None:
-        """Let a watch hear what is read from now on."""
+        """Deliver events to a watch from now on."""
         self.by_job.setdefault(watch.job_id, set()).add(watch)
 
     def drop(self, watch: AsyncWatch) -> None:
-        """Let it hear nothing more."""
+        """Stop delivering events to a watch."""
         alike = self.by_job.get(watch.job_id, set())
         alike.discard(watch)
         if not alike:
             self.by_job.pop(watch.job_id, None)
 
     def tell(self, events: list[Event]) -> None:
-        """Pass on what was read."""
+        """Deliver events to their watches."""
         self.cursor = events[-1].id
         for event in events:
             if event.type in ENDINGS:
@@ -119,9 +118,9 @@ class _Feed:
 
 
 class AsyncListener:
-    """Reads the events of the queues that are watched, each queue by one read at a time.
+    """Reads the events of the watched queues, with one read at a time per queue.
 
-    Several queues are several reads: in a cluster, they may be on several servers.
+    Several queues take several reads: in a cluster, they can be on different servers.
 
     Args:
         connection: The connection to duplicate.
@@ -138,24 +137,25 @@ class AsyncListener:
             self._start_afresh()
 
     def _start_afresh(self) -> None:
-        """Forget who waits: on making, and in a forked child, where those are the parent's."""
+        """Reset all waiters: at the start, and in a forked child, where they are the parent's."""
         self._process = os.getpid()
         self._feeds: dict[QueueKeys, _Feed] = {}
-        # Guards all else, a few lines at a time. The async face needs no such thing, and pays little for it.
+        # Guards everything else, for a few lines at a time. The async version doesn't need it, and it costs little
+        # there.
         self._lock = threading.Lock()
 
     def watch(self, keys: QueueKeys, job_id: str | None = None) -> AsyncWatch:
-        """Look out for the endings of a queue's jobs, or of one of them; a context manager."""
+        """Watch the ends of a queue's jobs, or of one of them; a context manager."""
         return AsyncWatch(self, keys, job_id)
 
     async def join(self, watch: AsyncWatch) -> None:
-        """Let a watch hear everything that happens from now on, and read its job's record after that."""
+        """Deliver to a watch all events from now on, then read its job's record."""
         self._notice_fork()
         with self._lock:
             self._check_open()
             feed = self._feeds.setdefault(watch.keys, _Feed())
             feed.add(watch)
-        # With a cursor, whatever happens from now on comes after it.
+        # With this cursor, everything that happens from now on comes after it.
         newest = event_log.last_event_id(watch.keys) if feed.cursor is None else None
         record = job_records.job(watch.keys, watch.job_id) if watch.job_id is not None else None
         calls = [operation.call for operation in (newest, record) if operation is not None]
@@ -171,7 +171,7 @@ class AsyncListener:
                 feed.cursor = feed.cursor or newest.read(replies[0])
 
     def leave(self, watch: AsyncWatch) -> None:
-        """Forget a watch, and its queue if it was the last."""
+        """Remove a watch, and its queue's feed if it was the last."""
         with self._lock:
             feed = self._feeds[watch.keys]
             feed.drop(watch)
@@ -180,7 +180,7 @@ class AsyncListener:
         self.pass_on(watch.keys)
 
     def focus(self, watch: AsyncWatch, job_id: str) -> None:
-        """Let a watch hear of one job only."""
+        """Deliver to a watch only one job's events."""
         with self._lock:
             feed = self._feeds[watch.keys]
             feed.drop(watch)
@@ -189,7 +189,7 @@ class AsyncListener:
             feed.add(watch)
 
     async def take_turn(self, watch: AsyncWatch, seconds: float) -> bool:
-        """Read for all unless another does, else rest until woken; return whether the watch has news."""
+        """Read for all, or rest until woken if another waiter reads; return whether the watch has new events."""
         with self._lock:
             self._check_open()
             if watch.heard:
@@ -227,7 +227,7 @@ class AsyncListener:
                 feed.tell(events)
 
     def pass_on(self, keys: QueueKeys) -> None:
-        """Wake a resting waiter when the reader stops, unless another reads already."""
+        """Wake a resting waiter when the reader stops, unless another is reading already."""
         with self._lock:
             feed = self._feeds.get(keys)
             if feed and feed.resting and not feed.is_read:
@@ -252,7 +252,7 @@ class AsyncListener:
             )
 
     async def aclose(self) -> None:
-        """Wake everybody who waits, with an error, and disconnect. Who reads notices within a second."""
+        """Wake all waiters with an error, and close the connection. The reader notices within a second."""
         self._notice_fork()
         with self._lock:
             self._is_closed = True

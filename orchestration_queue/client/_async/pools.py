@@ -1,4 +1,4 @@
-"""Pools: slots that jobs of all queues share, such as the connections of a database."""
+"""Pools: slots that jobs of all queues share, such as database connections."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class AsyncPools(AsyncClient):
     """The pools of a server. ``JobOptions(pools={"warehouse": 2})`` says which slots a job holds while it runs.
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
-        prefix: First part of every key. Queues of one prefix share pools.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
+        prefix: First part of every key. Queues with the same prefix share pools.
 
     Raises:
-        InvalidNameError: The wire cannot carry the prefix.
+        InvalidNameError: The prefix is invalid.
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
@@ -44,32 +44,32 @@ class AsyncPools(AsyncClient):
         """Return a pool with the jobs that hold its slots; None if it is not defined.
 
         Raises:
-            UsageError: It is no name of a pool.
+            UsageError: The name is invalid.
         """
         found = await self._connection.follow(pools.states(self._keys, now_ms(), [checked_pool(name)]))
         return found[0] if found else None
 
     async def set(self, name: str, slots: int) -> None:
-        """Define a pool, or change its number of slots. Jobs that find slots free by that start at once.
+        """Define a pool, or change its number of slots. Waiting jobs for which slots become free start immediately.
 
-        When there are fewer than before, running jobs keep theirs until they end.
+        If the number decreases, running jobs keep their slots until they end.
 
         Args:
             name: The pool: up to 100 characters, without ``:`` ``{`` ``}``.
-            slots: How many jobs can hold one at a time, 0 to 1,000; 0 starts no more jobs.
+            slots: How many slots it has, 0 to 1,000. With 0, no job starts.
 
         Raises:
-            UsageError: It is no name of a pool, or no such number.
+            UsageError: The name or the number is invalid.
         """
         define = pools.define(self._keys, checked_pool(name), checked_pool_slots(slots), now_ms())
         woken = await self._connection.run(define, repeatable=True)
         await self._connection.follow(pools.start_woken(self._keys, woken, now_ms(), is_last=True))
 
     async def remove(self, name: str) -> bool:
-        """Remove a pool; False if it is not defined. Jobs that name it later fail until it is defined again.
+        """Remove a pool; return False if it is not defined. Later jobs that name it fail until it is defined again.
 
         Raises:
-            UsageError: It is no name of a pool.
-            StateError: Jobs hold slots of it, or wait for some.
+            UsageError: The name is invalid.
+            StateError: Jobs hold or wait for its slots.
         """
         return await self._connection.run(pools.remove(self._keys, checked_pool(name), now_ms()))

@@ -1,4 +1,4 @@
-"""Add jobs to one queue: the base of all clients that do, and the producer, which does nothing else."""
+"""Add jobs to one queue: the base of all clients that do, and a producer that does nothing else."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A job that the server took, or had already.
+    """A job that the server added, or already had.
 
     Attributes:
         job: The job as it was sent.
@@ -59,16 +59,16 @@ class Placed:
 
 
 def _placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
-    """Those of the jobs that the server took, or had already."""
+    """Return the jobs that the server added, or already had."""
     pairs = zip(jobs, outcomes, strict=False)
     return [Placed(job, outcome, at_ms) for job, outcome in pairs if isinstance(outcome, Added)]
 
 
 def all_placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
-    """Return all jobs, each with what became of it. None, or no outcome, is one that was not sent after a refusal.
+    """Return all jobs with their outcomes. None, or a missing outcome, is a job that was not sent after a refusal.
 
     Raises:
-        ServerError: One was refused.
+        ServerError: A job was refused.
     """
     placed = _placed(jobs, outcomes, at_ms)
     for place, outcome in enumerate(outcomes):
@@ -85,15 +85,15 @@ class AsyncAdder(AsyncQueueClient):
 
     Args:
         name: The queue's name: up to 256 characters, without ``:`` ``{`` ``}``.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open when the client is closed.
         prefix: First part of every key.
-        codec: How the jobs' data are written.
+        codec: How job data are written.
         emit_events: Emit an event for each job that is added. Disable to save one stream entry per job.
-        durability: ``primary`` returns when the primary has the job, ``replicated`` when a replica has it, too.
+        durability: ``primary`` returns once the primary has the job, ``replicated`` once a replica has it, too.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
     """
 
@@ -120,7 +120,7 @@ class AsyncAdder(AsyncQueueClient):
         return job.encoded(self._codec, options)
 
     async def _place(self, job: NewJob, durability: GivenDurability | None = None) -> Placed:
-        """Add one job: one exchange, and one more with a parent in another queue."""
+        """Add one job in one exchange, or two if its parent is in another queue."""
         wanted = self._wanted(durability)
         job = self._encode(job)
         at_ms = now_ms()
@@ -135,7 +135,7 @@ class AsyncAdder(AsyncQueueClient):
         return placed
 
     async def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[NewJob]) -> T:
-        """Add the jobs in one request that wakes an idle worker for those that no stream entry announces."""
+        """Add the jobs in one request, which also wakes an idle worker for jobs that no stream entry announces."""
         wake = self._waking(jobs)
         calls = [operation.call, *wake, *confirmation(self.keys, durability)]
         replies = await self._connection.pipeline(calls)
@@ -148,11 +148,11 @@ class AsyncAdder(AsyncQueueClient):
         return additions.waking(self.keys, jobs)
 
     async def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
-        """Add many jobs, 100 to a call.
+        """Add many jobs, 100 per call.
 
         Raises:
-            ServerError: One was refused; all before it, and some or all behind it, were added nevertheless, and their
-                parents told.
+            ServerError: A job was refused. All jobs before it, and some or all after it, were added and their parents
+                notified.
         """
         wanted = self._wanted(durability)
         jobs = [self._encode(job) for job in checked_items(new, NewJob, "jobs")]
@@ -163,11 +163,11 @@ class AsyncAdder(AsyncQueueClient):
         return self._durability if durability is None else checked_durability(durability)
 
     async def _add_all(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:
-        """Add encoded jobs; returns an outcome for each up to the last that was sent."""
+        """Add encoded jobs; return an outcome for each one up to the last that was sent."""
         portions = list(additions.portions(jobs))
         if jobs and all(job.is_plain for job in jobs):
             calls = (self._portion_calls(portion, at_ms, durability) for portion in portions)
-            answers = await self._connection.pipelines(calls)  # each is made while the server works on the one before
+            answers = await self._connection.pipelines(calls)  # each is built while the server works on the last
             answered = zip(portions, answers, strict=False)  # none is sent after a refusal
             return [one for some, replies in answered for one in self._read_portion(some, iter(replies), durability)]
         outcomes: list[Outcome] = []
@@ -179,14 +179,14 @@ class AsyncAdder(AsyncQueueClient):
         return outcomes
 
     def _portion_calls(self, portion: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Call]:
-        """Return what adds plain jobs: one call for all, what wakes workers, what waits for replicas."""
+        """Return what adds plain jobs: one call for all, then calls that wake workers and wait for replicas."""
         many = additions.add_many(self.keys, portion, at_ms, skip_events=self._skip_events)
         return [many.call, *self._waking(portion), *confirmation(self.keys, durability)]
 
     def _read_portion(
         self, portion: Sequence[NewJob], replies: Iterator[Reply], durability: Durability
     ) -> Sequence[Outcome]:
-        """Take the replies to :meth:`_portion_calls`, and read them."""
+        """Consume and read the replies to :meth:`_portion_calls`."""
         added = next(replies)
         rest = list(islice(replies, len(self._waking(portion)) + len(confirmation(self.keys, durability))))
         if isinstance(added, ServerError):
@@ -196,7 +196,7 @@ class AsyncAdder(AsyncQueueClient):
         return outcomes
 
     async def _add_each(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:
-        """Add jobs in a call each, all in one exchange."""
+        """Add jobs with a call each, in one exchange."""
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
         wake = self._waking(jobs)
         replies = await self._connection.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
@@ -205,7 +205,7 @@ class AsyncAdder(AsyncQueueClient):
         return outcomes
 
     def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
-        """Return what tells parents of other queues; those of this queue were told when the job was added."""
+        """Return calls that register the jobs with parents in other queues; adding registered them in this one."""
         return [
             additions.join_parent(parent, self.keys.member(placed.added.job_id))
             for placed in outcomes
@@ -214,13 +214,13 @@ class AsyncAdder(AsyncQueueClient):
         ]
 
     async def _jobs(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
-        """Return the jobs that were added, and those that were there already, which takes one or two exchanges."""
+        """Return the jobs that were added, and those that already existed, which takes one or two exchanges."""
         old = [placed for placed in outcomes if not placed.added.is_new]
         standing = iter(await self._standing(old) if old else ())
         return [self._sent(placed) or next(standing) for placed in outcomes]
 
     def _sent(self, placed: Placed) -> AsyncJob | None:
-        """Return the job as it was sent; None when it was there already."""
+        """Return the job as it was sent; None if it already existed."""
         if not placed.added.is_new or (job_id := placed.added.job_id) is None:
             return None
         record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
@@ -234,14 +234,14 @@ class AsyncAdder(AsyncQueueClient):
             elif (dedup := placed.job.options.deduplication) is not None:
                 ids.append(await self._connection.look(additions.standing_job(self.keys, dedup.id)))
         records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
-        # A job that was removed in this very moment is still the one that stood in the way.
+        # The deduplication id belongs to this job even if it was removed just now.
         return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]
 
 
 class AsyncProducer(AsyncAdder):
-    """Adds jobs to a queue and returns their ids. It loads no more than that takes, and reads nothing back.
+    """Adds jobs to a queue and returns their ids. It imports only what that needs, and reads nothing back.
 
-    Keep one for the life of the process, so that a serverless function connects once and not at every call::
+    Keep one for the life of the process, so that a serverless function connects once and not with every call::
 
         producer = AsyncProducer("emails")
 
@@ -250,14 +250,14 @@ class AsyncProducer(AsyncAdder):
 
     Args:
         name: The queue's name: up to 256 characters, without ``:`` ``{`` ``}``.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open when the producer is closed.
         prefix: First part of every key.
-        codec: How the jobs' data are written, as for :class:`AsyncQueue`.
+        codec: How job data are written, as for :class:`AsyncQueue`.
         emit_events: Emit an event for each job. Disable to save one stream entry per job.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
     """
 
@@ -270,27 +270,27 @@ class AsyncProducer(AsyncAdder):
         parent: GivenParent = None,
         durability: GivenDurability | None = None,
     ) -> str | None:
-        """Add a job; arguments as for :meth:`AsyncQueue.add`. One exchange to the server.
+        """Add a job in one exchange. The arguments are those of :meth:`AsyncQueue.add`.
 
         Returns:
-            The new job's id. None when its id or deduplication id was there already; then nothing was added.
+            The new job's id. None if a job with its id or deduplication id already existed; nothing was added.
 
         Raises:
-            UsageError: Name, data or options are such that the wire cannot carry them.
+            UsageError: The name, the data or an option is invalid.
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
         placed = await self._place(NewJob(name, data, options, parent), durability)
         return placed.added.job_id if placed.added.is_new else None
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[str | None]:
-        """Add many jobs, 100 to an exchange. All are checked before the first is sent.
+        """Add many jobs, 100 per exchange. All are checked before the first is sent.
 
         Returns:
-            For each job given, in the same order: its id, or None when it was there already.
+            For each job given, in the same order, its id, or None if it already existed.
 
         Raises:
-            UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
-            ServerError: The server refused a job, which it names; others were added.
+            UsageError: A job's name, data or option is invalid; none was added.
+            ServerError: The server refused a job, which the error names; others were added.
         """
         placed = await self._place_all(jobs, durability)
         return [each.added.job_id if each.added.is_new else None for each in placed]

@@ -1,4 +1,4 @@
-"""The queue, from the side of those who add jobs and look after them."""
+"""The queue, for producers and operators."""
 
 from __future__ import annotations
 
@@ -35,33 +35,34 @@ _DEFAULT_WAIT = timedelta(seconds=30)
 
 
 class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerControl, AsyncTaking):
-    """A queue of jobs. Connects when first needed.
+    """A queue of jobs. It connects when first used.
 
     Args:
         name: The queue's name: up to 256 characters, without ``:`` ``{`` ``}``.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open when the queue is closed.
         prefix: First part of every key.
-        codec: How the jobs' data are written: ``json``; ``gzip`` packs the JSON, which every reader of this wire
-            detects; ``msgpack`` also carries bytes and datetimes, but Node's readers see it as unreadable; or one of
-            your own, from :func:`register_codec`.
+        codec: How job data are written: ``json``; ``gzip``, which compresses the JSON and which all clients of this
+            wire detect; ``msgpack``, which also carries bytes and datetimes, but which Node clients can't read; or one
+            of your own, from :func:`register_codec`.
         emit_events: Emit an event for each job that is added. Disable to save one stream entry per job.
-        dead_letter_queue: The queue that keeps what failed for good here; default the one that the workers named.
-        durability: When :meth:`add` returns: ``primary`` when the primary has the job, ``replicated`` when a replica
-            has it, too, so that a failover does not lose it; :class:`Replicated` says how many, and how long to wait.
+        dead_letter_queue: The queue that keeps this queue's dead letters; default: the one that the workers configured.
+        durability: When :meth:`add` returns: ``primary`` once the primary has the job, ``replicated`` once a replica
+            has it, too, so that a failover doesn't lose it. :class:`Replicated` says how many replicas, and how long to
+            wait.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
 
     Attributes:
         schedulers: The queue's repeatable jobs.
-        usage: What its jobs used, and the budgets of its flows.
-        flows: The flows that were submitted to it.
-        dead_letters: The jobs that failed for good, as their workers put them aside.
+        usage: Tokens and costs of its jobs, and the budgets of its flows.
+        flows: The flows submitted to it.
+        dead_letters: Jobs that failed for good, as its workers stored them.
         tags: Its jobs by tag.
-        pools: Slots that jobs of all queues of this prefix share.
-        shares: Its shares, such as tenants, and the part of the starts that each gets.
+        pools: Slots that jobs of all queues with this prefix share.
+        shares: Its shares, such as tenants, and the weight of each.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
     async def names(
         cls, *, url: str | None = None, connection: AsyncConnection | None = None, prefix: str = DEFAULT_PREFIX
     ) -> list[str]:
-        """Names of all queues that were ever used under a key prefix, sorted. Walks all keys."""
+        """Return the names of all queues that were ever used with a key prefix, sorted. Scans all keys."""
         async with AsyncClient(url, connection) as client:
             primaries = await client._connection.primaries()
         names: set[str] = set()
@@ -119,31 +120,32 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
 
         Args:
             name: What kind of job it is: the task's name.
-            data: Its payload, anything the queue's codec can say, or a pydantic model.
-            options: How it is placed, retried, limited and kept, or a dict of these; default: at once, once, kept.
+            data: Its payload: anything the queue's codec can write, or a pydantic model.
+            options: How it is placed, retried, limited and kept, or a dict of these. By default it is due immediately,
+                has one attempt, and is kept.
             parent: The job that waits for it.
-            durability: ``primary`` or ``replicated`` for this job; default the client's.
+            durability: ``primary`` or ``replicated`` for this job; default: the client's.
 
         Returns:
-            The job. When its id or deduplication id was there already, the job that stands for it, with
-            ``is_new`` False; then nothing was added.
+            The job. If a job with its id or deduplication id already existed, that job, with ``is_new`` False; nothing
+            was added.
 
         Raises:
-            UsageError: Name, data or options are such that the wire cannot carry them.
+            UsageError: The name, the data or an option is invalid.
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
         placed = await self._place(NewJob(name, data, options, parent), durability)
         return self._sent(placed) or (await self._jobs([placed]))[0]
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[AsyncJob]:
-        """Add many jobs, 100 to an exchange. All are checked before the first is sent.
+        """Add many jobs, 100 per exchange. All are checked before the first is sent.
 
         Returns:
-            A job for each given, in the same order; those that were there already have ``is_new`` False.
+            A job for each one given, in the same order. Those that already existed have ``is_new`` False.
 
         Raises:
-            UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
-            ServerError: The server refused a job, which it names; others were added.
+            UsageError: A job's name, data or option is invalid; none was added.
+            ServerError: The server refused a job, which the error names; others were added.
         """
         return await self._jobs(await self._place_all(jobs, durability))
 
@@ -157,8 +159,8 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
     ) -> Any:
         """Add a job and wait until it has finished.
 
-        It listens before it adds, so that it hears the end even of a job that is not kept. When the job was there
-        already, it waits for that one.
+        It starts to listen before it adds the job, so it also sees the end of a job that is not kept. If the job
+        already existed, it waits for that one.
 
         Args:
             name: What kind of job it is: the task's name.
@@ -170,9 +172,9 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
             What its handler returned.
 
         Raises:
-            UsageError: Name, data or options are such that the wire cannot carry them.
-            JobFailedError: It failed for good, or was removed before it finished.
-            TimeoutError: The time is up. The job goes on.
+            UsageError: The name, the data or an option is invalid.
+            JobFailedError: The job failed for good, or was removed before it finished.
+            TimeoutError: The timeout expired. The job continues.
         """
         deadline = Deadline(timeout)
         new = NewJob(name, data, options)
@@ -181,5 +183,5 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
             return await job.wait(deadline.remaining, watch=watch)
 
     def events(self, after: str = "$") -> AsyncQueueEvents:
-        """Return what happens in the queue, as it happens; see :class:`AsyncQueueEvents`."""
+        """Iterate over the queue's events as they happen; see :class:`AsyncQueueEvents`."""
         return AsyncQueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)

@@ -1,4 +1,4 @@
-"""Reads a queue: its jobs, its counts, its settings, its workers."""
+"""Read a queue: its jobs, counts, settings and workers."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ _LONGEST_METRICS = timedelta(days=31)
 
 
 class AsyncQueueReading(AsyncQueueClient):
-    """What can be read of a queue. Nothing here changes anything, and all of it is tried again when a link breaks."""
+    """The readable side of a queue. Its methods change nothing and are retried when a connection breaks."""
 
     async def find(self, job_id: str) -> AsyncJob | None:
-        """Return the job of that id; None if it does not exist."""
+        """Return the job with this id; None if it does not exist."""
         record = await self._connection.look(job_records.job(self.keys, checked_text(job_id, "job_id")))
         return None if record is None else self._job(record)
 
     async def get(self, job_id: str) -> AsyncJob:
-        """Return the job of that id.
+        """Return the job with this id.
 
         Raises:
             JobNotFoundError: It does not exist.
@@ -71,14 +71,13 @@ class AsyncQueueReading(AsyncQueueClient):
         """List the jobs in one state.
 
         Args:
-            state: ``waiting`` (in the order in which workers take them; shares come one after the other),
-                ``active``, ``delayed`` (with prioritized), ``completed``, ``failed`` or ``suspended`` (these oldest
-                first).
+            state: ``waiting`` (in the order in which workers take them, one share after the other), ``active``,
+                ``delayed`` (with prioritized), or ``completed``, ``failed``, ``suspended`` (oldest first).
             limit: At most this many; None for all.
             offset: How many to skip.
 
         Raises:
-            UsageError: The state or the page does not exist, or the wire keeps no list of that state.
+            UsageError: The state or the page is invalid, or there is no list of jobs in that state.
         """
         start, end = checked_page(limit, offset)
         ids = await self._connection.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
@@ -90,9 +89,9 @@ class AsyncQueueReading(AsyncQueueClient):
         return await self.jobs(JobState.SUSPENDED, limit=limit, offset=offset)
 
     async def tracked(self) -> list[AsyncJob]:
-        """List the tracked jobs in whatever state, those tracked first before the others; at most 1,000.
+        """List the tracked jobs in all states, in the order in which they were tracked; at most 1,000.
 
-        Two exchanges, and one more when tracked jobs were removed meanwhile, which are forgotten then.
+        Takes two exchanges, and one more to forget tracked jobs that no longer exist.
         """
         ids = await self._connection.look(edits.tracked_ids(self.keys))
         records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
@@ -103,7 +102,7 @@ class AsyncQueueReading(AsyncQueueClient):
         return [self._job(record) for record in records if record is not None]
 
     async def suspend_info(self, job_id: str) -> SuspendInfo | None:
-        """Return why and since when a job is suspended; None when it is not."""
+        """Return why and since when a job is suspended; None if it is not."""
         return await self._connection.look(control.suspend_info(self.keys, checked_text(job_id, "job_id")))
 
     async def search(
@@ -114,23 +113,23 @@ class AsyncQueueReading(AsyncQueueClient):
         limit: int | None = 100,
         kind: str | None = None,
     ) -> list[AsyncJob]:
-        """Jobs that are like this, at most ``limit``.
+        """Return at most ``limit`` jobs that match all conditions.
 
-        Reads the jobs of each state in turn, 1,000 to an exchange, until it has found enough: rare jobs in a long queue
-        take long, but do not block other clients. Unlike Node's clients, which read the first ``limit`` jobs of a state
-        only, it reads all.
+        Reads the jobs of each state in turn, 1,000 per exchange, until it has found enough. Rare jobs in a long queue
+        take long to find, but don't block other clients. Node clients read only the first ``limit`` jobs of a state;
+        this reads all.
 
         Args:
-            name: Their name, exactly; None allows any.
-            state: Their state. None looks through the lists of all states; jobs in ``waiting-children`` are in no
-                list, and are found only by naming that state, which walks all keys of the queue's server.
-            data: Fields that their data must have, with equal values; None allows any data.
+            name: Their name; None matches any.
+            state: Their state. None searches the lists of all states; jobs in ``waiting-children`` are in no list, and
+                are found only by naming that state, which scans all keys of the queue's server.
+            data: Fields that their data must have, with equal values; None matches any data.
             limit: At most this many; None for all.
-            kind: The kind of failure of their last attempt, as :meth:`failures` lists it; None allows any.
+            kind: The kind of failure of their last attempt, as :meth:`failures` lists it; None matches any.
 
         Raises:
-            UsageError: There is no such state, the data are no mapping, the limit is no number of jobs, or the kind is
-                no text.
+            UsageError: There is no such state, ``data`` is not a mapping, ``limit`` is not a number of jobs, or
+                ``kind`` is not a string.
         """
         if name is not None and not isinstance(name, str):
             raise UsageError(f"`name` must be text, or None for any name; got {name!r}.")
@@ -152,36 +151,35 @@ class AsyncQueueReading(AsyncQueueClient):
         return await self._connection.follow(failures.failures(self.keys))
 
     async def counts(self) -> JobCounts:
-        """How many jobs are waiting, active, delayed, completed, failed and suspended."""
+        """Return how many jobs are waiting, active, delayed, completed, failed and suspended."""
         return await self._connection.follow(queue_state.counts(self.keys))
 
     async def count(self) -> int:
-        """How many jobs are ready or with a worker; unlike Node's count, with those of the priority and LIFO lists."""
+        """Return how many jobs are ready or running. Unlike Node's count, it includes prioritized and LIFO jobs."""
         return await self._connection.follow(queue_state.count(self.keys))
 
     async def oldest_ready(self) -> datetime | None:
-        """Since when the job has been ready that waits longest, by the server's clock; None when none waits.
+        """Return when the oldest ready job became ready, by the server's clock; None if no job is ready.
 
-        Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
+        Prioritized and LIFO jobs are not considered: their lists don't record when they became ready.
         """
         return when(await self._connection.follow(queue_state.oldest_ready_ms(self.keys)))
 
     async def metrics(
         self, kind: JobState | str = JobState.COMPLETED, start: datetime | None = None, end: datetime | None = None
     ) -> Metrics:
-        """How many jobs ended in each minute, and how long they took.
+        """Return how many jobs ended in each minute, and how long they took.
 
-        Workers that were told not to record metrics count nothing here. Of a busy queue the wire forgets what is older
-        than a day.
+        Workers with ``record_metrics=False`` record nothing here. For a busy queue, the wire keeps one day.
 
         Args:
             kind: ``completed`` or ``failed``.
-            start: The time from which to read, with a time zone; default a day before ``end``.
-            end: The time until which to read, its minute included; default now.
+            start: Start time, with a time zone; default: a day before ``end``.
+            end: End time, its minute included; default: now.
 
         Raises:
-            UsageError: Jobs in that state have not finished, a time has no zone, or they are in the wrong order or
-                more than 31 days apart.
+            UsageError: ``kind`` is neither, a time has no time zone, or the times are in the wrong order or more than
+                31 days apart.
         """
         finished = checked_finished(kind, "are counted by the minute")
         end_ms = now_ms() if end is None else epoch_ms(end)
@@ -193,13 +191,13 @@ class AsyncQueueReading(AsyncQueueClient):
         return await self._connection.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
 
     async def statistics(self, day: date | None = None) -> DayStatistics:
-        """How long jobs waited and ran on one day, and how many failed or were retried, by task. One exchange.
+        """Return how long jobs waited and ran on one day, and how many failed or were retried, by task. One exchange.
 
-        Workers add what they counted once a second, and a day is kept for 30 days. Workers with
-        ``record_metrics=False`` and those of other languages count nothing here.
+        Workers add their counts once a second, and a day is kept for 30 days. Workers with ``record_metrics=False`` and
+        those in other languages record nothing here.
 
         Args:
-            day: The day, in UTC; default today.
+            day: The day, in UTC; default: today.
 
         Raises:
             UsageError: It is not a date.
@@ -208,7 +206,7 @@ class AsyncQueueReading(AsyncQueueClient):
         return await self._connection.look(statistics.statistics(self.keys, today if day is None else checked_day(day)))
 
     async def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
-        """Return the lines that a job's handlers logged: at most ``limit``, after the first ``offset``."""
+        """Return up to ``limit`` lines that a job's handlers logged, after the first ``offset``."""
         page = checked_page(limit, offset)
         return await self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *page))
 
@@ -218,21 +216,21 @@ class AsyncQueueReading(AsyncQueueClient):
         return await self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
 
     async def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
-        """Return what a job's handler gave out: up to ``count`` entries after the one of id ``after``.
+        """Return up to ``count`` entries of a job's output stream, after the entry with the id ``after``.
 
         Raises:
-            UsageError: ``after`` is no entry's id, or the count no positive number.
+            UsageError: ``after`` is not an entry id, or ``count`` is not positive.
         """
         return await self._connection.look(job_output.read(self.keys, checked_text(job_id, "job_id"), after, count))
 
     async def is_paused(self) -> bool:
-        """Whether the queue is paused."""
+        """Return whether the queue is paused."""
         return await self._connection.look(worker_registry.is_paused(self.keys))
 
     async def global_concurrency(self) -> int | None:
-        """How many jobs all workers together may run at a time; None without a bound."""
+        """Return how many jobs all workers together may run at a time; None without a limit."""
         return await self._connection.look(queue_settings.global_concurrency(self.keys))
 
     async def global_rate_limit(self) -> RateLimit | None:
-        """How many jobs all workers together may start in each window; None without a bound."""
+        """Return how many jobs all workers together may start per window; None without a limit."""
         return await self._connection.look(queue_settings.global_rate_limit(self.keys))

@@ -1,4 +1,4 @@
-"""Looking after a queue: pause it, bound it, tidy it up, remove it."""
+"""Operate a queue: pause it, limit it, clean it, remove it."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ __all__ = ["AsyncQueueUpkeep"]
 
 _JOBS_PER_CALL = 100
 _RETRIES_PER_CALL = 100
-"""Most jobs that one call retries or removes, so that it holds the server for less than 10 ms."""
+"""Maximum jobs that one call retries or removes, so that it blocks the server for less than 10 ms."""
 
 
 class AsyncQueueUpkeep(AsyncQueueClient):
-    """What can be done to a queue as a whole, and to jobs by their ids."""
+    """Methods that act on a queue as a whole, or on jobs by their ids."""
 
     async def pause(self) -> None:
-        """Ask the workers to take no more jobs. Running jobs go on. Node's workers never listen."""
+        """Stop workers from taking jobs. Running jobs continue. Node workers ignore it."""
         await self._connection.run(control.pause(self.keys))
 
     async def resume(self) -> None:
-        """Let the workers take jobs again."""
+        """Let workers take jobs again."""
         await run_and_wake(self._connection, self.keys, control.resume(self.keys))
 
     async def set_global_concurrency(self, limit: int | None) -> None:
-        """Set the maximum jobs that all workers together run at a time; None sets no limit.
+        """Set how many jobs all workers together may run at a time; None sets no limit.
 
-        Workers notice within seconds. Jobs that run go on, even if they are more.
+        Workers notice within seconds. Jobs already running continue, even if they exceed the limit.
 
         Raises:
-            InvalidOptionError: The limit is no positive whole number.
+            InvalidOptionError: The limit is not a positive integer.
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise InvalidOptionError(
@@ -65,35 +65,36 @@ class AsyncQueueUpkeep(AsyncQueueClient):
     async def set_global_rate_limit(self, limit: RateLimit | None) -> None:
         """Set the maximum job starts per window across all workers; None sets no limit.
 
-        It goes before the workers' own limits. Workers notice within seconds.
+        It takes precedence over the workers' own limits. Workers notice within seconds.
 
         Raises:
-            InvalidOptionError: It is no rate limit.
+            InvalidOptionError: It is not a rate limit.
         """
         if limit is not None and not isinstance(limit, RateLimit):
             raise InvalidOptionError(f"`limit` must be a RateLimit, or None for no limit; got {limit!r}.")
         await self._connection.execute(queue_settings.set_global_rate_limit(self.keys, limit))
 
     async def configure(self, **settings: Unpack[QueueSettingsFields]) -> QueueSettings:
-        """Set what holds for all jobs and workers of the queue; what is not named stays.
+        """Set defaults and limits for all jobs and workers of the queue. Settings that are not named stay unchanged.
 
-        Our workers and takers apply it within a tick, also to jobs that wait already. Of all this Node's workers know
-        ``concurrency`` and ``rate_limit``, which are what :meth:`set_global_concurrency` and
-        :meth:`set_global_rate_limit` set.
+        Workers of this library apply them within one tick, also to jobs that are already waiting. Node workers know
+        only ``concurrency`` and ``rate_limit``, which :meth:`set_global_concurrency` and :meth:`set_global_rate_limit`
+        also set.
 
         Args:
-            **settings: ``attempts``, ``backoff``, ``timeout``, ``remove_on_complete`` and ``remove_on_fail`` as of
-                :class:`JobOptions`, for jobs that were added without them: a job's own go first, then its task's, then
-                these. ``lease``, behind a job's own, before the workers'; ``dead_letter_queue``, before the workers'
-                own. ``concurrency`` and ``rate_limit`` of all workers together. None removes a setting.
+            **settings: ``attempts``, ``backoff``, ``timeout``, ``remove_on_complete`` and ``remove_on_fail`` of
+                :class:`JobOptions`, for jobs added without them: a job's own options take precedence, then its task's,
+                then these. ``lease``, which takes precedence over the workers' but not over a job's own.
+                ``dead_letter_queue``, which takes precedence over the workers'. ``concurrency`` and ``rate_limit`` of
+                all workers together. None removes a setting.
 
         Returns:
-            All that is set now.
+            All settings, after the change.
 
         Raises:
-            InvalidNameError: The wire cannot carry the name of the dead-letter queue.
-            InvalidOptionError: There is no such setting, its value is out of bounds, or the queue would hold its own
-                dead letters. Nothing was changed.
+            InvalidNameError: The name of the dead-letter queue is invalid.
+            InvalidOptionError: There is no such setting, its value is out of range, or the queue would be its own
+                dead-letter queue. Nothing was changed.
         """
         changes = QueueSettings(**settings)
         if changes.dead_letter_queue is not None:
@@ -104,24 +105,24 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return await self.settings()
 
     async def settings(self) -> QueueSettings:
-        """Return what :meth:`configure` set, and the limits that others set."""
+        """Return what :meth:`configure` set, and limits set otherwise."""
         return await self._connection.look(queue_settings.settings(self.keys))
 
     async def rate_limit_group(self, key: str, duration: Duration) -> datetime:
-        """Let jobs that wait for the limit of their ordering key wait longer, after a "too many requests" for instance.
+        """Delay jobs that wait for the limit of their ordering key, for instance after a "too many requests" response.
 
-        On this wire it binds those that are parked. A job that is not parked yet, or that follows at once when another
-        of its key ends, starts nevertheless; give the key a rate limit of its own to hold these back, too.
+        On this wire it applies only to parked jobs. A job that is not parked yet, or that starts directly when another
+        of its key ends, is not delayed. To delay these too, give the key its own rate limit.
 
         Args:
             key: The ordering key.
-            duration: How long from now, a duration or seconds. A later end that was already set stays.
+            duration: How long from now, a duration or seconds. A later end that was already set is kept.
 
         Returns:
-            When the group goes on.
+            When the group resumes.
 
         Raises:
-            UsageError: The key is empty, or the duration not positive.
+            UsageError: The key is empty, or the duration is not positive.
         """
         checked_text(key, "key")
         held = RateLimit(max=1, duration=checked_duration(duration, "duration")).duration
@@ -130,30 +131,30 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         )
 
     async def signal(self, job_id: str, name: str, data: Any = None) -> bool:
-        """Give a suspended job a signal and make it ready.
+        """Send a suspended job a signal and make it ready.
 
         Args:
             job_id: The job.
             name: What kind of signal it is.
-            data: Its payload, anything JSON can say.
+            data: Its payload, anything JSON can represent.
 
         Returns:
-            Whether the job took it; False when it is not suspended, or not there.
+            Whether the job was resumed; False if it is not suspended or does not exist.
 
         Raises:
-            UsageError: The name is empty, or no text.
-            PayloadError: The data is not JSON, or too large.
+            UsageError: The name is empty or not a string.
+            PayloadError: The data is not JSON, or larger than 1 MiB.
         """
         return await self._connection.run(
             control.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms())
         )
 
     async def remove(self, job_id: str, *, force: bool = False) -> bool:
-        """Remove a job in any state; False when it does not exist. A running handler is not stopped.
+        """Remove a job in any state; return False if it does not exist. A running handler is not stopped.
 
         Args:
             job_id: The job.
-            force: Also while other jobs wait for it, which may then wait forever.
+            force: Remove it even if other jobs wait for it, which may then wait forever.
 
         Raises:
             StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
@@ -162,7 +163,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return await self._connection.run(remove(self.keys, checked_text(job_id, "job_id")))
 
     async def cancel(self, job_id: str) -> Cancellation:
-        """Cancel a job: it fails if it has not started, else its worker stops it.
+        """Cancel a job: it fails if it has not started; otherwise its worker stops it.
 
         Raises:
             JobNotFoundError: It does not exist.
@@ -170,17 +171,17 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return await self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
 
     async def retry_jobs(self, limit: int | None = None, kind: str | None = None) -> int:
-        """Give failed jobs all their attempts again, oldest first. One exchange per 100 jobs.
+        """Make failed jobs ready with all their attempts, oldest first. One exchange per 100 jobs.
 
         Args:
             limit: At most this many; None for all that have failed by now.
-            kind: Only those of this kind of failure, as :meth:`failures` lists them. All failed jobs are read for that.
+            kind: Only those with this kind of failure, as :meth:`failures` lists it. Reads all failed jobs.
 
         Returns:
             How many were retried.
 
         Raises:
-            UsageError: The limit is negative, or not a whole number; or the kind is no text.
+            UsageError: ``limit`` is negative or not an integer, or ``kind`` is not a string.
         """
         most = checked_limit(limit)
         if kind is not None:
@@ -203,23 +204,23 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return done
 
     async def move_jobs(self, job_ids: Iterable[str], queue: str, *, delay: Duration | None = None) -> MovedJobs:
-        """Move jobs that are not running to another queue, 100 in each four or five exchanges.
+        """Move jobs that are not running to another queue, 100 per four or five exchanges.
 
-        As :meth:`Job.move` for each: with ids, history, tags and the jobs that wait for them. What cannot be moved is
-        left as it is, and keeps no other. Interrupted, every job is in one of the queues; call it again.
+        Each is moved as :meth:`Job.move` does it: with its id, history, tags and the jobs that wait for it. Jobs that
+        can't be moved stay unchanged. If interrupted, every job is in one of the two queues; call it again.
 
         Args:
-            job_ids: Their ids, as :meth:`search` finds them; :attr:`tags` moves the jobs of a tag.
+            job_ids: Their ids, for instance from :meth:`search`; :attr:`tags` moves the jobs of a tag.
             queue: The other queue's name.
-            delay: When they are due there, counted from their arrival: a duration, or seconds; default: as they were.
+            delay: When they are due there, counted from their arrival: a duration, or seconds; default: as before.
 
         Returns:
-            The ids of those that are there now, and why each other one is not.
+            The ids of the moved jobs, and for each other job the reason.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
-            InvalidOptionError: The delay is negative, or no duration.
-            UsageError: These are no ids, or it is this queue.
+            InvalidNameError: The queue's name is invalid.
+            InvalidOptionError: The delay is negative, or not a duration.
+            UsageError: These are not ids, or it is this queue.
         """
         ids = [checked_text(each, "job_ids") for each in dict.fromkeys(checked_items(job_ids, str, "job_ids"))]
         return await move_jobs(self._connection, self.keys, ids, queue, delay)
@@ -237,14 +238,14 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             grace: How long they are kept: a duration, or seconds.
             limit: At most this many; None for all.
             state: ``completed`` or ``failed``.
-            kind: Only failed jobs of this kind of failure. All of them are read for that.
+            kind: Only failed jobs with this kind of failure. Reads all failed jobs.
 
         Returns:
             The removed jobs' ids.
 
         Raises:
-            UsageError: The grace or the limit is negative or of a wrong type, jobs in that state have not finished, or
-                the kind is no text or the state not ``failed``.
+            UsageError: ``grace`` or ``limit`` is negative or of a wrong type, ``state`` is neither, or ``kind`` is not
+                a string or given for completed jobs.
         """
         cutoff_ms = now_ms() - milliseconds(checked_duration(grace, "grace"))
         finished = checked_finished(state, "can be cleaned")
@@ -268,10 +269,10 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return removed
 
     async def drain(self, *, delayed: bool = False) -> int:
-        """Remove every job that is ready by now, and with ``delayed`` those that are due later, 100 per call.
+        """Remove every job that is ready now, and with ``delayed`` those that are due later, 100 per call.
 
-        Node's clients do it in one call, which blocks the server for seconds in a long queue. Here
-        jobs that were not reached yet may start meanwhile; pause the queue before, if they must not.
+        Node clients do it in one call, which blocks the server for seconds if the queue is long. Here, jobs that were
+        not reached yet may start meanwhile; pause the queue first to prevent that.
 
         Returns:
             How many were removed.
@@ -287,14 +288,14 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         return removed
 
     async def obliterate(self, *, force: bool = False) -> int:
-        """Remove the queue: every job, list, setting, schedule and number of it. There is no way back.
+        """Remove the queue with all its jobs, settings, schedules and counts. This can't be undone.
 
-        Walks all keys of the queue's server, and removes them 1,000 at a time. Interrupted half-way, it leaves a queue
-        from which no job starts any more; call it again. Workers that are alive go on with an empty queue; what comes
-        of a job that one of them runs is discarded. Jobs that are added meanwhile may go, too.
+        Scans all keys of the queue's server, and removes them 1,000 at a time. If interrupted, no job of the queue can
+        start; call it again. Running workers continue with an empty queue, and outcomes of jobs they are running are
+        discarded. Jobs that are added meanwhile may be removed, too.
 
         Args:
-            force: Also while jobs are active.
+            force: Remove it even while jobs are active.
 
         Returns:
             How many keys were removed.

@@ -1,4 +1,4 @@
-"""A queue's repeatable jobs: set, look up, remove. Workers run them."""
+"""Set, read and remove a queue's repeatable jobs. Workers run them."""
 
 from __future__ import annotations
 
@@ -46,30 +46,30 @@ class AsyncJobSchedulers(AsyncQueueClient):
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
     async def upsert(self, name: str, schedule: Schedule | str, template: JobTemplate | None = None) -> SchedulerEntry:
-        """Set a repeatable job. One that runs at the same times already goes on counting.
+        """Create or replace a repeatable job. If its times are unchanged, its count of runs continues.
 
         Args:
-            name: The scheduler's name, by which it is replaced and removed.
-            schedule: When it makes jobs; text is a cron pattern, by UTC.
-            template: What jobs it makes; default jobs of the scheduler's name, without data.
+            name: The scheduler's name.
+            schedule: When it adds jobs; a string is a cron pattern in UTC.
+            template: Which jobs it adds; default: jobs with the scheduler's name, without data.
 
         Returns:
-            The entry as stored; ``next_run`` says when it first runs.
+            The entry as stored; ``next_run`` is its first run.
 
         Raises:
-            InvalidNameError: The name is empty, or no text.
+            InvalidNameError: The name is empty, or not a string.
             ScheduleError: The schedule never runs within its bounds.
-            PayloadError: The template's data is not JSON, or too large.
+            PayloadError: The template's data is not JSON, or larger than 1 MiB.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
         _check_name(name)
@@ -79,21 +79,21 @@ class AsyncJobSchedulers(AsyncQueueClient):
         template = JobTemplate() if template is None else template
         if not isinstance(template, JobTemplate):
             raise InvalidOptionError(f"`template` must be a JobTemplate, got {template!r}; pass JobTemplate(name=...).")
-        # What cannot be set is refused before anybody is made to wait.
+        # Refuse an invalid schedule before waiting for the lock.
         SchedulerEntry.initial(schedule, template, now_ms())
         return await self._edit(name, lambda entry: SchedulerEntry.initial(schedule, template, now_ms(), entry))
 
     async def find(self, name: str) -> SchedulerEntry | None:
-        """Return the scheduler of that name; None if it does not exist or cannot be read."""
+        """Return the scheduler with this name; None if it does not exist or can't be read."""
         _check_name(name)
         stored = await self._connection.look(schedule_entries.entry(self.keys, name))
         return SchedulerEntry.parse(stored) if stored is not None else None
 
     async def get(self, name: str) -> SchedulerEntry:
-        """Return the scheduler of that name.
+        """Return the scheduler with this name.
 
         Raises:
-            SchedulerNotFoundError: It does not exist, or cannot be read.
+            SchedulerNotFoundError: It does not exist, or can't be read.
         """
         return self._existing(name, await self.find(name))
 
@@ -103,7 +103,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return entry
 
     async def remove(self, name: str) -> bool:
-        """Remove a scheduler; False when there was none. Jobs it has made stay.
+        """Remove a scheduler; return False if it does not exist. Jobs that it added remain.
 
         Raises:
             SchedulerBusyError: Another process held the lock for 5 s.
@@ -112,10 +112,10 @@ class AsyncJobSchedulers(AsyncQueueClient):
             return await self._connection.run(schedule_entries.drop(self.keys, name))
 
     async def pause(self, name: str) -> SchedulerEntry:
-        """Let a scheduler make no jobs until it is resumed; Node's leaders heed it too. Pausing twice does no harm.
+        """Pause a scheduler: it adds no jobs until it is resumed, also under Node leaders. Pausing twice has no effect.
 
         Raises:
-            SchedulerNotFoundError: It does not exist, or cannot be read.
+            SchedulerNotFoundError: It does not exist, or can't be read.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
 
@@ -127,12 +127,12 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return await self._edit(name, pause)
 
     async def resume(self, name: str) -> SchedulerEntry:
-        """Let a scheduler make jobs again, from its next regular run on: what was due meanwhile is left out.
+        """Resume a scheduler from its next regular run. Runs that came due while it was paused are skipped.
 
         Raises:
-            SchedulerNotFoundError: It does not exist, or cannot be read.
+            SchedulerNotFoundError: It does not exist, or can't be read.
             StateError: Its schedule has ended.
-            ScheduleError: This machine cannot read its pattern or time zone.
+            ScheduleError: This machine can't read its pattern or time zone.
             SchedulerBusyError: Another process held the lock for 5 s.
         """
 
@@ -150,32 +150,33 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return await self._edit(name, resume)
 
     async def run_now(self, name: str, *, at: datetime | None = None) -> AsyncJob | None:
-        """Make one run at once, paused or not; it counts towards no limit and leaves the next planned run as it is.
+        """Add one run now, even if the scheduler is paused. It counts towards no limit. The next planned run is kept.
 
-        The overlap policy holds for it. Of a repeat-after-complete scheduler, whose runs never overlap, it makes the
-        run that is to come next. The job's id is ``repeat.{name}.{time in ms}-now``. A flow template's job submits
-        the flow whose id ``schedules.flow_id_of(job.id)`` tells. Four trips.
+        The overlap policy applies to it. A repeat-after-complete scheduler, whose runs never overlap, adds its next run
+        now instead. The job's id is ``repeat.{name}.{time in ms}-now``. The job of a flow template submits the flow
+        with the id ``schedules.flow_id_of(job.id)``. Takes four exchanges.
 
         Args:
             name: The scheduler.
-            at: The moment that tells this run from others, about now, with a time zone. To call again when the answer
-                was lost, pass the same: a run whose job is still kept is not made again. Without it every call makes
-                another.
+            at: A time close to now, with a time zone, that identifies this run. To repeat a call whose reply was lost,
+                pass the same time: a run whose job is still kept is not added again. Without it, every call adds
+                another run.
 
         Returns:
-            The job, not new if it was there; None when the job of the run before has not ended and the schedule does
-            not let them overlap: then :meth:`history` says whether the run was left out, or queued to follow that job.
+            The job; ``is_new`` is False if it already existed. None if the job of the previous run has not ended and
+            the overlap policy does not allow another: :meth:`history` says whether the run was skipped, or queued
+            behind that job.
 
         Raises:
-            SchedulerNotFoundError: It does not exist, or cannot be read.
-            PayloadError: The data in its template, which another client wrote, are too large.
-            SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was made.
-            UsageError: The moment has no time zone.
+            SchedulerNotFoundError: It does not exist, or can't be read.
+            PayloadError: The data in its template, which another client wrote, is too large.
+            SchedulerBusyError: Another process held the lock for 5 s, or took it over meanwhile; nothing was added.
+            UsageError: ``at`` has no time zone.
         """
         moment_ms = None if at is None else epoch_ms(at)
         async with self._locked(name) as token:
             entry = await self.get(name)
-            # Nothing is written for a run that was made before: the entry may have gone on since.
+            # Nothing is written for a run that was added before: the entry may have changed since.
             if moment_ms is not None and (standing := await self._standing(manual_job_id(name, moment_ms))):
                 return standing
             at_ms = now_ms() if moment_ms is None else moment_ms
@@ -189,7 +190,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
                 if replies != ["duplicate"]:
                     (run,) = plan.runs
                     return self._fired(run, at_ms) if replies == [run.job_id] else None
-                at_ms += 1  # a millisecond has one run; who comes second in it takes the next
+                at_ms += 1  # at most one run per millisecond
 
     async def _standing(self, job_id: str) -> AsyncJob | None:
         record = await self._connection.look(job_records.job(self.keys, job_id))
@@ -202,20 +203,20 @@ class AsyncJobSchedulers(AsyncQueueClient):
         )
 
     async def next_runs(self, name: str, count: int = 10) -> Sequence[datetime]:
-        """When a scheduler is planned to run next, in its time zone; its jitter comes on top.
+        """Return when a scheduler is planned to run next, in its time zone and without jitter.
 
         Args:
             name: The scheduler.
-            count: How many runs at most, 1 to 1,000; default 10.
+            count: Maximum number of runs, 1 to 1,000; default 10.
 
         Returns:
-            Aware datetimes, the earliest first; a run that is due already is among them. None while it is paused, and
-            one at most when the end of each job decides about the next.
+            Aware datetimes, earliest first, including a run that is already due. Empty while the scheduler is paused;
+            at most one if each run depends on the end of the previous job.
 
         Raises:
-            InvalidOptionError: The count is not in its range.
-            SchedulerNotFoundError: It does not exist, or cannot be read.
-            ScheduleError: This machine knows no such time zone.
+            InvalidOptionError: ``count`` is out of range.
+            SchedulerNotFoundError: It does not exist, or can't be read.
+            ScheduleError: This machine does not know its time zone.
         """
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_FORESEEN:
             raise InvalidOptionError(
@@ -225,20 +226,20 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return (await self.get(name)).next_runs(now_ms(), count)
 
     async def history(self, name: str) -> Sequence[PastRun]:
-        """Return what became of a scheduler's last runs, 20 at most, the newest first. Node's leaders note nothing."""
+        """Return the outcomes of a scheduler's last 20 runs, newest first. Node leaders record none."""
         _check_name(name)
         return await self._connection.look(schedule_entries.history(self.keys, name))
 
     async def list(self) -> dict[str, SchedulerEntry]:
-        """All schedulers by name; those that cannot be read are left out."""
+        """List all schedulers by name, without those that can't be read."""
         stored = await self._connection.look(schedule_entries.entries(self.keys))
         entries = {name: SchedulerEntry.parse(text) for name, text in sorted(stored.items())}
         return {name: entry for name, entry in entries.items() if entry is not None}
 
     async def _edit(self, name: str, change: Callable[[SchedulerEntry | None], SchedulerEntry]) -> SchedulerEntry:
-        """Store what ``change`` makes of an entry, unless that is the same, and return it.
+        """Store what ``change`` makes of an entry, unless it is unchanged, and return it.
 
-        It takes no lock, so that edits do not wait for each other: one that finds the entry changed reads it again.
+        It takes no lock, so edits don't wait for each other: an edit that finds the entry changed reads it again.
         """
         began = time.monotonic()
         while (waited := time.monotonic() - began) < schedule_entries.EDIT_LOCK_MS / 1000:
@@ -257,7 +258,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
 
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[str]:
-        """Hold the lock under which schedulers are fired, and other clients edit them; yield its token."""
+        """Hold the lock under which schedulers run and other clients edit them; yield its token."""
         _check_name(name)
         token = secrets.token_hex(8)
         began = time.monotonic()

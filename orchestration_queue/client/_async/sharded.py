@@ -1,4 +1,4 @@
-"""One queue in many: its jobs lie in shards, plain queues that a cluster spreads over its primaries."""
+"""A queue split into shards: plain queues that a cluster distributes over its primaries."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ _DEFAULT_WAIT = timedelta(seconds=30)
 
 
 class AsyncShardedQueue(AsyncClient):
-    """A queue larger than one server's core: jobs in shards ``name.0``, ``name.1`` and so on, each a plain queue.
+    """A queue larger than one server's core, split into plain queues ``name.0``, ``name.1`` and so on, its shards.
 
-    A job sticks to a shard by its ordering key; without one by its deduplication id, then by its own id. All others
-    are spread evenly. What holds for one queue holds for each shard alone: order, limits, priorities, automatic ids.
+    A job is placed by its ordering key, else by its deduplication id, else by its own id; all others are distributed
+    evenly. Order, limits, priorities and automatic ids apply to each shard separately.
 
     Args:
-        name: What the shards' names begin with.
+        name: The first part of the shards' names.
         shards: How many there are, 1 to 1,024; the same for every client. To change it, see "Shards" in the how-to.
-        url: The server or cluster; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server or cluster; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
-        codec: How the jobs' data are written, as for :class:`AsyncQueue`.
+        codec: How job data are written, as for :class:`AsyncQueue`.
         emit_events: Emit an event for each job that is added. Disable to save one stream entry per job.
         durability: When :meth:`add` returns, as for :class:`AsyncQueue`.
 
     Raises:
-        InvalidNameError: The wire cannot carry a shard's name.
-        InvalidOptionError: There is no such number of shards.
+        InvalidNameError: A shard's name is invalid.
+        InvalidOptionError: The number of shards is out of range.
         UsageError: Both ``url`` and ``connection`` are given, or there is no such codec.
 
     Attributes:
-        name: What the shards' names begin with.
-        shards: The plain queues, for all that is not here: ``for shard in queue.shards: ...``.
+        name: The first part of the shards' names.
+        shards: The plain queues, for everything that this class lacks: ``for shard in queue.shards: ...``.
 
     Examples:
         >>> async with AsyncShardedQueue("events", 8) as queue:  # doctest: +SKIP
@@ -94,18 +94,18 @@ class AsyncShardedQueue(AsyncClient):
         return f"<{type(self).__name__} {self.name} of {len(self.shards)} shards>"
 
     def shard_for(self, key: str) -> AsyncQueue:
-        """Return the shard that a key sticks to: an ordering key, a deduplication id, a job's id, or any other text.
+        """Return the shard of a key: an ordering key, a deduplication id, a job id, or any other string.
 
-        A repeatable job, a flow's node or a dead letter belongs to one queue; pass what it is called, and use the
-        shard's own face: ``queue.shard_for("nightly").schedulers.upsert("nightly", ...)``.
+        A repeatable job, a flow's node or a dead letter belongs to one queue. Pass its name, and use the methods of the
+        shard: ``queue.shard_for("nightly").schedulers.upsert("nightly", ...)``.
 
         Raises:
-            UsageError: The key is empty, or no text.
+            UsageError: The key is empty, or not a string.
         """
         return self.shards[shard_of(key, len(self.shards))]
 
     def _shard_of(self, job: NewJob) -> AsyncQueue:
-        """Return the shard of a new job; of one without a key, the next in turn."""
+        """Return the shard of a new job; for one without a key, the next in turn."""
         options = job.options
         if options.ordering is not None:
             return self.shard_for(options.ordering.key)
@@ -127,23 +127,23 @@ class AsyncShardedQueue(AsyncClient):
         """Add a job to its shard; see :meth:`AsyncQueue.add`. The job's ``queue`` is the shard's name.
 
         Raises:
-            UsageError: Name, data or options are such that the wire cannot carry them.
+            UsageError: The name, the data or an option is invalid.
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
         shard = self._shard_of(NewJob(name, data, options, parent))
         return await shard.add(name, data, options, parent=parent, durability=durability)
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[AsyncJob]:
-        """Add many jobs, up to 100 for each shard in an exchange. All are checked before the first is sent.
+        """Add many jobs, up to 100 per shard and exchange. All are checked before the first is sent.
 
         Returns:
-            A job for each given, in the same order; those that were there already have ``is_new`` False.
+            A job for each one given, in the same order. Those that already existed have ``is_new`` False.
 
         Raises:
-            UsageError: A job's name, data or options are such that the wire cannot carry them; none was added.
-            ServerError: A server refused a job, which it names; others were added.
-            TransportError: A server could not be reached. ``maybe_applied`` says whether any shard may have jobs
-                already; give them ids of their own to be able to call it again.
+            UsageError: A job's name, data or option is invalid; none was added.
+            ServerError: A server refused a job, which the error names; others were added.
+            TransportError: A server was unreachable. ``maybe_applied`` says whether a shard may already have jobs; give
+                jobs ids of their own to be able to call it again.
         """
         wanted = self.shards[0]._wanted(durability)
         places: dict[AsyncQueue, list[int]] = {}
@@ -172,7 +172,7 @@ class AsyncShardedQueue(AsyncClient):
     async def _add_together(
         self, jobs: Mapping[AsyncQueue, Sequence[NewJob]], at_ms: int, durability: Durability
     ) -> dict[AsyncQueue, list[Outcome]]:
-        """Add plain jobs, one portion for each shard in one exchange."""
+        """Add plain jobs, a batch per shard in each exchange."""
         portions = [[(shard, some) for some in additions.portions(here)] for shard, here in jobs.items()]
         rounds = [[sent for sent in turn if sent is not None] for turn in zip_longest(*portions)]
         batches = (
@@ -196,20 +196,20 @@ class AsyncShardedQueue(AsyncClient):
         """Add a job and wait until it has finished; see :meth:`AsyncQueue.add_and_wait`.
 
         Raises:
-            UsageError: Name, data or options are such that the wire cannot carry them.
-            JobFailedError: It failed for good, or was removed before it finished.
-            TimeoutError: The time is up. The job goes on.
+            UsageError: The name, the data or an option is invalid.
+            JobFailedError: The job failed for good, or was removed before it finished.
+            TimeoutError: The timeout expired. The job continues.
         """
         shard = self._shard_of(NewJob(name, data, options))
         return await shard.add_and_wait(name, data, options, timeout=timeout)
 
     async def find(self, job_id: str) -> list[AsyncJob]:
-        """Return the jobs of that id, in one exchange: at most one of an id of your own, which sticks to a shard.
+        """Return the jobs with this id, in one exchange; at most one if the id is your own, which determines the shard.
 
-        Automatic ids are numbers that each shard counts by itself, so that several jobs may have the same.
+        Each shard counts automatic ids separately, so several jobs can have the same one.
 
         Raises:
-            UsageError: The id is empty, or no text.
+            UsageError: The id is empty, or not a string.
         """
         wanted = [(shard.keys, job_id) for shard in self.shards if checked_text(job_id, "job_id")]
         records = await self._connection.follow(job_records.jobs(wanted))
@@ -223,10 +223,10 @@ class AsyncShardedQueue(AsyncClient):
         limit: int | None = 100,
         kind: str | None = None,
     ) -> list[AsyncJob]:
-        """Jobs that are like this, at most ``limit``, shard by shard; arguments as for :meth:`AsyncQueue.search`.
+        """Return at most ``limit`` jobs that match, shard by shard. Arguments as for :meth:`AsyncQueue.search`.
 
         Raises:
-            UsageError: An argument is of the wrong kind.
+            UsageError: An argument has the wrong type.
         """
         left = checked_limit(limit)
         found: list[AsyncJob] = []
@@ -237,31 +237,31 @@ class AsyncShardedQueue(AsyncClient):
         return found
 
     async def counts(self) -> JobCounts:
-        """How many jobs of all shards are in each state, in one exchange."""
+        """Return how many jobs of all shards are in each state, in one exchange."""
         return _sum(await self.counts_by_shard())
 
     async def counts_by_shard(self) -> list[JobCounts]:
-        """How many jobs of each shard are in each state, in their order and one exchange."""
+        """Return how many jobs of each shard are in each state, in the shards' order, in one exchange."""
         return await self._connection.follow(together([queue_state.counts(shard.keys) for shard in self.shards]))
 
     async def pause(self) -> None:
-        """Ask the workers of all shards to take no more jobs, shard by shard; when one fails, call it again."""
+        """Stop workers from taking jobs, shard by shard; if it fails for one, call it again."""
         for shard in self.shards:
             await shard.pause()
 
     async def resume(self) -> None:
-        """Let the workers of all shards take jobs again, shard by shard; when one fails, call it again."""
+        """Let workers take jobs again, shard by shard; if it fails for one, call it again."""
         for shard in self.shards:
             await shard.resume()
 
     def events(self, after: Mapping[str, str] | None = None) -> AsyncShardedEvents:
-        """Return what happens in the shards, as it happens; see :class:`AsyncShardedEvents`.
+        """Iterate over the shards' events as they happen; see :class:`AsyncShardedEvents`.
 
         Args:
-            after: Cursors of an earlier reader, to resume; default what happens from now on.
+            after: Cursors of an earlier reader, to resume; default: events from now on.
 
         Raises:
-            UsageError: It names a queue that is no shard, or a cursor is no event's id.
+            UsageError: It names a queue that is not a shard, or a cursor is not an event id.
         """
         keys = [shard.keys for shard in self.shards]
         return AsyncShardedEvents(self._connection, keys, {} if after is None else after)

@@ -1,4 +1,4 @@
-"""Listening to what happens in the shards of a queue, on one connection."""
+"""Read the events of a queue's shards on one connection."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["AsyncShardedEvents"]
 
 
 class AsyncShardedEvents(AsyncClient):
-    """What happens in all shards, on one connection: an endless iterator of pairs of a shard's name and an event.
+    """The events of all shards, on one connection: an endless iterator of pairs of a shard's name and an event.
 
-    The events of one shard come in order, those of several shards in any. A ``gap`` stands for events of its shard
-    that were dropped unread. :meth:`AsyncShardedQueue.events` makes these.
+    The events of one shard come in order; those of different shards don't. A ``gap`` replaces events of its shard that
+    were dropped before they were read. :meth:`AsyncShardedQueue.events` returns this.
     """
 
     def __init__(self, connection: AsyncConnection, shards: Sequence[QueueKeys], after: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ class AsyncShardedEvents(AsyncClient):
 
     @property
     def cursors(self) -> dict[str, str]:
-        """By shard, the event after which the next read goes on; ``$`` until the first."""
+        """By shard, the event after which the next read continues; ``$`` before the first."""
         after = self._after if self._reader is None else self._reader.cursors
         return {keys.queue: cursor for keys, cursor in after.items()}
 
@@ -61,7 +61,7 @@ class AsyncShardedEvents(AsyncClient):
         return self._reader
 
     async def read(self, timeout: Duration | None = 0) -> list[tuple[str, Event]]:  # noqa: ASYNC109  both faces have it
-        """Return the next events, each with its shard's name; none when the time is up.
+        """Return the next events, each with its shard's name; an empty list if the timeout expired.
 
         Args:
             timeout: How long to wait for the first: a duration, or seconds; None waits forever.
@@ -92,7 +92,7 @@ class AsyncShardedEvents(AsyncClient):
         return self._ahead.popleft()
 
     async def aclose(self) -> None:
-        """Stop listening and disconnect."""
+        """Stop reading and close the connection."""
         if self._reader is not None:
             await self._reader.aclose()
         await super().aclose()

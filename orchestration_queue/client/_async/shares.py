@@ -1,4 +1,4 @@
-"""Fair shares: while several have waiting jobs, each gets its part of the starts."""
+"""Fair shares: shares with waiting jobs start them in proportion to their weights."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ _Shares: TypeAlias = list[Share]
 
 
 class AsyncShares(AsyncQueueClient):
-    """The shares of a queue. ``JobOptions(share="tenant-a")`` says from which one a job starts.
+    """The shares of a queue. ``JobOptions(share="tenant-a")`` assigns a job to one.
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
     async def list(self) -> _Shares:
-        """List the shares that have a weight or waiting jobs, by name. Two exchanges for 1,000 shares."""
+        """List the shares that have a weight or waiting jobs, by name. Two exchanges per 1,000 shares."""
         return await self._connection.follow(shares.states(self.keys))
 
     async def set(self, name: str, weight: int) -> None:
-        """Set the weight of a share, from its next job on. A share without one has the weight 1.
+        """Set the weight of a share, from its next job on. A share without one has weight 1.
 
         Args:
             name: The share: up to 100 characters, without ``:`` ``{`` ``}``.
-            weight: Its part of the starts beside other shares that have waiting jobs, 1 to 1,000.
+            weight: Its proportion of the starts among shares with waiting jobs, 1 to 1,000.
 
         Raises:
-            UsageError: It is no name of a share, or no such number.
+            UsageError: The name or the weight is invalid.
         """
         call = shares.set_weight(self.keys, checked_share(name), checked_share_weight(weight))
         await self._connection.execute(call, repeatable=True)
 
     async def remove(self, name: str) -> bool:
-        """Remove the weight of a share, so that it has 1 again; False if none was set. Its jobs stay.
+        """Reset the weight of a share to 1; return False if none was set. Its jobs remain.
 
         Raises:
-            UsageError: It is no name of a share.
+            UsageError: The name is invalid.
         """
         return await self._connection.run(shares.unset_weight(self.keys, checked_share(name)), repeatable=True)

@@ -24,16 +24,16 @@ _Jobs: TypeAlias = list[AsyncJob]
 
 
 class AsyncTags(AsyncQueueClient):
-    """The jobs of a queue by tag. ``JobOptions(tags=...)``, ``job.tag`` and ``job.untag`` say which tags a job has.
+    """The jobs of a queue by tag. ``JobOptions(tags=...)``, ``job.tag`` and ``job.untag`` set which tags a job has.
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
@@ -45,13 +45,13 @@ class AsyncTags(AsyncQueueClient):
             offset: How many of the most used to skip.
 
         Raises:
-            UsageError: The limit or the offset is negative, or not a whole number.
+            UsageError: The limit or the offset is negative, or not an integer.
         """
         checked_page(limit, offset)
         return await self._connection.look(tags.most_used(self.keys, limit, offset))
 
     async def jobs(self, tag: str, *, limit: int | None = 100, offset: int = 0) -> _Jobs:
-        """List the jobs of a tag in whatever state, oldest first. Two exchanges per 200 jobs.
+        """List the jobs with a tag in all states, oldest first. Two exchanges per 200 jobs.
 
         Args:
             tag: The tag.
@@ -59,7 +59,7 @@ class AsyncTags(AsyncQueueClient):
             offset: How many of the oldest to skip.
 
         Raises:
-            UsageError: It is no tag, or the limit or the offset is negative, or not a whole number.
+            UsageError: The tag is invalid, or the limit or the offset is negative, or not an integer.
         """
         checked_page(limit, offset)
         ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), limit, offset))
@@ -67,10 +67,10 @@ class AsyncTags(AsyncQueueClient):
         return [self._job(record) for record in records if record is not None]
 
     async def retry(self, tag: str) -> int:
-        """Give the failed jobs of a tag all their attempts again; returns how many there were.
+        """Make the failed jobs with a tag ready, with all their attempts; return how many there were.
 
         Raises:
-            UsageError: It is no tag.
+            UsageError: The tag is invalid.
         """
         ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
         retried = 0
@@ -81,30 +81,30 @@ class AsyncTags(AsyncQueueClient):
         return retried
 
     async def move(self, tag: str, queue: str, *, delay: Duration | None = None) -> MovedJobs:
-        """Move the jobs of a tag to another queue, as :meth:`Queue.move_jobs` does.
+        """Move the jobs with a tag to another queue, as :meth:`Queue.move_jobs` does.
 
         Args:
             tag: The tag.
             queue: The other queue's name.
-            delay: When they are due there, counted from their arrival: a duration, or seconds; default: as they were.
+            delay: When they are due there, counted from their arrival: a duration, or seconds; default: as before.
 
         Returns:
-            The ids of those that are there now, and why each other one is not, such as those that run.
+            The ids of the moved jobs, and for each other job, such as a running one, the reason.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
-            InvalidOptionError: The delay is negative, or no duration.
-            UsageError: It is no tag, or it is this queue.
+            InvalidNameError: The queue's name is invalid.
+            InvalidOptionError: The delay is negative, or not a duration.
+            UsageError: The tag is invalid, or it is this queue.
         """
         destination(self.keys, queue, delay)  # refused before anything is read
         ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
         return await move_jobs(self._connection, self.keys, ids, queue, delay)
 
     async def cancel(self, tag: str) -> int:
-        """Cancel the unfinished jobs of a tag; returns how many there were. Running ones are stopped by their workers.
+        """Cancel the unfinished jobs with a tag; return how many there were. Workers stop the running ones.
 
         Raises:
-            UsageError: It is no tag.
+            UsageError: The tag is invalid.
         """
         ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
         cancelled = 0
@@ -117,16 +117,16 @@ class AsyncTags(AsyncQueueClient):
         return cancelled
 
     async def remove(self, tag: str) -> int:
-        """Remove the jobs of a tag in whatever state; returns how many there were. Running handlers are not stopped.
+        """Remove the jobs with a tag in all states; return how many there were. Running handlers are not stopped.
 
         Raises:
-            UsageError: It is no tag.
+            UsageError: The tag is invalid.
         """
         ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
         removed = 0
         for some in chunks(ids, tags.PAGE):
             calls = [control.remove(self.keys, job_id).call for job_id in some]
-            repair = tags.page(self.keys, tag, 0, 1).call  # drops what is gone from the index
+            repair = tags.page(self.keys, tag, 0, 1).call  # removes jobs that no longer exist from the index
             *replies, _ = all_good(await self._connection.pipeline([*calls, repair]))
             removed += sum(map(integer, replies))
         return removed

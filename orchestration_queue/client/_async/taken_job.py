@@ -1,4 +1,4 @@
-"""A job that a client took from a queue, which is its own to finish as long as its lease lasts."""
+"""A job that a client took from a queue and must finish before its lease expires."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ __all__ = ["AsyncTakenJob"]
 
 
 class AsyncTakenJob:
-    """A job that this client took, and must finish: :meth:`complete`, :meth:`fail`, :meth:`retry` or :meth:`release`.
+    """A job that this client took and must finish: :meth:`complete`, :meth:`fail`, :meth:`retry` or :meth:`release`.
 
-    As a context manager it completes the job when the block ends, unless the block has finished it, and fails it with
-    the exception that leaves the block, which goes on. Ctrl-C and cancellation release it.
+    As a context manager, it completes the job at the end of the block unless the block finished it. If an exception
+    leaves the block, the job fails with it, and the exception propagates. Ctrl-C and cancellation release the job.
 
     Attributes:
-        job: The job itself, for its log, progress, usage and children.
-        lease: How long it is ours at least without a heartbeat; None for as long as the queue's workers have it.
+        job: The job, for its log, progress, usage and children.
+        lease: Minimum time until a heartbeat is needed; None for the lease of the queue's workers.
     """
 
     def __init__(self, taker: AsyncTaker, job: AsyncJob, held: Lease, lease: timedelta | None) -> None:
@@ -63,23 +63,23 @@ class AsyncTakenJob:
 
     @property
     def attempt(self) -> int:
-        """Which try this is: 1 for the first."""
+        """The number of this attempt, from 1."""
         return self._held.record.attempts_made + 1
 
     @property
     def token(self) -> str:
-        """What :meth:`AsyncQueue.taken` needs, beside the id, to go on with this attempt in another process."""
+        """Identifies this attempt; pass it with the id to :meth:`AsyncQueue.taken` to continue in another process."""
         return f"{self._held.taken_ms}.{self._held.stalled_count}.{self._held.entry_id}"
 
     async def heartbeat(self) -> bool:
         """Renew the lease, as workers do every half of it.
 
         Returns:
-            False when the job was cancelled: fail it, or leave it to its lease.
+            False if the job was cancelled: fail it, or let its lease expire.
 
         Raises:
             LeaseLostError: Another worker has the job now, or it was removed.
-            UsageError: It is finished already.
+            UsageError: It is already finished.
         """
         self._check_open()
         renewed = await self._taker.renew([self._held], self.lease)
@@ -89,15 +89,15 @@ class AsyncTakenJob:
         return renewed[0] is Renewal.RENEWED
 
     async def complete(self, result: Any = None) -> None:
-        """Finish the job.
+        """Complete the job.
 
         Args:
             result: What its handler would return.
 
         Raises:
-            PayloadError: The wire cannot carry the result; the job is still ours.
+            PayloadError: The result can't be written; the job is not finished.
             LeaseLostError: Another worker has the job now, so this outcome was discarded.
-            UsageError: It is finished already.
+            UsageError: It is already finished.
         """
         self._check_open()
         settlement = outcome.completed(self._held, result)
@@ -109,14 +109,14 @@ class AsyncTakenJob:
         """Count a failed attempt, with its kind, reason and traceback, as a worker does when a handler raises.
 
         Args:
-            error: What went wrong: an exception, or a text.
+            error: What went wrong: an exception, or a string.
 
         Returns:
-            Whether the job is tried again: it has attempts left, and the error is no ``UnrecoverableError``.
+            Whether the job is retried: it has attempts left, and the error is not an ``UnrecoverableError``.
 
         Raises:
             LeaseLostError: Another worker has the job now, so this outcome was discarded.
-            UsageError: It is neither an exception nor a text, or the job is finished already.
+            UsageError: It is neither an exception nor a string, or the job is already finished.
         """
         self._check_open()
         if isinstance(error, str) and error:
@@ -128,7 +128,7 @@ class AsyncTakenJob:
         return await self._settle(failure) is Verdict.RETRYING
 
     async def retry(self, delay: Duration = 0, *, reason: str = "retried by its taker") -> None:
-        """Count a failed attempt, and run the job again, even when it has no attempt left.
+        """Count a failed attempt, and run the job again, even if it has no attempts left.
 
         Args:
             delay: When: a duration, or seconds.
@@ -136,7 +136,7 @@ class AsyncTakenJob:
 
         Raises:
             LeaseLostError: Another worker has the job now, so this outcome was discarded.
-            UsageError: The delay is no duration, or the job is finished already.
+            UsageError: The delay is not a duration, or the job is already finished.
         """
         self._check_open()
         wait_ms = milliseconds(checked_duration(delay, "delay"))
@@ -144,14 +144,14 @@ class AsyncTakenJob:
         await self._settle(Failure(self._held, reason, max_attempts=attempts, backoff_ms=wait_ms, kind="retried"))
 
     async def release(self, delay: Duration = 0) -> None:
-        """Give the job back without counting an attempt; another worker runs it.
+        """Return the job to its queue without counting an attempt; another worker runs it.
 
         Args:
-            delay: When at the earliest: a duration, or seconds.
+            delay: How long to wait at least: a duration, or seconds.
 
         Raises:
-            LeaseLostError: Another worker has the job already.
-            UsageError: The delay is no duration, or the job is finished already.
+            LeaseLostError: Another worker has the job now.
+            UsageError: The delay is not a duration, or the job is already finished.
         """
         self._check_open()
         wait_ms = milliseconds(checked_duration(delay, "delay"))

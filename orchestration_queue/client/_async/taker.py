@@ -1,4 +1,4 @@
-"""Takes jobs for a client, renews their leases and settles them, on the functions that workers use."""
+"""Takes jobs for a client, renews their leases and settles them, with the functions that workers use."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ log = logging.getLogger("orchestration_queue.client")
 
 _MOST_TAKEN = 100
 _LONGEST_LOOK_MS = 2000
-"""A wait hears of the stream alone; prioritized, LIFO and delayed jobs are found by looking again."""
+"""Waiting only notices the stream; prioritized, LIFO and delayed jobs are found by asking again."""
 _MAX_STALLED = 1
 _OF_WORKERS = {MAP, SUBMIT_FLOW}
-"""Jobs that every worker runs by itself; a taker would not know how."""
+"""Jobs that workers run themselves and takers can't."""
 _LATER_MS = 1000
 _TOKEN = re.compile(r"([0-9]{1,16})\.([0-9]{1,9})\.((?:[0-9]{1,20}-[0-9]{1,20})?)")
 _SHORTEST_LEASE, _LONGEST_LEASE = timedelta(seconds=1), timedelta(days=1)
 
 
 class AsyncTaker:
-    """One client's hands at a queue.
+    """Takes and settles jobs of one queue.
 
     Args:
         keys: The queue's keys.
@@ -79,29 +79,29 @@ class AsyncTaker:
 
     @property
     def _dead_letters(self) -> str:
-        """Where dead letters go: as the queue sets it, or else as its workers named it."""
+        """Return the dead-letter queue that the queue sets, or else the one that its workers named."""
         return self._settings.dead_letter_queue or self._named_letters
 
     def now_ms(self) -> int:
-        """Return the server's time, by which leases are judged, epoch ms."""
+        """Return the server's time, which decides about leases, in epoch ms."""
         return now_ms() + (self._ahead_ms or 0)
 
     async def resume(self, lease: Lease) -> Lease:
-        """Go on with a job that another taker started."""
+        """Continue a job that another taker started."""
         await self._open()
         self._settings = await self._connection.look(queue_settings.stored_settings(self._keys))
         lease.record.fill_options(self._settings.job_options)
         return lease
 
     async def _open(self) -> None:
-        """Read the server's time and where dead letters go, once."""
+        """Read the server's time and the dead-letter queue, once."""
         if self._ahead_ms is None:
             opening = await self._connection.follow(taking.open_queue(self._keys))
             self._named_letters = opening.dead_letter_queue
             self._ahead_ms = opening.server_ms - time.time_ns() // 1_000_000
 
     async def take(self, want: int) -> list[Lease]:
-        """Start up to ``want`` jobs. One trip, and one or two more when there are fewer."""
+        """Start up to ``want`` jobs. One exchange, and one or two more if there are fewer."""
         await self._open()
         leases = await self._exchange(want)
         if len(leases) < want and await self._find_forgotten():
@@ -130,7 +130,7 @@ class AsyncTaker:
         return await self._within_rate(runnable, tick)
 
     async def _within_rate(self, leases: list[Lease], tick: maintenance.Tick) -> list[Lease]:
-        """Count the starts against the queue's rate limit, and put back what it does not allow."""
+        """Count the starts against the queue's rate limit, and put back the jobs above it."""
         limit = queue_settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms)
         if limit is None:
             return leases
@@ -143,7 +143,7 @@ class AsyncTaker:
         return leases
 
     async def _find_forgotten(self) -> bool:
-        """Take back jobs of lost workers where no worker looks for them; whether there were any."""
+        """Recover stalled jobs of a queue without workers; return whether there were any."""
         if await self._connection.follow(taking.has_worker(self._keys)):
             return False
         reclaimed = await self._connection.run(
@@ -162,13 +162,13 @@ class AsyncTaker:
         return reclaimed.retried > 0
 
     async def renew(self, leases: Sequence[Lease], lease: timedelta | None) -> list[Renewal]:
-        """Renew leases, for ``lease`` at least; None renews as workers do."""
-        # A worker that looks for lost jobs adds its own lease to the last sign, so this promises that much at least.
+        """Renew leases for at least ``lease``; None renews as workers do."""
+        # A worker that looks for stalled jobs adds its own lease to the last renewal, so this is a minimum.
         at_ms = self.now_ms() + (milliseconds(lease) if lease else 0)
         return await self._connection.run(exchanges.renew(self._keys, leases, at_ms))
 
     async def settle(self, settlement: Settlement) -> Verdict:
-        """Report an outcome; a failure goes to the job's history, too, and for good to the dead letters."""
+        """Report an outcome. A failure is also added to the job's history, and a final one to the dead letters."""
         now, keys = self.now_ms(), self._keys
         operation = exchanges.exchange(
             keys, TAKER, now, settle=[settlement], cluster=self._connection.is_cluster, dead_letter=self._dead_letters
@@ -183,7 +183,7 @@ class AsyncTaker:
         return result.verdicts[0]
 
     async def _deliver(self, letters: Sequence[bytes], pending: PendingNotifications) -> None:
-        """Do what one call could not: add letters to other servers' queues, and notify dependents."""
+        """Do what one call could not: add dead letters on other servers, and notify dependents."""
         try:
             if letters:
                 await self._connection.follow(dead_letters.post(self._keys, letters, self.now_ms()))
@@ -194,31 +194,30 @@ class AsyncTaker:
 
 
 class AsyncTaking(AsyncQueueClient):
-    """What takes jobs without a worker."""
+    """Takes jobs without a worker."""
 
     _taker: AsyncTaker | None = None
 
     async def take(self, count: int = 1, *, lease: Duration | None = None, wait: Duration = 0) -> list[AsyncTakenJob]:
-        """Take jobs to do them here: in a notebook, a cloud function, another framework.
+        """Take jobs to run them here: in a notebook, a cloud function, another framework.
 
-        The jobs are active from then on, and each must be completed, failed, retried or released, or have its lease
-        renewed by :meth:`AsyncTakenJob.heartbeat`; otherwise another worker takes it over. Pause, order, concurrency
-        and rate limit of the queue hold as for workers; budgets of flows and token limits are heeded by workers alone,
-        which also run the jobs that flows and schedules add for themselves. Where no worker is registered, this looks
-        for the jobs of lost ones, too.
+        The jobs become active. Each must be completed, failed, retried or released, or have its lease renewed with
+        :meth:`AsyncTakenJob.heartbeat`; otherwise a worker takes it over. Pause, order, concurrency and rate limit of
+        the queue apply as for workers. Budgets of flows and token limits apply to workers only, and only workers run
+        the internal jobs of flows and schedules. If no worker is registered, this also recovers stalled jobs.
 
         Args:
             count: At most this many, up to 100.
-            lease: How long the jobs are ours without a heartbeat, at least: a duration or seconds, from 1 second to a
-                day. A worker that takes over waits for its own lease beyond it. None: as long as a worker's.
+            lease: Minimum time until a heartbeat is needed: a duration or seconds, from 1 second to a day. A worker
+                that takes over waits for its own lease in addition. None: the lease of workers.
             wait: How long to wait for the first job: a duration or seconds.
 
         Returns:
-            The jobs, none when there are none.
+            The jobs; an empty list if there are none.
 
         Raises:
-            UsageError: The count, the lease or the wait is out of bounds.
-            TransportError: The server could not be reached. Jobs whose delivery was lost return with their leases.
+            UsageError: ``count``, ``lease`` or ``wait`` is out of range.
+            TransportError: The server was unreachable. Jobs in a lost reply return when their leases expire.
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_TAKEN:
             raise InvalidOptionError(f"`count` must be a whole number from 1 to {_MOST_TAKEN}, got {count!r}.")
@@ -234,17 +233,17 @@ class AsyncTaking(AsyncQueueClient):
         return [AsyncTakenJob(taker, self._job(held.record), held, span) for held in leases]
 
     async def taken(self, job_id: str, token: str, *, lease: Duration | None = None) -> AsyncTakenJob:
-        """Return a job that another process took, to go on with it here: a function that takes, one that completes.
+        """Return a job that another process took, to continue it here: one function takes, another completes.
 
         Args:
             job_id: The job.
-            token: The ``token`` of what :meth:`take` returned there.
-            lease: What :meth:`take` was given, for heartbeats.
+            token: The ``token`` of the job that :meth:`take` returned there.
+            lease: The ``lease`` passed to :meth:`take`, for heartbeats.
 
         Raises:
-            JobNotFoundError: The job is gone.
+            JobNotFoundError: The job no longer exists.
             LeaseLostError: It is finished, or another worker has it now.
-            UsageError: It is no such token, or the lease is out of bounds.
+            UsageError: The token is invalid, or the lease is out of range.
         """
         checked_text(job_id, "job_id")
         matched = _TOKEN.fullmatch(token) if isinstance(token, str) else None

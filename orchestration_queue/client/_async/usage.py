@@ -1,4 +1,4 @@
-"""What a queue's jobs used, and what its flows may use."""
+"""Usage that a queue's jobs reported, and the budgets of its flows."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ _HOUR_MS = milliseconds(timedelta(hours=1))
 
 
 class AsyncUsageLedger(AsyncQueueClient):
-    """What jobs reported to have used, and the budgets of flows whose root job is in this queue.
+    """Usage that jobs reported, and the budgets of flows whose root job is in this queue.
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use; it stays open on close.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open on close.
         prefix: First part of every key.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
     async def summary(
         self, queues: Sequence[str] | None = None, start: datetime | None = None, end: datetime | None = None
     ) -> UsageSummary:
-        """Add up what was reported, minute by minute; minutes are kept for 30 days.
+        """Sum the reported usage by minute; minutes are kept for 30 days.
 
         Args:
-            queues: Their names; default all that ever reported under this prefix.
-            start: From the minute of this time on; default an hour before the end, and at most 30 days before it.
-            end: Up to the minute of this time, included; default now.
+            queues: Their names; default: all that ever reported with this prefix.
+            start: First minute; default: an hour before the end, and at most 30 days before it.
+            end: Last minute, included; default: now.
 
         Raises:
-            UsageError: A time has no time zone, the end lies before the start, or more than 100,000 minutes would be
-                read, all queues together.
-            InvalidNameError: The wire cannot carry one of the names.
+            UsageError: A time has no time zone, the end precedes the start, or more than 100,000 minutes would be read,
+                all queues together.
+            InvalidNameError: One of the names is invalid.
         """
         names = None if queues is None else checked_items(queues, str, "queues")
         end_ms = now_ms() if end is None else epoch_ms(end)
@@ -56,7 +56,7 @@ class AsyncUsageLedger(AsyncQueueClient):
         return await self._connection.follow(usage.summary(self.keys.prefix, names, start_ms, end_ms))
 
     async def of_flow(self, flow_id: str) -> UsageTotals:
-        """Add up what the jobs of a flow reported, at all its levels, as far as they are kept.
+        """Sum the usage that a flow's jobs reported, at all levels, as far as they are kept.
 
         Args:
             flow_id: The id of its root job: the one that waits for all others.
@@ -64,22 +64,22 @@ class AsyncUsageLedger(AsyncQueueClient):
         return await self._connection.follow(usage.of_flow(ParentRef(self.keys, checked_text(flow_id, "flow_id"))))
 
     async def budget(self, flow_id: str) -> BudgetState | None:
-        """Return a flow's budget and what of it is used; None when it has none."""
+        """Return a flow's budget and how much of it is used; None if it has none."""
         return await self._connection.look(budgets.budget(self.keys, checked_text(flow_id, "flow_id")))
 
     async def set_budget(self, flow_id: str, budget: Budget) -> BudgetState:
-        """Give a flow a budget, or another one: it holds for all of its jobs that have not started.
+        """Set or replace a flow's budget, for all of its jobs that have not started.
 
-        What the flow used under an earlier budget stays counted. A budget that leaves room again lets jobs start again;
-        those that failed meanwhile can be retried.
+        Usage under an earlier budget stays counted. After the budget is raised, jobs start again; those that failed
+        meanwhile can be retried.
 
         Args:
             flow_id: The id of its root job: the one that waits for all others.
             budget: What the flow may use.
 
         Raises:
-            InvalidOptionError: It is no :class:`Budget`.
-            JobNotFoundError: There is no such job.
+            InvalidOptionError: It is not a :class:`Budget`.
+            JobNotFoundError: The root job does not exist.
         """
         if not isinstance(budget, Budget):
             raise InvalidOptionError(f"A flow's budget is a Budget, not {budget!r}; write Budget(max_tokens=...).")

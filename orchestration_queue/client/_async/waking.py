@@ -1,4 +1,4 @@
-"""Changes that make a job due which no stream entry announces: an idle worker is woken for it."""
+"""Wake idle workers for jobs that become due without a stream entry."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 async def run_and_wake(connection: AsyncConnection, keys: QueueKeys, operation: Operation[T]) -> T:
-    """Carry out an operation, then signal idle workers of the queue. A refused operation sends no signal.
+    """Run an operation, then signal idle workers of the queue. A refused operation sends no signal.
 
-    A signal that is lost or refused is ignored: workers find the job within their promotion interval.
+    A lost or refused signal is ignored: workers find the job within their promotion interval.
     """
     done = await connection.run(operation)
     await wake(connection, keys)
@@ -27,6 +27,6 @@ async def run_and_wake(connection: AsyncConnection, keys: QueueKeys, operation: 
 
 
 async def wake(connection: AsyncConnection, keys: QueueKeys) -> None:
-    """Signal idle workers of a queue that jobs became due, as :func:`run_and_wake` does after its operation."""
+    """Signal idle workers of a queue that jobs are due, as :func:`run_and_wake` does after its operation."""
     with suppress(TransportError):
         await connection.pipeline([wake_workers(keys)])

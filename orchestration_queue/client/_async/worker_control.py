@@ -26,13 +26,13 @@ _PATIENCE = timedelta(seconds=2)
 
 
 class AsyncWorkerControl(AsyncQueueClient):
-    """Which workers a queue has, and what they are told."""
+    """Lists a queue's workers and sends them commands."""
 
     async def workers(self) -> list[WorkerInfo]:
-        """Return the workers that are alive, the oldest first. Walks all keys of the queue's server.
+        """Return the workers that are alive, the oldest first. Scans all keys of the queue's server.
 
-        Which jobs they run is as they last told: every 15 seconds, or every half of a shorter ``stalled_interval``, and
-        whenever :meth:`control_workers` reaches them. Progress and lease of these jobs are read from their records now.
+        The jobs that they run are as last reported: every 15 seconds, or every half of a shorter ``stalled_interval``,
+        and whenever :meth:`control_workers` reaches them. Progress and lease of these jobs are current.
         """
         return await self._connection.follow(worker_registry.workers_with_jobs(self.keys))
 
@@ -44,25 +44,24 @@ class AsyncWorkerControl(AsyncQueueClient):
         concurrency: int | None = None,
         timeout: Duration = _PATIENCE,  # noqa: ASYNC109  both faces have it
     ) -> list[WorkerReply]:
-        """Tell workers of this library something, wherever they run, and return their answers.
+        """Send a command to workers of this library, on any machine, and return their replies.
 
-        ``ping`` asks whether they live. ``pause`` has them take no jobs until ``resume``: active ones go on, and once
-        the answer is here, no other starts. ``stop`` drains them as SIGTERM does. ``concurrency`` changes how many
-        jobs they run at a time. None of this outlives the worker's process.
+        ``ping`` asks whether they are alive. ``pause`` stops them from taking jobs until ``resume``; active jobs
+        continue, and no other starts after the reply. ``stop`` drains them, like SIGTERM. ``concurrency`` changes how
+        many jobs they run at a time. None of this survives a restart of the worker process.
 
         Args:
             verb: ``ping``, ``pause``, ``resume``, ``stop`` or ``concurrency``.
             workers: The ids of the workers; None for all of the queue.
             concurrency: With ``concurrency``: how many jobs at a time.
-            timeout: How long to wait for answers, a duration or seconds. A worker whose answer comes later obeys
-                nevertheless.
+            timeout: How long to wait for replies, a duration or seconds. A worker that replies later still obeys.
 
         Returns:
-            A reply for each worker; of one that was not heard of in time, as of one of Node's, ``answered`` is False.
+            A reply for each worker; ``answered`` is False for one that didn't reply in time, and for Node workers.
 
         Raises:
-            UsageError: There is no such verb, or ``concurrency`` is missing, out of bounds, or not wanted.
-            WorkerNotFoundError: A worker of that id is not alive; no worker was told anything.
+            UsageError: There is no such verb, or ``concurrency`` is missing, out of range, or unexpected.
+            WorkerNotFoundError: No worker with that id is alive; no command was sent.
         """
         slots = _checked_slots(verb, concurrency)
         named = None if workers is None else _checked_ids(workers)

@@ -33,12 +33,12 @@ _Listener: TypeAlias = Callable[[Event], None] | None
 
 
 class Flow:
-    """A flow. Flow producers and ``queue.flows`` make these.
+    """A submitted flow, as returned by flow producers and ``queue.flows``.
 
     Attributes:
         id: The submission's id.
         graph: Its nodes and their jobs.
-        is_new: False when some of its jobs were there already, from an earlier submission under the same id.
+        is_new: False if some of its jobs already existed, from an earlier submission with the same id.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class Flow:
 
     @property
     def plan(self) -> FlowPlan:
-        """What was submitted.
+        """The plan that was submitted.
 
         Raises:
-            UsageError: Another process submitted it; its record does not hold the jobs' data.
+            UsageError: Another process submitted it; the flow's record does not contain the jobs' data.
         """
         if self._plan is None:
             raise UsageError(
@@ -91,36 +91,36 @@ class Flow:
         return facts
 
     def records(self) -> dict[str, JobRecord]:
-        """Return the records of the nodes' jobs, by node; nodes whose job is not there any more are left out."""
+        """Return the records of the nodes' jobs, by node, without jobs that no longer exist."""
         return {job.name: record for job, record in self._read(self._jobs) if record is not None}
 
     def status(self) -> FlowStatus:
         """Read the status of the flow as a whole. One exchange, and one per thousand nodes.
 
         Raises:
-            StateError: There is no record of it (any more).
+            StateError: The flow's record does not exist, or no longer exists.
         """
         facts = self._facts()
         return flow_status(facts, self._survey(STATUS_FIELDS))
 
     def explain(self) -> FlowExplanation:
-        """Explain why the flow is where it is: which nodes hold it up, and why, or which failed. Reads the queues.
+        """Explain the flow's state: which nodes block it and why, or which failed. Reads the queues.
 
         Raises:
-            StateError: There is no record of it (any more).
+            StateError: The flow's record does not exist, or no longer exists.
         """
         return self._connection.follow(explain_flow(self._facts(), now_ms()))
 
     def tree(self) -> list[FlowNode]:
-        """Read the nodes as they are now, dependencies first. One exchange per thousand nodes and elements."""
+        """Read the current state of all nodes, dependencies first. One exchange per thousand nodes and elements."""
         whole = self._connection.follow(with_elements(self.graph))
         return flow_nodes(whole, self._connection.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
 
     def elements(self, node: str) -> list[FlowNode]:
-        """Read the elements added so far of a node that maps, in order. One exchange, and one per thousand.
+        """Read the elements added so far for a mapped node, in order. One exchange, and one per thousand.
 
         Raises:
-            UsageError: There is no such node, or it maps nothing.
+            UsageError: There is no such node, or it is not mapped.
         """
         if node not in self.graph.jobs or not maps(self.graph.jobs[node]):
             raise UsageError(f"Flow {self.id!r} has no node {node!r} that maps over a list; see `tree` for its nodes.")
@@ -130,11 +130,11 @@ class Flow:
         return flow_nodes(whole, {job.name: record for job, record in records}, names)
 
     def critical_path(self) -> list[FlowNode]:
-        """Return the chain of nodes that determined how long it has taken, first to last. Costs as `tree`."""
+        """Return the chain of nodes that determined the flow's duration, in order. As expensive as :meth:`tree`."""
         return critical_path(self.tree())
 
     def results(self) -> dict[str, Any]:
-        """Return what the nodes that have completed so far returned, by node. One exchange per thousand nodes."""
+        """Return the results of the nodes that have completed so far, by node. One exchange per thousand nodes."""
         records = self._survey(("state", "returnvalue"))
         return {
             name: record.result
@@ -148,23 +148,23 @@ class Flow:
         *,
         on_event: _Listener = None,
     ) -> dict[str, Any]:
-        """Wait until every node has finished, or those that have not never will.
+        """Wait until every node has finished or can no longer run.
 
-        A node whose job fails for good decides for its dependents by their rules; all that runs nevertheless still
-        runs to its end before this returns. Meanwhile this does a reconciler's round every five seconds: rules hold,
-        and other queues hear of outcomes, on a queue that only other clients' workers serve, too.
+        If a node's job fails for good, the rules of its dependents decide, and this returns once everything that still
+        runs has ended. Every five seconds it reconciles the flow as a worker does, so that trigger rules are applied
+        and other queues notified even if only other clients' workers serve the queue.
 
         Args:
             timeout: A duration, or seconds; None waits forever.
-            on_event: Called with each event of the flow's jobs, in the order of each queue: from the submission on
-                where this object submitted it, else from now on.
+            on_event: Called with each event of the flow's jobs, in the order of each queue: from the submission on if
+                this object submitted the flow, otherwise from now on.
 
         Returns:
-            What the nodes' handlers returned, by node; nodes that were skipped are left out.
+            The nodes' results, by node, without nodes that were skipped.
 
         Raises:
             FlowFailedError: A node failed for good; the error names it and the nodes that did not run.
-            TimeoutError: The time is up. The flow goes on.
+            TimeoutError: The timeout expired. The flow continues.
         """
         deadline = Deadline(timeout)
         progress = FlowProgress(self.graph)
@@ -177,7 +177,7 @@ class Flow:
                     raise self._overdue(progress, deadline)
                 named = self._hear(progress, events.read(turn.left), on_event)
                 if turn.has_passed:
-                    with suppress(ServerError):  # who may only read leaves it to others
+                    with suppress(ServerError):  # a user who may only read leaves it to others
                         reconciler.round()
                     named = [job for job in self._jobs if job.name in progress.unfinished]
                     turn = Deadline(deadline.left)
@@ -186,7 +186,7 @@ class Flow:
         return progress.results()
 
     def _since(self) -> Mapping[QueueKeys, str]:
-        """From where to listen: the submission, where we saw it, else the present."""
+        """Return where to start listening: at the submission if this object made it, otherwise now."""
         if self._cursors is not None:
             return self._cursors
         newest = {keys: event_log.last_event_id(keys) for keys in self.graph.by_queue(self._jobs)}
@@ -206,7 +206,7 @@ class Flow:
             else:
                 progress.looked(job, record)
         if gone:
-            # Of a job that is not kept, only its events say how it ended.
+            # How a job ended that is not kept is only in its events.
             self._catch_up(progress, events, on_event)
         for job in gone:
             progress.looked(job, None)
@@ -218,7 +218,7 @@ class Flow:
     def _hear(
         self, progress: FlowProgress, happened: Sequence[tuple[QueueKeys, Event]], on_event: _Listener
     ) -> list[FlowJob]:
-        """Learn from events; return the nodes to read because of them."""
+        """Apply events; return the nodes that must be read because of them."""
         to_look_at: dict[str, FlowJob] = {}
         for keys, event in happened:
             job = self._by_job.get((keys, event.job_id))
@@ -231,13 +231,13 @@ class Flow:
         return list(to_look_at.values())
 
     def cancel(self, reason: str = "cancelled") -> list[str]:
-        """Cancel everything that has not finished.
+        """Cancel all nodes that have not finished.
 
-        What is ready fails as ``revoked`` at once; what runs is stopped at its worker's next heartbeat; what waits
-        for these is decided by its rule, or refused should it be about to start. Some trips per thousand nodes.
+        Ready nodes fail immediately as ``revoked``; running ones are stopped at their worker's next heartbeat; for
+        nodes that wait for these, the trigger rule decides. Takes a few exchanges per thousand nodes.
 
         Args:
-            reason: Why, for later readers.
+            reason: Why; stored with the flow.
 
         Returns:
             Names of the nodes that will not run, or not to their end.
@@ -249,42 +249,42 @@ class Flow:
         )
 
     def retry(self) -> list[str]:
-        """Let failed nodes run again, and all that did not run because of them.
+        """Run failed nodes again, and all that did not run because of them.
 
         Returns:
-            Their names; none when nothing has failed.
+            Their names; none if no node has failed.
 
         Raises:
-            StateError: There is no record of it (any more).
+            StateError: The flow's record does not exist, or no longer exists.
         """
         self._facts()
         return self._connection.follow(control.retry(self.graph, now_ms()))
 
     def pause(self) -> None:
-        """Start no more nodes of those that wait for others; what is ready or runs goes on.
+        """Hold nodes that wait for others. Ready and running ones continue.
 
         Raises:
-            StateError: It has ended, or there is no record of it (any more).
+            StateError: The flow has ended, or its record does not exist.
         """
         if (self._facts()).state.is_final:
             raise StateError(f"Flow {self.id!r} has ended, so there is nothing to pause; read it with `status`.")
         self._connection.follow(control.pause(self.graph))
 
     def resume(self) -> None:
-        """Let held nodes go on; a flow that is not paused stays as it is.
+        """Release held nodes. A flow that is not paused is unchanged.
 
         Raises:
-            StateError: It is not all there yet, or there is no record of it (any more).
+            StateError: The flow is not completely stored yet, or its record does not exist.
         """
         if (self._facts()).state is FlowState.SUBMITTING:
             raise StateError(f"Flow {self.id!r} is not all there yet; submit it again to complete it.")
         self._connection.follow(control.release(self.graph, now_ms()))
 
     def remove(self) -> None:
-        """Remove all its jobs, and its record.
+        """Remove the flow's jobs and its record.
 
         Raises:
-            StateError: It runs, or there is no record of it (any more).
+            StateError: The flow is running, or its record does not exist.
         """
         status = self.status()
         if status.state is FlowState.RUNNING:
