@@ -43,6 +43,9 @@ __all__ = ["API_ROUTES", "HttpApp", "create_app"]
 API_ROUTES: tuple[Route, ...] = (*PROXY_ROUTES, *OWN_ROUTES)
 """What programs call: the routes of glide-mq's proxy, and our own below ``/v1``."""
 _SAFE_METHODS = ("GET", "OPTIONS")
+_STALLED_S = 30.0
+"""A client that takes nothing for as long is disconnected. It resumes after the last event that it got."""
+_END_S = 1.0
 _log = logging.getLogger("orchestration_queue.http")
 
 
@@ -189,7 +192,7 @@ class HttpApp:
         return response
 
     async def _stream(self, stream: Stream, receive: Receive, send: Send, *, is_head: bool) -> None:
-        """Write messages until they end, the client has gone, or the app closes. A slow client slows its own reads."""
+        """Write messages until they end, the client has gone or takes none any more, or the app closes."""
         await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
         writing = asyncio.ensure_future(_write(stream, send, is_head=is_head))
         others = [asyncio.ensure_future(gone(receive)()), asyncio.ensure_future(self.service.closing.wait())]
@@ -199,8 +202,9 @@ class HttpApp:
             for task in (writing, *others):
                 task.cancel()
             await asyncio.gather(writing, *others, return_exceptions=True)
-        with suppress(OSError):
-            await send({"type": "http.response.body", "body": b""})
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_END_S):  # a client that takes nothing would hold up the shutdown
+                await send({"type": "http.response.body", "body": b""})
 
 
 async def _write(stream: Stream, send: Send, *, is_head: bool) -> None:
@@ -209,7 +213,12 @@ async def _write(stream: Stream, send: Send, *, is_head: bool) -> None:
         async for part in parts:
             if is_head:
                 break
-            await send({"type": "http.response.body", "body": part, "more_body": True})
+            try:
+                async with asyncio.timeout(_STALLED_S):
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            except TimeoutError:
+                _log.info("A stream has ended: its client took nothing for %s s", _STALLED_S)
+                break
     except OrchestrationQueueError as error:
         _log.info("A stream has ended: %s", error)
     finally:

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator
 
 from orchestration_queue.client import AsyncBroadcast
 from orchestration_queue.errors import InvalidNameError
-from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE, message
+from orchestration_queue.http.event_routes import CONNECTED, GAP, KEEPALIVE, resume_id
 from orchestration_queue.http.job_options import addition, check_options, encode_data
 from orchestration_queue.http.messages import HttpError, Json, Request, Stream
 from orchestration_queue.http.parameters import csv, text_field
-from orchestration_queue.http.subscriptions import Client
 from orchestration_queue.protocol.subjects import SubjectFilter
 
 __all__ = ["publish", "subscribe"]
@@ -32,7 +31,10 @@ async def publish(request: Request) -> Json:
 
 
 async def subscribe(request: Request) -> Stream:
-    """Stream the messages of a subscription; every client of it gets each message once."""
+    """Stream the messages of a subscription; every client of it gets each message once.
+
+    A client that comes back with ``Last-Event-ID`` gets what others got meanwhile, or else an event ``gap``.
+    """
     service, name = request.service, request.params["name"]
     subscription = request.query.get("subscription")
     if not subscription:
@@ -50,16 +52,19 @@ async def subscribe(request: Request) -> Stream:
 
 
 async def _messages(request: Request, name: str, subscription: str, subjects: SubjectFilter) -> AsyncIterator[bytes]:
-    client = Client(subjects)
-    service = request.service
-    async with service.subscriptions.joined(service.connection.url, name, subscription, client):
+    service, after = request.service, resume_id(request)
+    async with service.subscriptions.joined(service.connection.url, name, subscription, subjects, after) as client:
         yield CONNECTED
-        while not client.is_dropped:
+        if client.has_gap:
+            yield GAP
+        while True:
             try:
                 async with asyncio.timeout(_HEARTBEAT_S):
                     item = await client.next()
             except TimeoutError:
                 yield KEEPALIVE
                 continue
-            yield message(item, id=str(item["id"]), event="message")
+            if item is None:
+                return
+            yield item
             client.sent()

@@ -9,15 +9,17 @@ from typing import Any
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.http.messages import HttpError, Request, Stream, dump
 from orchestration_queue.http.shapes import event_shape
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_output, job_records
 from orchestration_queue.protocol.operations.job_output import is_position
 
-__all__ = ["CONNECTED", "KEEPALIVE", "job_events", "job_stream", "message", "queue_events"]
+__all__ = ["CONNECTED", "GAP", "KEEPALIVE", "job_events", "job_stream", "message", "queue_events", "resume_id"]
 
 CONNECTED = b": connected\n\n"
 KEEPALIVE = b": keepalive\n\n"
+GAP = b"event: gap\ndata: {}\n\n"
+"""What a client gets in place of messages that are not kept any more. Browsers pass it to who asked for it alone."""
 _BLOCK_MS = 5000
 _OUTPUT_POLL_S = 0.5
 _PAGE = 100
@@ -36,14 +38,15 @@ def _line(text: str) -> bytes:
     return text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace")
 
 
-def _cursor(request: Request, default: str) -> str:
-    return request.headers.get("last-event-id") or request.query.get("lastId") or default
+def resume_id(request: Request) -> str:
+    """Return the id of the last event that the client got before; empty when it names none."""
+    return request.headers.get("last-event-id") or request.query.get("lastId") or ""
 
 
 async def job_stream(request: Request) -> Stream:
     """Stream what a job's handler gives out, until the job has finished."""
     keys = request.service.keys(request.params["name"])
-    return Stream(_output(request, keys, request.params["id"], _cursor(request, job_output.FIRST_ENTRY)))
+    return Stream(_output(request, keys, request.params["id"], resume_id(request) or job_output.FIRST_ENTRY))
 
 
 async def _output(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
@@ -79,8 +82,8 @@ async def queue_events(request: Request) -> Stream:
 
 async def _start(request: Request, keys: QueueKeys) -> str:
     """Return where to read on; ``$`` becomes the newest event's id, so that no later one is missed."""
-    cursor = _cursor(request, "$")
-    if cursor != "$":
+    cursor = resume_id(request)
+    if cursor and cursor != "$":
         return cursor
     return await request.service.connection.look(event_log.last_event_id(keys))
 
@@ -88,7 +91,11 @@ async def _start(request: Request, keys: QueueKeys) -> str:
 async def _read(request: Request, keys: QueueKeys, after: str) -> list[Event]:
     waits = await request.service.waits()
     found = await waits.run(event_log.events_since({keys: after}, _BLOCK_MS, _PAGE), repeatable=True)
-    return found.get(keys, [])
+    events = found.get(keys, [])
+    if len(events) < _PAGE or place(after) == (0, 0):
+        return events  # only a reader far behind can miss some, and one that reads all that is kept misses nothing
+    gap = gap_after(after, await request.service.connection.follow(event_log.oldest_event(keys)))
+    return [gap, *events] if gap else events
 
 
 async def _of_queue(request: Request, keys: QueueKeys, after: str) -> AsyncIterator[bytes]:
@@ -113,7 +120,7 @@ async def _of_job(request: Request, keys: QueueKeys, job_id: str, after: str) ->
     while True:
         events = await _read(request, keys, after)
         for event in events:
-            if event.job_id == job_id and event.type not in _COUNTS:
+            if event.is_gap or (event.job_id == job_id and event.type not in _COUNTS):
                 yield message(event_shape(event), id=event.id, event=event.type)
                 if event.type in ("completed", "failed"):
                     return

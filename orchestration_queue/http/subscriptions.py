@@ -5,73 +5,130 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from dataclasses import dataclass
 
+from orchestration_queue.http.event_routes import message
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.server.clock import epoch_ms
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker
 
-__all__ = ["Client", "Subscriptions"]
+__all__ = ["Listener", "Subscriptions"]
 
 _DRAIN_S = 5
-_MOST_BEHIND = 1000
-"""Messages that a slow client may be behind the fastest one of its subscription."""
+_MOST_KEPT = 4 * 2**20
+"""Bytes of messages kept for a subscription's slow clients, and for those that come back."""
+_OVERHEAD = 300
+"""Bytes that a kept message takes besides its text."""
+_MOST_LOGS = 16
+"""Subscriptions without clients whose messages are kept."""
 _LEASE_S = 5
 """A message that no client got before all had left goes to the next one after this time."""
 
 
-class Client:
-    """One listener.
+@dataclass(slots=True, eq=False)
+class _Message:
+    id: str
+    subject: str
+    text: bytes
+    is_taken: bool = False
+    """Whether a client was sent it."""
+
+
+class _Log:
+    """The last messages of a subscription. All its clients read them from here, each at its own pace."""
+
+    def __init__(self) -> None:
+        self._messages: dict[int, _Message] = {}
+        self._size = 0
+        self.first = self.end = 0
+        self._news = asyncio.Event()
+
+    def append(self, new: _Message) -> int:
+        """Keep a message, and drop the oldest ones where all take too much; returns its place."""
+        place, self.end = self.end, self.end + 1
+        self._messages[place] = new
+        self._size += len(new.text) + _OVERHEAD
+        while self._size > _MOST_KEPT and self.first < place:
+            self.remove(self.first)
+            self.first += 1
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+        return place
+
+    def remove(self, place: int) -> None:
+        """Forget a message."""
+        if gone := self._messages.pop(place, None):
+            self._size -= len(gone.text) + _OVERHEAD
+
+    def at(self, place: int) -> _Message | None:
+        """Return the message of a place; None where it was removed."""
+        return self._messages.get(place)
+
+    async def wait(self) -> None:
+        """Wait for the next message."""
+        await self._news.wait()
+
+    def start(self) -> int:
+        """Return where a new client begins: at the message that no client was sent yet, if there is one."""
+        last = self._messages.get(self.end - 1)
+        return self.end if last is None or last.is_taken else self.end - 1
+
+    def after(self, message_id: str) -> int | None:
+        """Return the place behind a message; None when it is not kept."""
+        return next((place + 1 for place, kept in reversed(self._messages.items()) if kept.id == message_id), None)
+
+
+class Listener:
+    """One client of a subscription.
 
     Args:
+        reader: What reads the subscription.
         subjects: Which messages it wants.
+        after: Id of the last message that it was sent before it came; empty for none.
 
     Attributes:
-        is_dropped: Whether it was too slow: its stream ends, and it listens again if it wants to.
+        has_gap: Whether messages may be missing between that one and the next.
     """
 
-    def __init__(self, subjects: SubjectFilter) -> None:
-        self.subjects, self.is_dropped = subjects, False
-        self._items: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[None]]] = asyncio.Queue(_MOST_BEHIND)
-        self._unsent: set[asyncio.Future[None]] = set()
-        self._last: asyncio.Future[None] | None = None
+    def __init__(self, reader: _Reader, subjects: SubjectFilter, after: str) -> None:
+        self._reader, self.subjects = reader, subjects
+        place = reader.log.after(after) if after else None
+        self.has_gap = bool(after) and place is None
+        self._place = reader.log.start() if place is None else place
+        self._last: _Message | None = None
 
-    async def next(self) -> dict[str, Any]:
-        """Return the next message, once there is one."""
-        item, self._last = await self._items.get()
-        return item
+    async def next(self) -> bytes | None:
+        """Return the next message as an event, once there is one; None for a client that is too slow for what is kept.
+
+        Its stream ends then, and it listens again after the last message that it got.
+        """
+        log = self._reader.log
+        while True:
+            if self._place < log.first:
+                return None
+            while self._place < log.end:
+                found = log.at(self._place)
+                self._place += 1
+                if found is not None and self.subjects.matches(found.subject):
+                    self._last = found
+                    return found.text
+            await log.wait()
 
     def sent(self) -> None:
         """Note that the last message was written."""
-        if self._last is not None and not self._last.done():
-            self._last.set_result(None)
-
-    def offer(self, item: dict[str, Any]) -> asyncio.Future[None]:
-        """Pass on a message; the future is done once it was written, and cancelled when the client left before."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        try:
-            self._items.put_nowait((item, future))
-        except asyncio.QueueFull:
-            self.is_dropped = True
-            self.leave()
-            future.cancel()
-            return future
-        self._unsent.add(future)
-        future.add_done_callback(self._unsent.discard)
-        return future
-
-    def leave(self) -> None:
-        """Give back what was not written."""
-        for future in list(self._unsent):
-            future.cancel()
+        if self._last is not None and not self._last.is_taken:
+            self._last.is_taken = True
+            self._reader.changed.set()
 
 
 class _Reader:
     """Reads one subscription while it has clients. A message is done when a client that wants it was sent it."""
 
-    def __init__(self, url: ServerUrl, prefix: str, name: str, subscription: str) -> None:
-        self.clients: list[Client] = []
+    def __init__(self, url: ServerUrl, prefix: str, name: str, subscription: str, log: _Log) -> None:
+        self.clients: list[Listener] = []
+        self.log = log
+        self.changed = asyncio.Event()
         options = {"concurrency": 1, "drain": _DRAIN_S, "lease": _LEASE_S, "stalled_interval": _LEASE_S}
         options["run_schedulers"] = False
         self.worker = BroadcastWorker(
@@ -82,18 +139,27 @@ class _Reader:
     async def _handle(self, job: AsyncActiveJob) -> None:
         at = job.record.added_at
         item = {"data": job.data, "id": job.id, "subject": job.name, "timestamp": 0 if at is None else epoch_ms(at)}
-        while True:
-            clients = [client for client in self.clients if not client.is_dropped]
-            wanting = [client for client in clients if client.subjects.matches(job.name)]
-            if clients and not wanting:
-                return
-            waits: set[asyncio.Future[None]] = {client.offer(item) for client in wanting}
-            while waits:  # for one of them: a slow client delays no other
-                done, waits = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                if not all(wait.cancelled() for wait in done):
-                    return
-            # The last client left before it got the message: keep it for the next one.
-            await asyncio.sleep(0.05)
+        new = _Message(job.id, job.name, message(item, id=job.id, event="message"))
+        place = self.log.append(new)
+        try:
+            # Until one of them was sent it: a slow client delays no other. When all have left, the next one gets it.
+            while not new.is_taken:
+                self.changed.clear()
+                if self.clients and not any(client.subjects.matches(job.name) for client in self.clients):
+                    new.is_taken = True
+                else:
+                    await self.changed.wait()
+        finally:
+            if not new.is_taken:
+                self.log.remove(place)
+
+    def join(self, client: Listener) -> None:
+        self.clients.append(client)
+        self.changed.set()
+
+    def leave(self, client: Listener) -> None:
+        self.clients.remove(client)
+        self.changed.set()
 
     async def aclose(self) -> None:
         # Killed, it settles nothing more: a message that no client got stays with the subscription.
@@ -114,29 +180,45 @@ class Subscriptions:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._readers: dict[tuple[str, str], _Reader] = {}
+        self._logs: dict[tuple[str, str], _Log] = {}
+        """Of subscriptions without clients, for those that come back."""
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def joined(self, url: ServerUrl, name: str, subscription: str, client: Client) -> AsyncIterator[None]:
-        """Let a client receive messages within the context."""
+    async def joined(
+        self, url: ServerUrl, name: str, subscription: str, subjects: SubjectFilter, after: str
+    ) -> AsyncIterator[Listener]:
+        """Let a client receive messages within the context.
+
+        Args:
+            url: The server.
+            name: The broadcast.
+            subscription: The subscription.
+            subjects: Which messages the client wants.
+            after: Id of the last message that it was sent before; empty for none.
+        """
         key = (name, subscription)
         async with self._lock:
             reader = self._readers.get(key)
             if reader is None:
-                reader = self._readers[key] = _Reader(url, self._prefix, name, subscription)
-            reader.clients.append(client)
+                log = self._logs.pop(key, None) or _Log()
+                reader = self._readers[key] = _Reader(url, self._prefix, name, subscription, log)
+            client = Listener(reader, subjects, after)
+            reader.join(client)
         try:
-            yield
+            yield client
         finally:
-            client.leave()
             await asyncio.shield(self._leave(key, reader, client))
 
-    async def _leave(self, key: tuple[str, str], reader: _Reader, client: Client) -> None:
+    async def _leave(self, key: tuple[str, str], reader: _Reader, client: Listener) -> None:
         async with self._lock:
-            reader.clients.remove(client)
+            reader.leave(client)
             if not reader.clients and self._readers.get(key) is reader:
                 del self._readers[key]
                 await reader.aclose()
+                self._logs[key] = reader.log
+                if len(self._logs) > _MOST_LOGS:
+                    del self._logs[next(iter(self._logs))]
 
     async def aclose(self) -> None:
         """End all readers."""
