@@ -1,4 +1,4 @@
-"""Workers: take jobs, run them, keep their leases, tell their outcomes."""
+"""Workers: take jobs, run their handlers, renew their leases, report their outcomes."""
 
 from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.worker.broadcast import BroadcastWorker

@@ -1,4 +1,4 @@
-"""What both faces of the running job know and decide without asking the server."""
+"""The part of a running job that needs no server, shared by its sync and async versions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Place = Literal["front", "back", "fail"]
 
 @dataclass(slots=True)
 class RunState:
-    """The state of a running job, shared by its sync and async faces."""
+    """The state of a running job, shared by its sync and async versions."""
 
     record: JobRecord
     keys: QueueKeys
@@ -36,11 +36,11 @@ class RunState:
 
 
 class BaseActiveJob:
-    """The running job, as far as it is known here.
+    """The running job, without methods that need the server.
 
     Methods named ``move_to_...``, :meth:`suspend` and :meth:`rate_limit_group` never return: they end this run of the
-    handler, by an exception that is no :class:`Exception` and that handlers let pass. The job runs again later, from
-    the beginning of its handler, without an attempt being counted.
+    handler with an exception that is not an :class:`Exception`, so ``except Exception`` doesn't catch it. The job runs
+    again later, from the beginning of its handler, without counting an attempt.
     """
 
     def __init__(self, standing: RunState) -> None:
@@ -48,7 +48,7 @@ class BaseActiveJob:
 
     @property
     def record(self) -> JobRecord:
-        """The job as it started."""
+        """The job when it started."""
         return self._state.record
 
     @property
@@ -63,7 +63,7 @@ class BaseActiveJob:
 
     @property
     def ref(self) -> ParentRef:
-        """The ``parent`` to pass when adding a job that this one will wait for."""
+        """The reference to pass as ``parent`` of jobs that this one should wait for."""
         return ParentRef(self._state.keys, self.id)
 
     @property
@@ -78,12 +78,12 @@ class BaseActiveJob:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Short texts that travel with it: what its adder gave it, and the context of the trace it belongs to."""
+        """Its headers: strings that its producer set, and the trace context it belongs to."""
         return self.record.headers
 
     @property
     def attempt(self) -> int:
-        """Which try this is: 1 for the first."""
+        """The number of this attempt, from 1."""
         return self.record.attempts_made + 1
 
     @property
@@ -93,17 +93,17 @@ class BaseActiveJob:
 
     @property
     def signals(self) -> tuple[Signal, ...]:
-        """What it was told while it was suspended, oldest first; of all its suspensions."""
+        """The signals it received in all its suspensions, oldest first."""
         return read_signals(self.record.fields.get("signals"))
 
     @property
     def fallback(self) -> Fallback | None:
-        """Which of its fallbacks this attempt is to use; None in the first attempt, and after the last fallback."""
+        """The fallback that this attempt should use; None in the first attempt, and after the last fallback."""
         return fallback_from_wire(self.record.options.get("fallbacks"), self.record.fallback_index)
 
     @property
     def should_stop(self) -> bool:
-        """True once the worker gave the job up (its time is over, or the worker must leave): end soon."""
+        """True once the handler should end soon: its timeout expired, or the worker gave the job up or is leaving."""
         return self._state.must_stop
 
     def request_stop(self) -> None:
@@ -116,7 +116,7 @@ class BaseActiveJob:
         return self._state.is_discarded
 
     def discard(self) -> None:
-        """Give up all further attempts: should this one fail, the job fails for good."""
+        """Use no further attempts: if this one fails, the job fails for good."""
         self._state.is_discarded = True
 
     def move_to_delayed(
@@ -125,13 +125,13 @@ class BaseActiveJob:
         """End this run; the job runs again at another time.
 
         Args:
-            until: When: an aware time (one that has passed means now), or a duration from now.
-            data: Its payload from then on; None keeps what it has.
-            next_step: Stored in the payload as ``step``, for the handler to find; the payload must be a dict.
+            until: When: an aware datetime (one in the past means now), or a duration from now.
+            data: Its new payload; None keeps the current one.
+            next_step: Stored in the payload as ``step``, for the handler to read. The payload must be a dict.
 
         Raises:
             UsageError: The time or the step is invalid, or the payload is not a dict that could hold a step.
-            PayloadError: The data is not JSON, or too large.
+            PayloadError: The data is not JSON, or larger than 1 MiB.
         """
         until_ms = _moment_ms(until)
         if next_step is not None:
@@ -151,17 +151,17 @@ class BaseActiveJob:
         return {**payload, "step": step}
 
     def suspend(self, reason: str = "", timeout: Duration | None = None) -> NoReturn:
-        """End this run; the job runs again when it is signalled, with the signal in :attr:`signals`.
+        """End this run; the job runs again when it is signaled, with the signal in :attr:`signals`.
 
-        A worker of any process may run it then: there is no continuation but the handler itself, which reads
-        ``job.signals`` to see how far the job is.
+        Any worker may run it then. Its handler starts from the beginning, and reads ``job.signals`` to see how far the
+        job has come.
 
         Args:
             reason: Shown to readers of suspended jobs.
-            timeout: A duration, or seconds, after which the job fails unless it was signalled; None means no limit.
+            timeout: A duration, or seconds, after which the job fails unless it was signaled; None means no limit.
 
         Raises:
-            UsageError: The reason is no text, or the timeout no duration.
+            UsageError: The reason is not a string, or the timeout is not a duration.
             PayloadError: The reason is larger than 1 MiB.
         """
         if not isinstance(reason, str):
@@ -171,13 +171,12 @@ class BaseActiveJob:
         raise JobInterrupt(partial(Suspension, reason=reason, timeout_ms=timeout_ms))
 
     def rate_limit_group(self, duration: Duration, *, job: _Place = "front", extend: bool = True) -> NoReturn:
-        """End this run; no job of this job's ordering group starts before the time is over.
+        """End this run, and start no job of this job's ordering group for some time.
 
         Args:
             duration: How long the group pauses: a duration, or seconds.
-            job: What becomes of this job: it goes to the ``front`` or the ``back`` of its group, or is to ``fail``
-                for good.
-            extend: Keep a later end that is set already; False replaces it.
+            job: What becomes of this job: ``front`` or ``back`` puts it there in its group, ``fail`` fails it for good.
+            extend: Keep a later end that is already set; False replaces it.
 
         Raises:
             UsageError: The job has no group, or the duration or the position is invalid.
@@ -194,7 +193,7 @@ class BaseActiveJob:
 
 
 def _duration_ms(what: str, duration: Duration) -> int:
-    """Return a duration as the wire counts time; at least a millisecond."""
+    """Return a duration in milliseconds, at least one."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not is_number or not 0.001 <= seconds <= MAX_DURATION.total_seconds():
@@ -206,7 +205,7 @@ def _duration_ms(what: str, duration: Duration) -> int:
 
 
 def _moment_ms(until: datetime | Duration) -> int:
-    """Return a time as the wire counts it."""
+    """Return a time in epoch milliseconds."""
     now = now_ms()
     latest_ms = now + milliseconds(MAX_DURATION)
     if not isinstance(until, datetime):

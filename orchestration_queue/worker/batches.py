@@ -1,4 +1,4 @@
-"""Handing several jobs to one call of a handler: each job waits for its batch, and gets its own part of the answer."""
+"""Batches: several jobs are passed to one call of a handler, and each gets its own result."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ BatchHandler: TypeAlias = Callable[[list[Any]], Any]
 
 
 class Batches:
-    """Collects single jobs, and calls a handler of many.
+    """Collects single jobs, and calls a handler of several.
 
-    The many's handler returns a result per job, in order, or None for no results at all. An exception in its place
-    fails that job alone; one that is raised fails them all. Each job keeps its own lease, attempts and time limit.
+    The handler returns a result per job, in order, or None if there are no results. An exception in place of a result
+    fails that job; a raised exception fails all of them. Each job keeps its own lease, attempts and timeout.
 
     Args:
-        handler: Takes a list of :class:`AsyncActiveJob` when it is a coroutine function, which runs on the event
-            loop, else a list of :class:`ActiveJob`, in a thread.
-        batch: Most jobs a call, and how long to wait for more after the first.
+        handler: A coroutine function of a list of :class:`AsyncActiveJob`, which runs on the event loop, or a function
+            of a list of :class:`ActiveJob`, which runs in a thread.
+        batch: Maximum jobs per call, and how long to wait for more after the first.
         executor: Threads for a plain function.
 
     Raises:
@@ -49,7 +49,7 @@ class Batches:
         self._calls: set[asyncio.Task[None]] = set()
 
     async def run(self, job: AsyncActiveJob) -> Any:
-        """Join the open batch; returns this job's part of what its handler returned."""
+        """Join the open batch; return this job's result."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         member = job, answer
@@ -65,7 +65,7 @@ class Batches:
                 self._open.remove(member)
 
     def _close(self) -> None:
-        """Call the handler with those who have come."""
+        """Call the handler with the collected jobs."""
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
@@ -105,12 +105,12 @@ _Member: TypeAlias = tuple[AsyncActiveJob, asyncio.Future[Any]]
 
 
 class BatchRouter:
-    """Collects the jobs of each handler apart.
+    """Collects the jobs of each handler separately.
 
     Args:
-        handler: One handler of many for all jobs, or a router to such.
-        batch: As of :class:`Batches`.
-        executor: As of :class:`Batches`.
+        handler: One batch handler for all jobs, or a router to batch handlers.
+        batch: As for :class:`Batches`.
+        executor: As for :class:`Batches`.
     """
 
     def __init__(self, handler: BatchHandler | Router, batch: Batch, executor: Executor) -> None:
@@ -120,7 +120,7 @@ class BatchRouter:
         self._batches: dict[BatchHandler, Batches] = {}
 
     def handler(self, name: str) -> Handler:
-        """Return the handler of single jobs of this name."""
+        """Return the handler for single jobs with this name."""
         handler = self._find(name)
         if handler not in self._batches:
             self._batches[handler] = Batches(handler, self._batch, self._executor)

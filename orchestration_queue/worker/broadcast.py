@@ -1,4 +1,4 @@
-"""The worker of a subscription: runs its handler for every message of a broadcast that the subscription wants."""
+"""The worker of a subscription: runs its handler for each message that matches the subscription."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ __all__ = ["BroadcastWorker"]
 
 
 class BroadcastWorker(Worker):
-    """Gets the messages of a broadcast for one subscription, and runs its handler for each.
+    """Receives the messages of a broadcast for one subscription, and runs its handler for each.
 
-    Every subscription gets every message, and tries again by itself when its handler fails. The workers of one
-    subscription share its messages. Delivery is at least once, as by :class:`Worker`.
+    Every subscription receives every message, and has its own retries. The workers of one subscription share its
+    messages. Delivery is at least once, as with :class:`Worker`.
 
     Args:
         name: The broadcast's name.
-        handler: One handler for all messages, or a router by subject; it is given the message as a job, whose
-            ``name`` is the subject and whose ``attempt`` counts this subscription's tries.
-        subscription: The subscription's name. It stays when its workers leave, and goes on where it was.
-        subjects: Patterns of the subjects it wants: ``*`` for one word, ``>`` in the last place for one or more. None
-            means all. Give all workers of a subscription the same.
-        start_from: Where a new subscription starts: ``$`` with what is published from now on, ``0-0`` with the oldest
-            message that is kept, or after the entry of that id.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        options: As of :class:`Worker`.
+        handler: One handler for all messages, or a router by subject. It receives the message as a job, whose ``name``
+            is the subject and whose ``attempt`` counts this subscription's attempts.
+        subscription: The subscription's name. It remains when its workers stop, and continues where it was.
+        subjects: Patterns of the subjects to receive: ``*`` matches one word, a final ``>`` one or more. None receives
+            all. Pass the same to all workers of a subscription.
+        start_from: Where a new subscription starts: ``$`` with messages published from now on, ``0-0`` with the oldest
+            message that is kept, or a stream entry's id with the messages after it.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        options: As for :class:`Worker`.
         prefix: First part of every key.
-        middleware: As of :class:`Worker`.
-        strategies: As of :class:`Worker`.
+        middleware: As for :class:`Worker`.
+        strategies: As for :class:`Worker`.
 
     Raises:
-        InvalidNameError: The wire cannot carry a name, or a pattern is malformed.
-        InvalidOptionError: There is no such start.
+        InvalidNameError: A name is invalid, or a pattern is malformed.
+        InvalidOptionError: ``start_from`` is invalid.
 
     Examples:
         >>> async def mail(job: AsyncActiveJob) -> None:

@@ -1,8 +1,8 @@
-"""The line of a subscription's worker: the same decisions, carried out on a stream that others read, too.
+"""The connections of a subscription's worker: the same actions as a queue's worker, on a stream that others read, too.
 
-The subscription's consumer group says what it owes. A worker that settles an entry first checks whether the group
-still waits for it: a message taken from a silent worker goes on under another entry, so the silent one, when it
-wakes, changes nothing.
+The consumer group's pending list says which messages the subscription has not settled. Before a worker settles an
+entry, it checks that the entry is still pending: a stalled message continues under another entry, so its first worker
+can no longer change anything.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _PAGE, _MOST_PAGES = 100, 100
 _FORGOTTEN_MS = 86_400_000
-"""Age at which no worker can still hold a trimmed message: the longest lease there is."""
+"""Age at which no worker can still hold a trimmed message: the longest lease."""
 
 _LOST = Told((), lambda _: Verdict.LOST)
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one exchange with the server showed.
+    """The replies of a first exchange.
 
     Attributes:
-        held: The entries in question that the subscription still waits for.
-        entries: What was read at once.
+        held: The entries in question that are still pending for the subscription.
+        entries: Entries that were read immediately.
         more: How many entries may be read now.
         room: How many more messages may be active; -1 without a limit.
-        is_paused: Whether the broadcast asks its workers to take nothing.
+        is_paused: Whether the broadcast is paused.
     """
 
     held: frozenset[str]
@@ -61,12 +61,12 @@ class _Seen:
 class BroadcastIO(QueueIO):
     """One worker's connections to a broadcast.
 
-    A trip of the machine takes two to the server: one to look, one to act. While the broadcast is paused, or limits
-    how many messages are active, it takes a third, to start what was read.
+    An exchange of the state machine takes two requests: one to read, one to act. While the broadcast is paused, or
+    limits how many messages are active, it takes a third, to start what was read.
 
     Args:
-        member: Who speaks.
-        subjects: Which messages are for the subscription.
+        member: The subscription's worker.
+        subjects: Which messages the subscription receives.
         start_from: Where the subscription starts, if it is new.
         calls: Connection for calls.
         waits: Connection for blocking reads.
@@ -87,12 +87,12 @@ class BroadcastIO(QueueIO):
         self._member = member
         self._subjects = subjects
         self._skipped: list[str] = []
-        """Entries that are not for us. The next trip takes them off our hands."""
+        """Entries that don't match. The next exchange acknowledges them."""
         self._is_limited = True
         self._taking = asyncio.Lock()
 
     def renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
-        """Renew the leases of messages that the subscription still waits for."""
+        """Renew the leases of messages that are still pending for the subscription."""
         looks = all_good(connection.pipeline([call for lease in leases for call in self._member.look(lease)]))
         answers = [Member.read_look(*pair) for pair in zip(looks[::2], looks[1::2], strict=True)]
         ours = [lease for lease, answer in zip(leases, answers, strict=True) if answer is not Renewal.LOST]
@@ -100,14 +100,14 @@ class BroadcastIO(QueueIO):
         return answers
 
     async def exchange(self, step: Exchange) -> ExchangeResult:
-        """Make one trip: tell outcomes, return and start deliveries, take more."""
-        # What two exchanges at a time see free, each would take.
+        """Settle outcomes, return and start deliveries, fetch more."""
+        # Two concurrent exchanges would both take the same free capacity.
         async with self._taking if step.want and self._is_limited else nullcontext():
             with self.outages.watch():
                 return await self._act(step, await self._look(step))
 
     async def _look(self, step: Exchange) -> _Seen:
-        """Ask what we still hold and what we may take. While nothing limits that, take it at once."""
+        """Ask which entries are still pending and how many may be read. Without a limit, read them as well."""
         ids = [settlement.lease.entry_id for settlement in step.settle]
         ids += [delivery.entry_id for delivery in (*step.hand_back, *step.start)]
         paused, room, read = (
@@ -116,7 +116,7 @@ class BroadcastIO(QueueIO):
             self._member.read(max(1, step.want)),
         )
         asks, reads = step.want > 0, step.want > 0 and not self._is_limited
-        # Should this trip fail, they are found among what is pending, and skipped again.
+        # If this exchange fails, they are found among the pending entries and skipped again.
         skipped, self._skipped = self._skipped, []
         calls = [
             *(self._member.holds(entry_id).call for entry_id in ids),
@@ -137,7 +137,7 @@ class BroadcastIO(QueueIO):
         return _Seen(held, (), more, free, is_paused)
 
     async def _act(self, step: Exchange, seen: _Seen) -> ExchangeResult:
-        """Tell outcomes, return and start what we still hold; read what may be read, and start that too."""
+        """Settle, return and start what is still pending for us; read what may be read, and start it too."""
         now = self.clock.now_ms()
         told = [
             self._told(settlement, now) if settlement.lease.entry_id in seen.held else _LOST
@@ -190,7 +190,7 @@ class BroadcastIO(QueueIO):
         for message in messages:
             attempts, reply = next(replies), next(replies)
             if isinstance(reply, ServerError):
-                # It stays with us unstarted, and is tried again when it has been silent for a lease.
+                # It remains pending here, unstarted, and is retried once it has been idle for a lease.
                 log.error("Message %s of %s could not be started: %s", message.job_id, self.queue, reply)
                 continue
             match self._member.read_start(message, attempts, reply):
@@ -203,18 +203,16 @@ class BroadcastIO(QueueIO):
         all_good(await self._calls.pipeline(revoked))
         return leases
 
-    # Reading
-
     async def _read(self, want: int, block_ms: int) -> Wakeup:
         return Wakeup(self._wanted(await self._waits.run(self._member.read(want, block_ms))), [])
 
     async def _read_pending(self) -> list[Delivery]:
-        # Of those that were trimmed off meanwhile, nothing tells what they were.
+        # The reply doesn't say what the messages were that were trimmed meanwhile.
         pending = await self._calls.run(self._member.read_pending())
         return self._wanted([message for message in pending if message.job_id])
 
     def _wanted(self, messages: Sequence[Message]) -> list[Delivery]:
-        """Those that are for us; the others need only be taken off our hands."""
+        """Return the entries that match the subscription; the others only need to be acknowledged."""
         wanted: list[Delivery] = []
         for message in messages:
             is_ours = message.retry_of in ("", self._member.subscription) and self._subjects.matches(message.subject)
@@ -225,15 +223,13 @@ class BroadcastIO(QueueIO):
         return wanted
 
     async def leave(self) -> None:
-        """Take this worker out of the books; its place in the group too, unless messages are still with it."""
+        """Remove this worker's registration, and its consumer unless it still has pending messages."""
         if self._skipped:
             await self._calls.execute(self._member.done_with(self._skipped))
         await super().leave()
 
-    # Messages whose worker fell silent
-
     async def reclaim(self) -> bool:
-        """Take messages away from this subscription's workers that fell silent, for any of its workers to run.
+        """Recover messages of this subscription's workers that stopped renewing them, for any of its workers.
 
         Returns:
             Whether any message may have become ready.
@@ -265,7 +261,7 @@ class BroadcastIO(QueueIO):
         return bool(moving)
 
     async def _silent(self, page: Sequence[Stalled]) -> list[tuple[Message, int]]:
-        """Return the messages of which nothing was heard for a whole lease, and how long theirs is."""
+        """Return the messages that were not renewed for a whole lease, and how long their lease is."""
         entries = [maintenance.entry(self._member, idle.entry_id) for idle in page]
         replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
         found = [(idle, entry.read(reply)) for idle, entry, reply in zip(page, entries, replies, strict=True)]
@@ -280,14 +276,14 @@ class BroadcastIO(QueueIO):
                 continue
             lease, heard_ms = known
             lock_ms = int(lease.lock_ms or self.defaults.forgiven_ms)
-            # The record's sign of life may be another subscription's; the entry's own age is not.
+            # The renewal in the record may be another subscription's; the age of the entry is not.
             if idle.idle_ms >= lock_ms and self.clock.now_ms() - heard_ms >= lock_ms:
                 silent.append((message, lock_ms))
         return silent
 
 
 def _last(replies: Iterator[Reply], count: int) -> Reply:
-    """Return the last of the next replies; raises when one of them is an error."""
+    """Return the last of the next replies, or raise the first error among them."""
     return (all_good([next(replies) for _ in range(count)]) or [None])[-1]
 
 

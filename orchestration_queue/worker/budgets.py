@@ -1,4 +1,4 @@
-"""Holding a flow's jobs to its budget: asked before each run, charged after it."""
+"""Enforce a flow's budget: checked before each run, charged after it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ASK_AGAIN_S = 1.0
 
 
 class BudgetGuard:
-    """Lets a job run while its flow's budget lasts, and charges what it used. For jobs that have a budget.
+    """Runs jobs while their flow's budget lasts, and charges what they used. For jobs that have a budget.
 
     Args:
         keys: The queue's keys.
         connection: Connection for calls.
-        now_ms: The time, in epoch milliseconds.
-        on_exceeded: Called with a job that met, or used up, the budget.
+        now_ms: Returns the time, in epoch milliseconds.
+        on_exceeded: Called with a job that found the budget exceeded, or exceeded it.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class BudgetGuard:
         self._on_exceeded = on_exceeded
 
     async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
-        """Run the job, unless the budget is spent.
+        """Run the job, unless the budget is exceeded.
 
         Raises:
-            BudgetExceededError: It is spent, and the flow's jobs fail then.
-            JobInterrupt: It is spent, and the flow's jobs are postponed then.
+            BudgetExceededError: It is exceeded, and the flow's jobs should fail.
+            JobInterrupt: It is exceeded, and the flow's jobs should be postponed.
         """
         budget_key = job.record.fields["budgetKey"]
         if await self._ask(budgets.is_spent(budget_key), job):
@@ -67,7 +67,7 @@ class BudgetGuard:
         return result
 
     async def _ask(self, question: Operation[bool], job: AsyncActiveJob) -> bool:
-        """Ask until there is an answer. The job waits rather than fails: it has done nothing wrong."""
+        """Check the budget, and retry while the server is unreachable: an outage must not fail the job."""
         while True:
             try:
                 return await self._connection.run(question, repeatable=True)
@@ -76,7 +76,7 @@ class BudgetGuard:
             await asyncio.sleep(_ASK_AGAIN_S)
 
     async def _charge(self, job: AsyncActiveJob, budget_key: str) -> None:
-        """Count what the job used. A charge that fails is not worth the job's work, and is left out."""
+        """Charge what the job used. If this fails, the job's result is more important and the charge is lost."""
         try:
             calls = budgets.terms(self._keys, job.id, budget_key)
             charge = budgets.charge(budget_key, all_good(await self._connection.pipeline(calls, repeatable=True)))

@@ -1,4 +1,4 @@
-"""Checks of what a worker is given: every mistake is refused when the worker is made, in one sentence."""
+"""Check a worker's arguments when it is created, so that each mistake is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def check_options(options: object) -> WorkerOptions:
 
 
 def check_handler(handler: object) -> None:
-    """Refuse what cannot run jobs.
+    """Refuse handlers that can't run jobs.
 
     Raises:
-        UsageError: It is no function of one argument and no router.
+        UsageError: It is neither a function of one argument nor a router.
     """
     if isinstance(handler, Router) and not isinstance(handler, type):
         return
@@ -49,7 +49,7 @@ def check_handler(handler: object) -> None:
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return  # a builtin may not say
+        return  # builtins without a signature
     try:
         signature.bind(object())
     except TypeError:
@@ -57,10 +57,10 @@ def check_handler(handler: object) -> None:
 
 
 def check_middleware(middleware: object) -> None:
-    """Refuse middleware that would fail only when the first job runs.
+    """Refuse middleware that would only fail when the first job runs.
 
     Raises:
-        UsageError: It is no list of callables.
+        UsageError: It is not a list of callables.
     """
     if isinstance(middleware, str) or not isinstance(middleware, Sequence):
         raise UsageError(f"`middleware` must be a list of callables, got {middleware!r}; pass [] for none.")
@@ -70,10 +70,10 @@ def check_middleware(middleware: object) -> None:
 
 
 def check_collaborators(url: Any, middleware: object, strategies: object, slots: object) -> None:
-    """Refuse what would fail only when the first job runs.
+    """Refuse arguments that would only fail when the first job runs.
 
     Raises:
-        UsageError: An argument is of the wrong kind.
+        UsageError: An argument has the wrong type.
     """
     if url is not None:
         parse_url(url)

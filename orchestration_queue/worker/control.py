@@ -1,4 +1,4 @@
-"""What a worker is told while it runs, by any thread: to pause, to change its concurrency, to stop."""
+"""Control of a running worker from any thread: pause it, change its concurrency, stop it."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ log = logging.getLogger("orchestration_queue.worker")
 
 
 class WorkerControl:
-    """The part of a worker that others call. It has no connection: :class:`Worker` runs what it decides.
+    """The part of a worker that other code calls. It has no connection: :class:`Worker` carries out what it decides.
 
     Args:
         keys: The queue.
         options: Concurrency, drain and the like.
-        slots: Places that it shares with the workers of other queues; None for slots of its own.
+        slots: Slots shared with the workers of other queues; None for its own.
 
     Raises:
-        UsageError: Batches are to fill shared slots.
+        UsageError: Batches were requested with shared slots.
 
     Attributes:
-        id: This worker's name among those of the queue.
+        id: This worker's id, unique in its queue.
     """
 
     can_resize = True
@@ -60,16 +60,15 @@ class WorkerControl:
         self._deadline: asyncio.TimerHandle | None = None
         self._away: asyncio.TimerHandle | None = None
         self._patience: asyncio.Timeout | None = None
-        # Of a worker that runs:
         self._loop: WorkerLoop | None = None
         self._threads: Threads | None = None
         self._limits: WorkerLimits
 
     def renamed(self) -> Self:
-        """Give the worker a new id, for a process that is a copy of another; returns the worker itself.
+        """Give the worker a new id, in a process that is a copy of another; return the worker itself.
 
         Raises:
-            UsageError: It runs already.
+            UsageError: It is already running.
         """
         if self._has_run:
             raise UsageError(f"Worker {self.id} has been started, so it keeps its id; make another `Worker`.")
@@ -78,34 +77,34 @@ class WorkerControl:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it is idle: waiting at the server for the next job."""
+        """Whether it is idle: blocked on the server until the next job."""
         return self._machine.listening > 0
 
     @property
     def is_paused(self) -> bool:
-        """Whether it takes no jobs for now, for whatever reason."""
+        """Whether it takes no jobs at the moment, for any reason."""
         return bool(self._machine.pauses)
 
     @property
     def running(self) -> int:
-        """How many jobs run here at this moment."""
+        """How many jobs it is running."""
         return self._machine.running
 
     @property
     def concurrency(self) -> int:
-        """How many jobs it runs at a time; with batches, how many of these."""
+        """How many jobs, or batches, it runs at a time."""
         return self._concurrency
 
     @property
     def may_receive(self) -> bool:
-        """Whether jobs may still arrive that it had asked for; a paused worker hands them back."""
+        """Whether jobs may still arrive that it requested; a paused worker returns them."""
         return self._machine.may_receive
 
     def subscribe(self, listener: Listener) -> None:
-        """Call a function, on this worker's loop, with each :class:`WorkerEvent` from now on.
+        """Call a function, on this worker's event loop, with each :class:`WorkerEvent` from now on.
 
         Raises:
-            UsageError: It cannot be called.
+            UsageError: It is not callable.
         """
         if not callable(listener):
             raise UsageError(f"`listener` must be a function of one event, got {listener!r}; pass `def f(event)`.")
@@ -122,23 +121,23 @@ class WorkerControl:
         return self._was_dismissed
 
     def dismiss(self) -> None:
-        """Stop for good: as :meth:`stop`, and what supervises this process in :func:`run_workers` starts no other."""
+        """Stop as :meth:`stop` does, and let the supervisor of this process in :func:`run_workers` start no other."""
         self._was_dismissed = True
         self.stop()
 
     def pause(self) -> None:
-        """Take no new jobs, on this worker alone; the running ones go on. Any thread may call it."""
+        """Take no new jobs on this worker; running ones continue. Thread-safe."""
         self._call(self._pause, Pause.WORKER)
 
     def resume(self) -> None:
-        """Take jobs again, unless the queue is paused. Any thread may call it."""
+        """Take jobs again, unless the queue is paused. Thread-safe."""
         self._call(self._resume, Pause.WORKER)
 
     def set_concurrency(self, concurrency: int) -> None:
-        """Run at most ``concurrency`` jobs at a time; those that run go on. Any thread may call it.
+        """Run at most ``concurrency`` jobs at a time; running ones continue. Thread-safe.
 
         Raises:
-            InvalidOptionError: It is no whole number from 1 to 10,000.
+            InvalidOptionError: It is not an integer from 1 to 10,000.
             UsageError: This worker has a process for each slot.
         """
         checked_concurrency(concurrency)
@@ -155,7 +154,7 @@ class WorkerControl:
         self._changed()
 
     def keep_away(self, delay: Duration) -> None:
-        """Start no job on this worker for a while, as when the service that they all call asks for it."""
+        """Start no job on this worker for some time, for example because a service refuses requests."""
         delay = checked_duration(delay, "delay")
         loop = asyncio.get_running_loop()
         end = loop.time() + delay.total_seconds()
@@ -168,38 +167,38 @@ class WorkerControl:
         self._pause(Pause.LIMIT)
 
     def cancel(self, job_id: str) -> bool:
-        """Stop a job that runs here at once; it fails as ``revoked``. Call it on the loop.
+        """Stop a job that this worker runs; it fails as ``revoked``. Call it on the worker's event loop.
 
         Returns:
-            False when it does not run here: cancel it through its queue then, which reaches every worker.
+            False if this worker doesn't run it; cancel it through its queue instead, which reaches all workers.
         """
         return self._loop is not None and self._loop.cancel(job_id)
 
     def _cancel_signalled(self, job_id: str, at_ms: int) -> None:
-        """Cancel a job that a client cancelled at that time; it may run here, or be about to."""
+        """Cancel a job that a client cancelled at that time, if it runs here or is about to."""
         if self._loop is not None and self._loop.is_cancelled(job_id, at_ms):
             log.info("Job %r of queue %s is cancelled", job_id, self.keys.queue)
             self.cancel(job_id)
 
     def stop(self) -> None:
-        """Take no new jobs, finish the running ones within ``options.drain``, and leave. Any thread may call it."""
+        """Take no new jobs, finish the running ones within ``options.drain``, and stop. Thread-safe."""
         self._call(self._stop)
 
     def kill(self) -> None:
-        """Leave at once: running jobs are given up, and other workers take them when their leases end.
+        """Stop immediately: running jobs are given up, and other workers take them over when their leases expire.
 
-        Outcomes are still sent, unless the server does not answer within two seconds. Any thread may call it.
+        Outcomes are still sent, unless the server doesn't answer within two seconds. Thread-safe.
         """
         self._was_killed = True
         self._call(self._kill)
 
     def _call(self, action: Callable[..., object], *args: object) -> None:
-        """Do something on the worker's own event loop, or at once while it does not run."""
+        """Call a function on the worker's event loop, or directly if the worker is not running."""
         loop = self._event_loop
         if loop is None or loop is running_loop():
             action(*args)
             return
-        with suppress(RuntimeError):  # the loop was closed: the worker has left
+        with suppress(RuntimeError):  # the loop is closed: the worker has stopped
             loop.call_soon_threadsafe(action, *args)
 
     def _stop(self) -> None:
@@ -215,7 +214,7 @@ class WorkerControl:
             self._deadline = self._event_loop.call_later(seconds(self.options.drain), self._drain_ended)
 
     def _drain_ended(self) -> None:
-        """Give up what still runs, and name it."""
+        """Give up the jobs that are still running, and log their ids."""
         if self._loop is not None and (left := [lease.job_id for lease in self._loop.running]):
             log.warning(
                 "Worker %s of queue %s leaves %d jobs unfinished after a drain of %g s; other workers run them again "
@@ -237,7 +236,7 @@ class WorkerControl:
             self._patience.reschedule(asyncio.get_running_loop().time() + SHUTDOWN_TIMEOUT_S)
 
     def _changed(self) -> None:
-        """Let the machine decide again after a change."""
+        """Run the state machine again after a change."""
         if self._loop is not None:
             self._loop.change()
 

@@ -16,35 +16,35 @@ log = logging.getLogger("orchestration_queue.worker")
 
 
 class WorkerEventType(StrEnum):
-    """What can happen inside a worker."""
+    """Types of events in a worker."""
 
     ACTIVE = "active"
-    """A job starts."""
+    """A job is about to run."""
     COMPLETED = "completed"
-    """A job is done, and the server knows."""
+    """A job completed, and the server has its outcome."""
     FAILED = "failed"
-    """An attempt failed, and the server knows; ``will_retry`` says whether the job is tried again."""
+    """An attempt failed, and the server has its outcome; ``will_retry`` says whether the job is retried."""
     LOST = "lost"
-    """A job ended, or was stopped, after its lease had passed to another worker."""
+    """A job ended, or was stopped, after its lease was lost to another worker."""
     INTERRUPTED = "interrupted"
-    """A job was put aside by its handler, and goes on later."""
+    """A handler postponed its job, which runs again later."""
     DRAINED = "drained"
-    """Nothing is ready, and nothing runs here any more. Told once after the last job."""
+    """No job is ready, and none runs here. Emitted once after the last job."""
     BUDGET_EXCEEDED = "budget-exceeded"
-    """A job met, or used up, its flow's budget."""
+    """A job found its flow's budget exceeded, or exceeded it."""
     ERROR = "error"
-    """The server could not be reached, or refused; the worker goes on trying."""
+    """The server was unreachable, or refused a call; the worker keeps trying."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvent:
-    """Something that happened inside a worker.
+    """An event in a worker.
 
     Attributes:
-        type: What.
-        job: The job as it started, the same object in all events of a run; None when no job is concerned.
-        reason: Why, of what failed.
-        will_retry: Of a failed attempt: whether another follows.
+        type: What happened.
+        job: The job when it started, the same object in all events of a run; None if no job is involved.
+        reason: Why something failed.
+        will_retry: Whether another attempt follows a failed one.
     """
 
     type: WorkerEventType
@@ -57,7 +57,7 @@ Listener: TypeAlias = Callable[[WorkerEvent], object]
 
 
 class Announcer:
-    """Calls listeners, on the worker's loop. Costs nothing while there are none."""
+    """Calls listeners, on the worker's event loop."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
@@ -70,7 +70,7 @@ class Announcer:
         *,
         will_retry: bool = False,
     ) -> None:
-        """Call every listener. One that fails is logged and affects no other."""
+        """Call every listener. An exception of one is logged and doesn't affect the others."""
         if not self.listeners:
             return
         event = WorkerEvent(type_, job, reason, will_retry)

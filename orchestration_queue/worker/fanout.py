@@ -1,8 +1,8 @@
-"""Runs the jobs of nodes that map: adds an element's job for each element, waits for their ends, and judges them.
+"""Runs the jobs of mapped nodes: adds a job for each element, waits until they end, and decides the outcome.
 
-The job runs twice at least. First it adds its children, in pieces, under its lease, with ids that are made of its own,
-so that the attempt after a crash adds what is missing. Its data then say how many there are. When they have ended
-it runs again, looks how each ended, and ends itself.
+The job runs at least twice. First it adds its children, in pieces, under its lease, with ids derived from its own, so
+that the attempt after a crash adds what is missing, and stores in its data how many there are. When all have ended it
+runs again, reads their outcomes, and ends itself.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from orchestration_queue.worker.job import AsyncActiveJob
 __all__ = ["FanOut"]
 
 _PIECE = 200
-"""Elements added in one call, which keeps the server for some 5 ms."""
+"""Elements added per call, which blocks the server for about 5 ms."""
 _PIECE_LENGTH = 1024 * 1024
 _NAMED = 5
-"""How many failed elements are named."""
+"""How many failed elements the error names."""
 _REASON_LENGTH = 200
 _LOOK_AGAIN = timedelta(seconds=1)
 
 
 class FanOut:
-    """The handler of nodes that map, for a worker of this queue.
+    """The handler of mapped nodes, for a worker of this queue.
 
     Args:
         keys: The queue's keys.
-        connection: What it speaks through.
+        connection: Connection for calls.
     """
 
     def __init__(self, keys: QueueKeys, connection: AsyncConnection) -> None:
@@ -51,11 +51,11 @@ class FanOut:
         self._connection = connection
 
     async def __call__(self, job: AsyncActiveJob) -> dict[str, Any]:
-        """Add what is missing, and wait; or end, when all elements have ended.
+        """Add missing elements and wait, or end once all elements have ended.
 
         Raises:
             UnrecoverableError: There is no list, or elements failed.
-            JobInterrupt: It is to wait.
+            JobInterrupt: The job must wait.
         """
         plan = _plan(job)
         if plan.count is None:
@@ -88,19 +88,19 @@ class FanOut:
         return values
 
     async def _add(self, job: AsyncActiveJob, plan: ElementMap, values: list[Any]) -> None:
-        """Add the elements' jobs and wait for them; returns when there are none."""
+        """Add the elements' jobs and wait for them; return if there are none."""
         if not values:
             return
         lease, at_ms, headers = Lease(job.record, ""), now_ms(), job.headers
         try:
             for _ in plan.jobs(job.id, values, at_ms, headers):
-                pass  # nothing is added unless everything can be
+                pass  # encode all before adding any
             for piece in _pieces(plan.jobs(job.id, values, at_ms, headers)):
                 await self._connection.run(add_children(self._keys, lease, piece, now_ms(), until_ended=True))
         except (PayloadError, InvalidOptionError) as error:
             raise UnrecoverableError(str(error)) from error
         except LeaseLostError as error:
-            # Or another worker holds it, and this has no effect.
+            # If another worker holds the job, this has no effect.
             raise UnrecoverableError("revoked") from error
         await job.update_data({**job.data, "count": len(values)})
         raise JobInterrupt(ChildrenWait)
@@ -124,9 +124,9 @@ class FanOut:
         return {"count": count, "failed": failed, "failures": failures}
 
     def _wait_again(self, job: AsyncActiveJob, child_id: str) -> NoReturn:
-        """Not all have ended: this run is one that went on after a crash, or an element was retried by hand.
+        """Wait for elements that have not ended: this run followed a crash, or an element was retried by hand.
 
-        Of elements retried by hand it is known only that they ended; no notification says when they have again.
+        No notification says when elements that were retried by hand end again.
         """
         member, known = self._keys.member(child_id), job.record.fields
         if f"depdone:{member}" in known or known.get("depsFailed", "0") != "0":
@@ -159,7 +159,7 @@ def _pieces(jobs: Iterable[NewJob]) -> Iterator[list[NewJob]]:
 
 
 def _short(job_id: str) -> str:
-    """Return an element's name in its flow."""
+    """Return an element's name within its flow."""
     own = split_job_id(job_id)
     return own[1] if own else job_id
 

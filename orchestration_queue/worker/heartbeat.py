@@ -1,4 +1,4 @@
-"""Keeps leases alive from a thread of its own, so that a busy event loop loses none."""
+"""Renews leases from a separate thread, so that a blocked event loop loses none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestration_queue.server import Connection, ServerUrl
 __all__ = ["SHUTDOWN_TIMEOUT_S", "Heartbeat", "Renew"]
 
 Renew: TypeAlias = Callable[[Connection, Sequence[Lease], int], list[Renewal]]
-"""Renews leases through a connection at a time, epoch ms; says what became of each."""
+"""Renews leases through a connection, at a time in epoch ms; returns the result for each."""
 
 log = logging.getLogger("orchestration_queue.worker")
 
@@ -26,13 +26,13 @@ SHUTDOWN_TIMEOUT_S = 2.0
 
 
 class Heartbeat:
-    """Renews the leases of running jobs, each after half its time. A job that ends sooner costs nothing.
+    """Renews the leases of running jobs, each after half its duration. Jobs that end sooner cost nothing.
 
     Args:
         renew: Renews leases.
-        now_ms: The time, in epoch milliseconds.
-        url: Where the server is; the thread has a connection of its own.
-        lease_s: The usual lease in seconds; shorter ones are met too.
+        now_ms: Returns the time, in epoch milliseconds.
+        url: The server's URL; the thread has its own connection.
+        lease_s: The usual lease in seconds; shorter ones are handled too.
         on_end: Called, in this thread, with a lease that was lost, or whose job was revoked.
 
     Attributes:
@@ -60,14 +60,14 @@ class Heartbeat:
         self._thread.start()
 
     def keep(self, lease: Lease, lease_s: float, since: float) -> None:
-        """Renew this job's lease, which was asked for at that time of :func:`time.monotonic`."""
+        """Renew this job's lease from now on; it was requested at this time of :func:`time.monotonic`."""
         self._kept[lease] = _RenewedLease(lease, lease_s / 2, since + lease_s / 2)
         if lease_s / 8 < self._tick_s:
             self._tick_s = lease_s / 8
             self._wake.set()
 
     def set_usual_lease(self, lease_s: float) -> None:
-        """Take another usual lease, in seconds; the jobs that run are renewed as often as a shorter one needs."""
+        """Change the usual lease, in seconds. Running jobs are renewed as often as a shorter one requires."""
         self._tick_s = min(self._tick_s, lease_s / 8)
         for kept in list(self._kept.values()):
             if lease_s / 2 < kept.interval_s:
@@ -76,7 +76,7 @@ class Heartbeat:
         self._wake.set()
 
     def check(self, job_id: str) -> None:
-        """Renew the lease of a job at once, to find out whether it is still ours."""
+        """Renew the lease of a job now, to find out whether it is still held."""
         for kept in list(self._kept.values()):
             if kept.lease.job_id == job_id:
                 kept.next_at = time.monotonic()
@@ -88,12 +88,12 @@ class Heartbeat:
 
     @property
     def is_behind(self) -> bool:
-        """Whether some lease should have been renewed long ago: half of the time that was left then is over."""
+        """Whether a renewal is overdue by half of the time that was left when it was due."""
         now = time.monotonic()
         return any(now > kept.next_at + kept.interval_s / 2 for kept in list(self._kept.values()))
 
     def close(self) -> None:
-        """Stop, and wait for the thread to end, unless the server owes it an answer for too long."""
+        """Stop, and wait for the thread to end, unless the server doesn't answer."""
         self._over = True
         self._wake.set()
         self._thread.join(SHUTDOWN_TIMEOUT_S)
@@ -113,7 +113,7 @@ class Heartbeat:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue
             for kept, answer in zip(due, answers, strict=True):
-                kept.next_at = asked + kept.interval_s  # at once, if the answer took so long that it is worth nothing
+                kept.next_at = asked + kept.interval_s  # immediately, if the reply took longer than that
                 if answer is Renewal.RENEWED:
                     self.renewed += 1
                 else:

@@ -1,7 +1,7 @@
-"""How a handler ends its run without an outcome: the job goes on later, by a step of its own.
+"""Interrupts: how a handler ends its run without an outcome, so that the job runs again later.
 
-A handler does not raise these itself; methods of its job do. They are no :class:`Exception`, so that a handler's
-own ``except Exception`` does not catch them.
+Methods of the job raise these, not handlers. They are not :class:`Exception`, so a handler's own ``except Exception``
+doesn't catch them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class JobInterrupt(BaseException):
     """Ends this run of the job.
 
     Args:
-        settle: Builds, from the job's lease, the settlement to send.
+        settle: Builds the settlement to send from the job's lease.
     """
 
     def __init__(self, settle: _Settle) -> None:

@@ -1,4 +1,4 @@
-"""What a handler is given: the job it runs, and how to speak of it while it runs."""
+"""The running job, as handlers receive it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class AsyncActiveJob(BaseActiveJob):
-    """The running job, for a handler that is a coroutine."""
+    """The running job, for handlers that are coroutine functions."""
 
     def __init__(self, record: JobRecord, keys: QueueKeys, connection: AsyncConnection) -> None:
         super().__init__(RunState(record, keys))
@@ -38,16 +38,16 @@ class AsyncActiveJob(BaseActiveJob):
         self._mapped: dict[str, elements.MappedResults] = {}
 
     async def log(self, text: str, *more: str) -> None:
-        """Append a line to the job's log, or several in one trip.
+        """Append one or more lines to the job's log in one exchange.
 
         Raises:
-            UsageError: A line is no text.
+            UsageError: A line is not a string.
             PayloadError: A line is larger than 1 MiB.
         """
         await self._connection.execute(job_output.log(self._keys, self.id, (text, *more)))
 
     async def update_progress(self, progress: Any) -> None:
-        """Store how far the job is, a number or any JSON, and tell those who listen.
+        """Store the job's progress, a number or any JSON, and publish it as an event.
 
         Raises:
             PayloadError: It is not JSON, or larger than 1 MiB.
@@ -55,7 +55,7 @@ class AsyncActiveJob(BaseActiveJob):
         await self._connection.pipeline(job_output.progress(self._keys, self.id, progress))
 
     async def update_data(self, data: Any) -> None:
-        """Replace the job's payload, for this run and all that follow it.
+        """Replace the job's payload, for this run and all later ones.
 
         Raises:
             PayloadError: The data is not JSON, or larger than 1 MiB.
@@ -66,79 +66,79 @@ class AsyncActiveJob(BaseActiveJob):
         self._state.record = JobRecord(self.id, {**self.record.fields, "data": encoded})
 
     async def report_usage(self, used: Usage) -> None:
-        """Store what the job used, in place of what it reported before, and count it for its queue.
+        """Store what the job used, replacing an earlier report, and add it to the queue's usage.
 
         Raises:
-            InvalidOptionError: It is no :class:`Usage`.
+            InvalidOptionError: ``usage`` is not a :class:`Usage`.
             JobNotFoundError: The job was removed.
-            StateError: A client of another language was half-way through a report for 5 s.
+            StateError: A client in another language held the usage lock for 5 s.
         """
         await report_usage_async(self._connection, self._keys, self.id, used)
 
     async def report_tokens(self, tokens: int) -> None:
-        """Store how many tokens the job spent, for the workers' token limit, in place of what it said before.
+        """Store how many tokens the job spent, for the workers' token limit. Replaces an earlier report.
 
         Raises:
-            UsageError: It is no number of tokens.
+            UsageError: It is not a number of tokens.
         """
         await self._connection.execute(usage.report_tokens(self._keys, self.id, tokens))
 
     async def stream(self, fields: Mapping[str, str | int | float]) -> str:
-        """Give out an entry of the job's own stream, for those who follow it while it runs.
+        """Append an entry to the job's output stream, for clients that follow it while the job runs.
 
         Returns:
             The entry's id.
 
         Raises:
-            UsageError: There is no field, or one is neither text nor number.
+            UsageError: There is no field, or one is neither a string nor a number.
             PayloadError: Names and values together are larger than 1 MiB.
         """
         return await self._connection.run(job_output.append(self._keys, self.id, fields))
 
     async def stream_chunk(self, type: str, content: str | None = None) -> str:  # noqa: A002  the wire's word
-        """Give out an entry with the fields ``type`` and ``content``, as readers of every language know them.
+        """Append an entry with the fields ``type`` and ``content``, which readers in every language know.
 
         Returns:
             The entry's id.
 
         Raises:
-            UsageError: The type is empty, or one of both is no text.
+            UsageError: The type is empty, or one of them is not a string.
             PayloadError: Both together are larger than 1 MiB.
         """
         return await self._connection.run(job_output.append(self._keys, self.id, job_output.chunk(type, content)))
 
     async def children_values(self) -> dict[str, Any]:
-        """Return what the jobs that this one waited for returned.
+        """Return the results of the jobs that this one waited for.
 
         Returns:
-            Result by the child's full name, ``prefix:{queue}:id``, as every client of this wire has it. Those without a
-            result, or not kept, are left out. See also :meth:`upstream_results`.
+            Results by the child's full name, ``prefix:{queue}:id``, as all clients of this wire name it. Children
+            without a result, or not kept, are omitted. See also :meth:`upstream_results`.
         """
         values = await self._connection.follow(job_records.children_values(self._keys, self.id))
         return {ref.member: value for ref, value in values}
 
     async def upstream_results(self) -> dict[str, Any]:
-        """Return the same by short names, for the nodes of a flow.
+        """Return the results of the jobs that this one waited for by short names, for the nodes of a flow.
 
         Returns:
-            Result by node name for jobs of the same flow, else by job id.
+            Results by node name for jobs of the same flow, otherwise by job id.
         """
         values = await self._connection.follow(job_records.children_values(self._keys, self.id))
         return {self._short_name(ref.job_id): value for ref, value in values}
 
     async def map_page(self, node: str, start: int = 0, default: Any = None) -> list[Any]:
-        """Return some 500 results of the elements of a node that maps, in order; see :meth:`map_results`.
+        """Return about 500 results of a mapped node's elements, in order; see :meth:`map_results`.
 
         Args:
             node: The node, which this job waits for.
             start: The first element.
-            default: What stands for an element that failed.
+            default: Replaces the result of an element that failed.
 
         Returns:
-            The results; none when there is no element ``start``.
+            The results; an empty list if there is no element ``start``.
 
         Raises:
-            UsageError: The job waits for no such node, or the node maps nothing.
+            UsageError: The job doesn't wait for such a node, or the node is not mapped.
             StateError: The node has not completed.
             JobNotFoundError: An element's job was removed.
         """
@@ -147,14 +147,14 @@ class AsyncActiveJob(BaseActiveJob):
         return await self._connection.follow(elements.page(self._mapped[node], start, default))
 
     async def map_results(self, node: str, default: Any = None) -> AsyncIterator[Any]:
-        """Yield the results of the elements of a node that maps, in the order of its list, read in pages of 500.
+        """Yield the results of a mapped node's elements, in the order of its list, read in pages of 500.
 
         Args:
             node: The node, which this job waits for.
-            default: What stands for an element that failed.
+            default: Replaces the result of an element that failed.
 
         Raises:
-            UsageError: The job waits for no such node, or the node maps nothing.
+            UsageError: The job doesn't wait for such a node, or the node is not mapped.
             StateError: The node has not completed.
             JobNotFoundError: An element's job was removed.
         """
@@ -173,7 +173,7 @@ class AsyncActiveJob(BaseActiveJob):
         return await self._connection.follow(job_records.parents(self._keys, self.id))
 
     async def state(self) -> JobState:
-        """Where the job is by now: another worker may have taken it.
+        """Return the job's current state: another worker may have taken it over.
 
         Raises:
             JobNotFoundError: It was removed.
@@ -186,7 +186,7 @@ class AsyncActiveJob(BaseActiveJob):
     async def move_to_waiting_children(self) -> NoReturn:
         """End this run; the job runs again when all jobs that were added with ``parent=job.ref`` have completed.
 
-        If they have already, it runs again at once: ask :meth:`children_values` first. It never returns.
+        If they already have, it runs again immediately, so check :meth:`children_values` first. Never returns.
 
         Raises:
             UsageError: There is no such job, so this one would wait forever.
@@ -202,11 +202,11 @@ class AsyncActiveJob(BaseActiveJob):
 def _from_thread(
     method: Callable[Concatenate[AsyncActiveJob, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[ActiveJob, P], T]:
-    """Return the same method for a thread: it runs on the worker's loop, and the thread waits for it."""
+    """Return the same method for threads: it runs on the worker's event loop, and the thread waits for it."""
 
     @functools.wraps(method)
     def call(job: ActiveJob, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        # By name, since another kind of job may do it in another way.
+        # By name, since a subclass may override it.
         coroutine: Coroutine[Any, Any, T] = getattr(job._job, method.__name__)(*args, **kwargs)
         return asyncio.run_coroutine_threadsafe(coroutine, job._loop).result()
 
@@ -214,7 +214,7 @@ def _from_thread(
 
 
 class ActiveJob(BaseActiveJob):
-    """The running job, for a handler that is a plain function in a thread."""
+    """The running job, for handlers that are plain functions in threads."""
 
     def __init__(self, job: AsyncActiveJob, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(job._state)
@@ -236,9 +236,9 @@ class ActiveJob(BaseActiveJob):
     move_to_waiting_children = _from_thread(AsyncActiveJob.move_to_waiting_children)
 
     def map_results(self, node: str, default: Any = None) -> Iterator[Any]:
-        """Yield the results of the elements of a node that maps, in the order of its list, read in pages of 500.
+        """Yield the results of a mapped node's elements, in the order of its list, read in pages of 500.
 
-        Args and errors are those of :meth:`AsyncActiveJob.map_results`.
+        Arguments and errors are those of :meth:`AsyncActiveJob.map_results`.
         """
         start = 0
         while values := self.map_page(node, start, default):

@@ -1,7 +1,7 @@
-"""What keeps a worker from starting jobs it has: rate limits, token limits, pauses; and, beside, budgets.
+"""Rate limits, token limits, pauses and budgets that delay a claimed job.
 
-Limits are counted when a job is about to start, as on every client of this wire. So a job that waits for one has been
-taken: it keeps its place and its lease, and no worker of another, idle machine runs it meanwhile.
+As in every client of this wire, limits are counted when a job is about to start. A job that waits for one has already
+been taken: it keeps its slot and its lease, and no other worker runs it meanwhile.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["RateLimiter", "TokenLimiter", "WorkerLimits"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _ASK_AGAIN_MS = 1000
-"""When the server could not be asked. The job waits rather than fails: it has done nothing wrong."""
+"""Pause when the server is unreachable. The job waits instead of failing."""
 
 
 class WorkerLimits:
-    """All that holds up the jobs of one worker. Ask :meth:`around` for each job; usually the answer is: nothing.
+    """The limits of one worker. :meth:`around` returns those that apply to a job, usually none.
 
     Args:
         options: The worker's options.
         keys: The queue's keys.
         connection: Connection for calls.
-        now_ms: The time, in epoch milliseconds.
-        on_exceeded: Called with a job that met, or used up, its flow's budget.
+        now_ms: Returns the time, in epoch milliseconds.
+        on_exceeded: Called with a job that found its flow's budget exceeded, or exceeded it.
     """
 
     def __init__(
@@ -65,29 +65,29 @@ class WorkerLimits:
         self._news = asyncio.Event()
 
     def around(self, record: JobRecord) -> Sequence[Middleware]:
-        """Return what to wrap around the run of this job, outside of its time limit, the outermost first."""
+        """Return what to wrap around the run of this job, outside of its timeout, outermost first."""
         is_held = self._tokens or self._rate.is_in_force or self._paused_until
         held: Sequence[Middleware] = (self._hold,) if is_held else ()
-        if record.pools:  # innermost: what waits for another limit holds no slots
+        if record.pools:  # innermost: a job that waits for another limit holds no slots
             held = (*held, self.pools)
         return (self._budgets, *held) if record.fields.get("budgetKey") else held
 
     def pause_for(self, delay_ms: float) -> None:
-        """Start no job for a while. A pause that lasts longer already stays."""
+        """Start no job for some time. A longer pause that is already set is kept."""
         self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + delay_ms / 1000)
 
     def leave(self) -> None:
-        """Put back the jobs that wait, for other workers: shutdown must not wait for a window only to start them."""
+        """Return waiting jobs to the queue: shutdown must not wait for a window only to start them."""
         self._is_leaving = True
         self._news.set()
 
     def refresh(self, tick: Tick) -> None:
-        """Store the queue's current rate limit, and let the job that waits ask again."""
+        """Store the queue's current rate limit, and let the waiting job check again."""
         self._rate.set_on_queue(queue_settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms))
         self._news.set()
 
     async def _hold(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
-        """Start the job when all limits allow it. Jobs wait in line; only the first of them asks."""
+        """Start the job when all limits allow it. Jobs wait in line, and only the first of them polls."""
         async with self._turn:
             self._news.clear()
             while not self._is_leaving and (wait_ms := await self._wait_ms()):
@@ -103,7 +103,7 @@ class WorkerLimits:
         return result
 
     async def _wait_ms(self) -> float:
-        """How long the next job has to wait, by the first limit that does not allow it; the rate counts it, so last."""
+        """Return how long the next job must wait, by the first limit that delays it; the rate is last: it counts."""
         if self._paused_until:
             if (left_s := self._paused_until - asyncio.get_running_loop().time()) > 0:
                 return left_s * 1000
@@ -119,10 +119,10 @@ class RateLimiter:
     """Maximum job starts per window across all workers. A limit set on the queue takes precedence.
 
     Args:
-        limit: Our own limit.
+        limit: This worker's limit.
         keys: The queue's keys.
         connection: Connection for calls.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: Returns the time, in epoch milliseconds.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class RateLimiter:
 
     @property
     def is_in_force(self) -> bool:
-        """Whether starts are limited; until the queue's limit is read, they may be."""
+        """Whether starts are limited, or may be until the queue's limit has been read."""
         return not self._has_looked or self._queues is not None or self._own is not None
 
     def set_on_queue(self, limit: RateLimit | None) -> None:
-        """Take note of the queue's limit."""
+        """Store the queue's limit."""
         self._queues = limit
         self._has_looked = True
 
@@ -156,15 +156,15 @@ class RateLimiter:
 
 
 class TokenLimiter:
-    """Maximum tokens per window, as jobs report them. They are known when a job is done, so the last may exceed.
+    """Maximum tokens per window, as reported by jobs. A job's tokens are known when it ends, so the last can exceed it.
 
-    Windows follow each other from the epoch on, so that all workers of a queue mean the same ones.
+    Windows are aligned to the epoch, so all workers of a queue use the same ones.
 
     Args:
-        limit: How many, and whose spending counts.
+        limit: How many, and whose tokens count.
         keys: The queue's keys.
         connection: Connection for calls.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: Returns the time, in epoch milliseconds.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class TokenLimiter:
         self._spent = 0
 
     async def wait_ms(self) -> int:
-        """How long until there are tokens: 0, or the rest of this window."""
+        """Return how long until tokens are available: 0, or the rest of this window."""
         now = self._now_ms()
         window = now // self._duration_ms
         if await self._is_spent(window):
@@ -196,7 +196,7 @@ class TokenLimiter:
         return spent >= limit.max_tokens
 
     async def count(self, job: AsyncActiveJob) -> None:
-        """Count what a job that is done says it spent. A count that fails is not worth the job, and is left out."""
+        """Count the tokens that a finished job reported. If this fails, the count is lost."""
         try:
             reported = queue_settings.reported_tokens(self._keys, job.id)
             if tokens := await self._connection.run(reported, repeatable=True):

@@ -1,4 +1,4 @@
-"""Log records that say which job they are about, as JSON for collectors of logs."""
+"""Log records with the job they belong to, as JSON for log collectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DAGSTER = {"dagster.run_id": "dagster_run_id", "dagster.step_key": "dagster_ste
 
 
 def _fields_of(queue: str, job: JobRecord) -> dict[str, Any]:
-    """Return what a log says of a job: where it is, which attempt, and the flow and Dagster run it belongs to."""
+    """Return a job's log fields: its queue, id and attempt, and the flow and Dagster run it belongs to."""
     fields: dict[str, Any] = {
         "queue": queue,
         "job": job.id,
@@ -39,7 +39,7 @@ def _fields_of(queue: str, job: JobRecord) -> dict[str, Any]:
 
 @contextmanager
 def bound_to(queue: str, job: JobRecord) -> Iterator[None]:
-    """Have every record that is logged in this context, also by the handler, carry the job's fields."""
+    """Add the job's fields to every record that is logged in this context, also by the handler."""
     token = _JOB.set((queue, job))
     try:
         yield

@@ -29,21 +29,21 @@ __all__ = ["WorkerLoop"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _EARLY_CANCELS = 100
-"""Cancelled jobs that are remembered because the reply that starts them may be on its way."""
+"""How many cancelled jobs are remembered because a reply that starts them may be on its way."""
 _MOMENT_S = 0.02
-"""Between two questions whether a queue at its global concurrency has room again."""
+"""How often to check whether a queue at its global concurrency has room again."""
 
 
 class WorkerLoop:
-    """Carries out what the machine decides.
+    """Carries out the state machine's actions.
 
     Args:
-        machine: Decides.
-        io: To the server.
+        machine: The state machine.
+        io: Connections to the server.
         runner: Runs the handlers.
-        heartbeat: Keeps the leases of running jobs.
-        leader: Is told when a job ends that a schedule waits for.
-        announcer: Tells those who listen to this worker.
+        heartbeat: Renews the leases of running jobs.
+        leader: Notified when a job ends that a schedule waits for.
+        announcer: Emits this worker's events.
         options: The worker's options.
     """
 
@@ -66,7 +66,7 @@ class WorkerLoop:
         self._announce = announcer.tell
         self._block_ms = milliseconds(options.block)
         self.on_due: Callable[[int], object] = lambda _at_ms: None
-        """Called with the time, epoch ms, at which a job is due that was put aside here."""
+        """Called with the time, in epoch ms, at which a job postponed here is due."""
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
         """The jobs whose handlers have not ended."""
         self._beside: set[asyncio.Future[None]] = set()
@@ -81,7 +81,7 @@ class WorkerLoop:
             self._shared.tell(machine, self._changed.set)
 
     async def drive(self) -> None:
-        """Work until the machine says that it is time to leave."""
+        """Run until the state machine says to leave."""
         while True:
             match self._machine.step():
                 case Exchange() as exchange:
@@ -110,13 +110,13 @@ class WorkerLoop:
                 raise self._failure
 
     def _decide(self) -> None:
-        """Let the machine decide again after a change, and the workers with which it shares slots."""
+        """Wake the state machine after a change, and the workers with which it shares slots."""
         self._changed.set()
         if self._shared is not None:
             self._shared.changed()
 
     def change(self) -> None:
-        """Let the machine decide again after a change from outside, even while it waits at the server."""
+        """Apply a change from outside, even while the worker is blocked on the server."""
         self._decide()
         if self._machine.listening:
             self._begin(self._io.waker.wake_while(lambda: self._machine.listening))
@@ -134,7 +134,7 @@ class WorkerLoop:
         return list(self._jobs)
 
     def is_cancelled(self, job_id: str, at_ms: int) -> bool:
-        """Whether a job that was cancelled then runs here. If not, it is cancelled should its start be on the way."""
+        """Whether a job cancelled at that time runs here. If not, it is cancelled if its start is on the way."""
         for lease in self._jobs:
             if lease.job_id == job_id:
                 return lease.taken_ms <= at_ms
@@ -144,15 +144,15 @@ class WorkerLoop:
         return False
 
     def cancel(self, job_id: str) -> bool:
-        """Cancel a running job, which fails as revoked; False when it does not run here."""
+        """Cancel a running job, which fails as revoked; return False if it doesn't run here."""
         found = [lease for lease in self._jobs if lease.job_id == job_id]
         for lease in found:
             self._fail_cancelled(lease)
         return bool(found)
 
     async def end(self) -> None:
-        """Leave nothing running beside."""
-        self.give_up_all()  # those too that an exchange started which was still under way
+        """Cancel everything that runs beside the main loop."""
+        self.give_up_all()  # including jobs started by an exchange that was still in progress
         for task in list(self._beside):
             task.cancel()
             with suppress(asyncio.CancelledError):
@@ -161,7 +161,7 @@ class WorkerLoop:
             await self._tallying.send()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something run beside the main loop, which fails if it does."""
+        """Run a coroutine beside the main loop, which fails if the coroutine does."""
         task = asyncio.ensure_future(work)
         self._beside.add(task)
         task.add_done_callback(self._ended)
@@ -173,7 +173,7 @@ class WorkerLoop:
         self._decide()
 
     async def _run_exchange(self, exchange: Exchange) -> None:
-        """Make an exchange. When it fails, its load goes with the next one."""
+        """Make an exchange. If it fails, its contents are sent with the next one."""
         try:
             await self._send_exchange(exchange)
             self._pauses.reset()
@@ -183,7 +183,7 @@ class WorkerLoop:
             self._machine.failed(exchange)
 
     def _tell_failure(self, what: str, error: OrchestrationQueueError) -> None:
-        """Tell of a call that failed. A connection that broke may be whole at once; what is refused will be again."""
+        """Report a failed call. The next attempt may succeed after a broken connection, but not after a refusal."""
         log.warning("%s: %s", what, error)
         self._announce(WorkerEventType.ERROR, reason=str(error))
         if isinstance(error, TransportError):
@@ -192,7 +192,7 @@ class WorkerLoop:
             self._away_since = time.monotonic()
 
     def _report_return(self) -> None:
-        """Say that the server answers again."""
+        """Report that the server answers again."""
         if self._away_since is not None:
             log.info("The server of queue %s is back after %.1f s", self._io.queue, time.monotonic() - self._away_since)
             self._away_since = None
@@ -211,7 +211,7 @@ class WorkerLoop:
             self._announce(WorkerEventType.DRAINED)
 
     def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
-        """Take note that the server has an outcome. Until now the job was ours, however long that took."""
+        """Record that the server has an outcome. Until now the job's lease was held."""
         lease = settlement.lease
         self._heartbeat.drop(lease)
         if self._tallying is not None:
@@ -262,11 +262,11 @@ class WorkerLoop:
             self._fail_cancelled(lease)
 
     async def _run(self, lease: Lease) -> None:
-        """Run one job under its lease. The place that a handler leaves is free in the same moment as it is told."""
+        """Run one job under its lease. Its slot is freed in the same step in which its outcome is queued."""
         try:
             await self._runner.run(lease, self._tell)
         except Exception as error:
-            # No settlement could be built from what the record holds: that fails this job, and no other.
+            # The record is such that no settlement can be built from it: fail this job, and no other.
             log.exception("Job %r of queue %s could not be run", lease.job_id, self._io.queue)
             self._tell(outcome.malformed(lease, outcome.reason_of(error)))
         finally:
@@ -278,7 +278,7 @@ class WorkerLoop:
             self._decide()
 
     def _cancel(self, lease: Lease) -> None:
-        """Cancel a running job. One that has not even begun ends without a step of its own, but not without a trace."""
+        """Cancel a running job. One that has not begun yet never runs any code, so it is ended here."""
         task = self._jobs[lease]
         task.cancel()
         task.add_done_callback(lambda _: self._stopped(lease))
@@ -306,7 +306,7 @@ class WorkerLoop:
         self._decide()
 
     async def _listen(self, want: int) -> None:
-        """Wait at the server for the next jobs; when none is wanted yet, for news of them."""
+        """Block on the server for the next jobs or, with shared slots, for their arrival."""
         io, block_ms = self._io, self._block_ms
         try:
             heard = await (io.listen(want, block_ms) if want else io.watch(block_ms))
@@ -325,7 +325,7 @@ class WorkerLoop:
             self._machine.drop_failed()
 
     async def _recover(self) -> None:
-        """Take up again what an outage interrupted, after a pause. When it lasts, the next round tries again."""
+        """Recover after an outage, following a pause. If it fails, the next round tries again."""
         await asyncio.sleep(self._pauses.next_s())
         held = {lease.job_id for lease in self._jobs} | self._machine.held
         try:
@@ -333,6 +333,6 @@ class WorkerLoop:
             self._machine.recovered(found.deliveries, found.signals)
             self._report_return()
         except TransportError:
-            pass  # the outage lasts, and was told of
+            pass  # the outage continues, and was reported
         except OrchestrationQueueError as error:
             self._tell_failure("Work could not be taken up again after an outage, which will be tried again", error)

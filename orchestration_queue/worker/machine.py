@@ -1,17 +1,17 @@
-"""The worker's state machine. Pure: events go in, the next step comes out. No clock, no socket, no loop.
+"""The worker's state machine. Pure: events go in, the next action comes out. No clock, no socket, no loop.
 
-The machine knows how many jobs run, which outcomes are not sent yet, and whether the queue has a backlog. From
-these it derives the next step:
+The machine knows how many jobs run, which outcomes are not sent yet, and whether the queue has a backlog. From these it
+derives the next action:
 
-* :class:`Heeded` - a signal that a list holds a job needs no more of this worker;
-* :class:`Exchange` - one request to the server: send outcomes, start or return delivered jobs, take more;
-* :class:`Listen` - nothing is ready: block at the server until a job arrives;
+* :class:`Heeded` - a signal that a list holds a job is no longer this worker's to handle;
+* :class:`Exchange` - one request to the server: send outcomes, start or return delivered jobs, fetch more;
+* :class:`Listen` - nothing is ready: block on the server until a job arrives;
 * :class:`Watch` - nothing is ready, and the slots are shared: block until a job arrives, and leave it there;
 * :class:`Rest` - wait for a local event;
 * :class:`Recover` - a reply was lost: find the jobs that were delivered in it;
 * :class:`Leave` - everything is sent; stop.
 
-A worker with a backlog never listens, and one that listens asks only for slots it has. Up to two exchanges run
+A worker with a backlog never listens, and one that listens requests jobs only for free slots. Up to two exchanges run
 concurrently, each for half of the slots: while the server works on one, the handlers work on the jobs of the other.
 """
 
@@ -29,24 +29,24 @@ __all__ = ["Exchange", "Heeded", "Leave", "Listen", "Machine", "Pause", "Phase",
 
 
 class Phase(Enum):
-    """What the worker is up to."""
+    """Phases of a worker's life."""
 
     RUNNING = auto()
     DRAINING = auto()
-    """Takes no new jobs; leaves when the last one is told."""
+    """Takes no new jobs; leaves when the last outcome is sent."""
     ABANDONING = auto()
-    """Leaves as soon as what has an outcome is told, whatever still runs."""
+    """Leaves once existing outcomes are sent, even if jobs still run."""
 
 
 class Pause(Enum):
-    """Who wants no new jobs taken for now."""
+    """Reasons to take no new jobs for now."""
 
     QUEUE = auto()
     """The queue is paused."""
     WORKER = auto()
     """This worker is paused."""
     LIMIT = auto()
-    """What the jobs depend on has asked us to keep away."""
+    """A handler's upstream service asked for a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class Exchange:
     """One request to the server and its reply.
 
     Attributes:
-        settle: Outcomes to tell.
+        settle: Outcomes to send.
         start: Delivered jobs to start.
         hand_back: Delivered jobs to return to the queue unstarted.
-        want: Jobs to take beyond these.
+        want: How many more jobs to fetch.
     """
 
     settle: tuple[Settlement, ...] = ()
@@ -68,11 +68,11 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Heeded:
-    """Take signals to one worker off our hands.
+    """Acknowledge signals sent to one worker.
 
     Attributes:
         signals: Their entries.
-        pass_on: Another idle worker is to look instead: there may be jobs, and we take no more of them.
+        pass_on: Signal another idle worker instead: there may be jobs, and this one takes no more.
     """
 
     signals: tuple[str, ...]
@@ -81,31 +81,31 @@ class Heeded:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Wait at the server for up to ``want`` jobs."""
+    """Block on the server for up to ``want`` jobs."""
 
     want: int
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Wait at the server until there is a job, and leave it there."""
+    """Block on the server until there is a job, and leave it there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing to do until something happens here, or, if ``briefly``, until a moment has passed."""
+    """Wait for a local event or, if ``briefly``, for a moment."""
 
     briefly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """A reply was lost: find out which jobs came with it. Nothing else is under way, so that none is found twice."""
+    """Find out which jobs a lost reply delivered. No request is in progress, so none is found twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Everything is told; the worker may go."""
+    """Stop: everything is sent."""
 
 
 Step = Exchange | Heeded | Listen | Watch | Rest | Recover | Leave
@@ -119,22 +119,22 @@ class Machine:
 
     Attributes:
         slots: Jobs it runs at a time.
-        batch_size: Most jobs it takes on one exchange.
-        shared: Slots that it shares with the workers of other queues; of these it has as many as it is offered.
-        phase: What it is up to.
-        pauses: Who wants no new jobs taken; it finishes those it has.
+        batch_size: Maximum jobs it takes per exchange.
+        shared: Slots shared with the workers of other queues, of which it has as many as it is offered.
+        phase: Its phase.
+        pauses: Reasons to take no new jobs; it finishes those it has.
         running: Jobs whose handlers have not ended.
-        outbox: Outcomes not yet told.
+        outbox: Outcomes to send.
         inbox: Jobs delivered but not started.
-        underway: Exchanges without a reply yet.
-        listening: Slots promised to a wait at the server, or 1 when it only watches; 0 when no wait is under way.
-        backlog: The queue had more than we took, or may have.
-        backlog_unconfirmed: That backlog has not been seen; one exchange is enough to find out.
-        needs_recovery: A reply was lost, and jobs may have come with it.
-        full: The queue lets no more jobs run at present, whichever worker runs them.
-        signals: Signals to this worker alone, heard since it last found the lists empty.
-        heeded: Those that it has heeded.
-        outdated: Exchanges under way that may have asked for jobs before the last of them became ready.
+        underway: Exchanges in progress.
+        listening: Slots promised to a blocking read, or 1 if it only watches; 0 if none is in progress.
+        backlog: The queue had more jobs than were fetched, or may have.
+        backlog_unconfirmed: The backlog is only assumed; one exchange is enough to find out.
+        needs_recovery: A reply was lost that may have delivered jobs.
+        full: The queue is at its global concurrency.
+        signals: Signals to this worker alone, received since it last found the lists empty.
+        heeded: Signals to acknowledge.
+        outdated: Exchanges in progress that may have looked before the latest job became ready.
     """
 
     slots: int
@@ -156,7 +156,7 @@ class Machine:
     outdated: list[Exchange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Share the slots among the exchanges, unless told otherwise."""
+        """Divide the slots between the exchanges unless a batch size is given."""
         self.batch_size = self.batch_size or -(-self.slots // _MAX_EXCHANGES)
         if self.shared is not None:
             self.shared.add(self)
@@ -168,7 +168,7 @@ class Machine:
 
     @property
     def taken(self) -> int:
-        """Slots that have a job, or may have one when an exchange is back."""
+        """Slots that have a job, or may have one after an exchange's reply."""
         taken = self.running + len(self.inbox)
         for exchange in self.underway:
             taken += exchange.want + len(exchange.start)
@@ -183,33 +183,33 @@ class Machine:
 
     @property
     def wants_jobs(self) -> bool:
-        """Whether it has room for jobs, and knows, or must suppose, that there are some.
+        """Whether it has room for jobs, and knows or assumes that there are some.
 
-        While the queue is full, only an outcome of ours is a reason to ask again at once.
+        While the queue is full, only a settled job here is a reason to ask again immediately.
         """
         would_take = self.is_taking and not self.needs_recovery and self.taken < self.slots
         return would_take and self.backlog and (not self.full or bool(self.outbox))
 
     @property
     def may_ask(self) -> bool:
-        """Whether the next exchange would ask for jobs, if it was offered slots for them."""
+        """Whether the next exchange would request jobs if it were offered slots."""
         if not self.wants_jobs or self.listening or len(self.underway) == _MAX_EXCHANGES:
             return False
         return not (self.backlog_unconfirmed and any(exchange.want for exchange in self.underway))
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing runs, and nothing waits to be told or started."""
+        """Whether nothing runs, and nothing waits to be sent or started."""
         return not (self.running or self.outbox or self.inbox or self.underway)
 
     @property
     def may_receive(self) -> bool:
-        """Whether jobs may arrive that the server was asked for already."""
+        """Whether jobs may arrive that were already requested."""
         return self.listening > 0 or bool(self.inbox) or any(one.want or one.start for one in self.underway)
 
     @property
     def held(self) -> set[str]:
-        """Jobs in our hands that are not running: delivered and not started, or ended and not told."""
+        """Jobs here that are not running: delivered and not started, or ended with an unsent outcome."""
         deliveries = [
             *self.inbox,
             *(delivery for exchange in self.underway for delivery in (*exchange.start, *exchange.hand_back)),
@@ -218,7 +218,7 @@ class Machine:
         return {delivery.job_id for delivery in deliveries} | {outcome.lease.job_id for outcome in outcomes}
 
     def step(self) -> Step:
-        """Return what to do now."""
+        """Return the next action."""
         if heeded := self._next_heeded():
             return heeded
         if self.needs_recovery and self.phase is not Phase.ABANDONING:
@@ -239,9 +239,9 @@ class Machine:
         return self._wait() if self.is_taking and not self.listening else Rest()
 
     def _next_heeded(self) -> Heeded | None:
-        """Return the signals that need no more of us.
+        """Return the signals to acknowledge.
 
-        A signal is one worker's to heed. So one that cannot look, or has no place for what is left, passes it on.
+        A signal is sent to one worker. One that can't look for the job, or has no slot for it, passes the signal on.
         """
         signals, pass_on = self.heeded, False
         if not signals and not self._may_look:
@@ -254,11 +254,11 @@ class Machine:
 
     @property
     def _may_look(self) -> bool:
-        """Whether it asks for jobs, or can."""
+        """Whether it requests jobs, or can."""
         return any(one.want for one in self.underway) or (self.is_taking and self.taken < self.slots)
 
     def _wait(self) -> Step:
-        """Wait at the server. Shared slots cannot be promised to several queues: there it waits for news alone."""
+        """Block on the server. Shared slots can't be promised to several queues, so with them it only watches."""
         if self.shared is not None:
             self.listening = int(not self.backlog)
             return Watch() if self.listening else Rest()
@@ -266,10 +266,10 @@ class Machine:
         return Listen(self.listening) if self.listening else Rest()
 
     def _next_exchange(self) -> Exchange | None:
-        """Return what to send and what to ask for; None when there is nothing."""
+        """Return what to send and request; None if there is nothing."""
         settle, delivered = tuple(self.outbox), tuple(self.inbox)
         if self.phase is not Phase.RUNNING or Pause.WORKER in self.pauses:
-            # A job may arrive that was promised to a wait before the pause.
+            # A job may arrive that was requested before the pause.
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
         want = min(max(0, self.free), self.batch_size) if self.may_ask else 0
         if not (settle or delivered or want):
@@ -295,7 +295,7 @@ class Machine:
                 self.heeded += self.signals
                 self.signals.clear()
         elif not exchange.want and why is Why.ENOUGH:
-            # Jobs wait in shares, of which a wait at the server hears only as they are moved to the stream.
+            # Jobs wait in shares; a blocking read only notices those that have been moved to the stream.
             self._guess()
         if exchange.hand_back:
             self._guess()
@@ -303,7 +303,7 @@ class Machine:
             self.pause(Pause.QUEUE)
 
     def failed(self, exchange: Exchange) -> None:
-        """Record a failed exchange: what it carried goes along with the next one, except when we leave anyway."""
+        """Record a failed exchange. Its contents are sent with the next one, unless the worker leaves immediately."""
         self._returned(exchange)
         self.needs_recovery = True
         if self.phase is not Phase.ABANDONING:
@@ -311,7 +311,7 @@ class Machine:
             self.inbox[:0] = exchange.start + exchange.hand_back
 
     def _returned(self, exchange: Exchange) -> bool:
-        """Take an exchange off those under way; returns whether it may have asked too early."""
+        """Remove an exchange from those in progress; return whether it may have looked too early."""
         self.underway.remove(exchange)
         if exchange not in self.outdated:
             return False
@@ -319,18 +319,18 @@ class Machine:
         return True
 
     def listen_failed(self) -> None:
-        """Record that the wait at the server failed."""
+        """Record that the blocking read failed."""
         self.listening = 0
         self.needs_recovery = True
 
     def drop_failed(self) -> None:
-        """Record that signals may not have been taken off our hands, nor passed on."""
+        """Record that signals may not have been acknowledged or passed on."""
         self.needs_recovery = True
 
     def delivered(self, deliveries: Sequence[Delivery], signals: Sequence[str] = ()) -> None:
-        """Record that the wait at the server is over, with these jobs, and these signals to look into the lists.
+        """Record the end of a blocking read, with these jobs, and these signals to look into the lists.
 
-        When it brought neither, the next exchange looks there all the same.
+        If it returned neither, the next exchange looks into the lists anyway.
         """
         self.inbox.extend(deliveries)
         self.listening = 0
@@ -341,9 +341,9 @@ class Machine:
             self._guess()
 
     def recovered(self, deliveries: Sequence[Delivery], signals: Sequence[str] = ()) -> None:
-        """Take jobs and signals that had been delivered in a lost reply; recovery is complete.
+        """Add jobs and signals that a lost reply had delivered, which completes recovery.
 
-        Others may have gone back to a list.
+        Other jobs may have gone back to a list.
         """
         self.inbox.extend(deliveries)
         self.signals = list(signals)
@@ -359,7 +359,7 @@ class Machine:
         self.running -= 1
 
     def look_again(self) -> None:
-        """Something may have become ready, and what is under way may have looked for it too early."""
+        """Record that a job may have become ready, and that requests in progress may have looked too early."""
         self.outdated = list(self.underway)
         self._guess()
         self.full = False
@@ -369,7 +369,7 @@ class Machine:
         self.backlog = True
 
     def pause(self, who: Pause) -> None:
-        """Take no new jobs until each pause has ended."""
+        """Take no new jobs until every pause has ended."""
         self.pauses.add(who)
 
     def resume(self, who: Pause) -> None:
@@ -379,16 +379,16 @@ class Machine:
             self._guess()
 
     def resize(self, slots: int, batch_size: int = 0) -> None:
-        """Run at most ``slots`` jobs at a time from now on; those that run already go on, even if they are more."""
+        """Run at most ``slots`` jobs at a time from now on; running ones continue, even if there are more."""
         self.slots = slots
         self.batch_size = max(batch_size, -(-slots // _MAX_EXCHANGES))
         self.look_again()
 
     def drain(self) -> None:
-        """Take no new jobs and leave when done."""
+        """Take no new jobs, and leave when done."""
         if self.phase is not Phase.ABANDONING:
             self.phase = Phase.DRAINING
 
     def abandon(self) -> None:
-        """Leave without waiting for what still runs."""
+        """Leave without waiting for running jobs."""
         self.phase = Phase.ABANDONING

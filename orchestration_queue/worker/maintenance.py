@@ -1,4 +1,4 @@
-"""A worker's periodic loops: promote due jobs, evaluate schedules, reconcile flows, take over stalled jobs."""
+"""A worker's periodic loops: promote due jobs, evaluate schedules, reconcile flows, recover stalled jobs."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _NEVER_MS = 1 << 62
 
 
 class Maintenance:
-    """Four loops beside a worker's main one. Every worker runs them; the server keeps them from doing harm twice.
+    """Four loops beside a worker's main one. Every worker runs them; the server makes concurrent runs harmless.
 
     Args:
-        io: To the server.
+        io: Connections to the server.
         options: The worker's options.
-        leader: Fires the queue's repeatable jobs; None leaves that to other workers.
+        leader: Evaluates the queue's repeatable jobs; None leaves that to other workers.
         reconciler: Reconciles the queue's flows; None leaves that to other workers.
-        heartbeat: Keeps our own leases.
+        heartbeat: Renews this worker's leases.
         on_ready: Called when a stalled job became ready.
-        on_tick: Called with what came of each tick.
+        on_tick: Called with the result of each tick.
         on_register: Awaited to renew the worker's registration.
         on_cancel: Called with the id of a running job that was cancelled, and when, epoch ms.
         on_command: Runs with a client's command to some workers of the queue.
@@ -75,13 +75,13 @@ class Maintenance:
         self._sleeper: Sleeper | None = None
 
     def due_at(self, at_ms: int) -> None:
-        """Make ready what is due at this time, epoch ms, then and not at the usual time."""
+        """Promote what is due at this time, in epoch ms, at that time instead of with the next regular tick."""
         if self._sleeper is not None and at_ms < self._next_ms:
             self._next_ms, self._is_sooner = at_ms, True
             self._sleeper.wake()
 
     async def run(self) -> None:
-        """Do the maintenance until cancelled."""
+        """Run the loops until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick_forever())
             group.create_task(self._read_signals(group))
@@ -103,7 +103,7 @@ class Maintenance:
         now_ms = self._io.clock.now_ms
         with Sleeper() as self._sleeper:
             while True:
-                due_ms, self._next_ms = -1, _NEVER_MS  # all that is noted from here on is sooner
+                due_ms, self._next_ms = -1, _NEVER_MS  # whatever is recorded from here on is earlier
                 with _reported("tick"):
                     due_ms = await self._tick()
                 pause_ms = interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms())
@@ -114,7 +114,7 @@ class Maintenance:
                     await self._sleeper.sleep(max(1, self._next_ms - now_ms()) / 1000)
 
     async def _read_signals(self, group: asyncio.TaskGroup) -> None:
-        """Do at once what the queue's clients signal. Without signals, as from other languages, the ticks do it."""
+        """Handle signals of the queue's clients immediately. Other languages' clients send none; ticks do it then."""
         pauses = Pauses()
         while True:
             try:
@@ -137,7 +137,7 @@ class Maintenance:
                     self._sleeper.wake()
 
     async def _tick(self) -> int:
-        """One tick; returns when the next one is due before its usual time, -1 for never."""
+        """Run one tick; return when the next one is due before its usual time, -1 for never."""
         self._ticks += 1
         tick = await self._io.tick(heal=self._ticks % _HEAL_EVERY == 0)
         self._on_tick(tick)
@@ -145,7 +145,7 @@ class Maintenance:
         return min((due for due in (tick.due_ms, schedules_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
-        # A process that was stopped for long would take its own jobs for abandoned.
+        # A process that was suspended for long would take its own jobs for stalled.
         if self._io.outages.is_recent or self._heartbeat.is_behind:
             return
         if await self._io.reclaim():
@@ -154,7 +154,7 @@ class Maintenance:
 
 @contextmanager
 def _reported(chore: str) -> Iterator[None]:
-    """Log a chore's failure and go on: the next round tries again."""
+    """Log a loop's failure and continue: the next round tries again."""
     try:
         yield
     except OrchestrationQueueError as error:

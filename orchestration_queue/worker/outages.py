@@ -1,4 +1,4 @@
-"""Detects outages: no lease could be renewed meanwhile, so healthy workers' jobs look stalled."""
+"""Detect outages, during which no lease could be renewed and healthy workers' jobs look stalled."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["Outages"]
 
 
 class Outages:
-    """Notices that the server did not answer for long, by the calls that are watched.
+    """Detects, from the duration of calls, that the server was unreachable for long.
 
-    A lease is renewed after half its time, so that it survives if the server is away for less than about another
-    third. After a longer outage those who renew theirs need a moment before silence says anything about them.
+    A lease is renewed after half its duration, so it survives an outage of less than about a third. After a longer
+    outage, other workers need time to renew theirs before a missing renewal means anything.
 
     Args:
         lease_s: The usual lease in seconds.
-        clock: Seconds; for tests.
+        clock: Returns seconds; for tests.
     """
 
     def __init__(self, lease_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,7 +27,7 @@ class Outages:
         self._recent_until = clock()
 
     def set_lease(self, lease_s: float) -> None:
-        """Take another usual lease, in seconds."""
+        """Change the usual lease, in seconds."""
         self._long_s, self._moment_s = lease_s / 4, lease_s / 2
 
     @property
@@ -39,11 +39,11 @@ class Outages:
 
     @contextmanager
     def watch(self, long_s: float | None = None) -> Iterator[None]:
-        """Watch a call that is answered at once when all is well, whether it succeeds or not.
+        """Time a call that normally returns immediately, whether it succeeds or not.
 
         Args:
-            long_s: The longest time that is no outage; default a quarter of a lease. A call that comes in the middle
-                of an outage sees only the rest of it.
+            long_s: Maximum duration that is not an outage; default a quarter of a lease. A call that starts in the
+                middle of an outage sees only the rest of it.
         """
         call, asked = object(), self._clock()
         self._underway[call] = asked

@@ -1,4 +1,4 @@
-"""Holding slots of pools while a job runs. A job that finds none free waits in the queue and keeps no worker's slot."""
+"""Hold slots of pools while a job runs. A job for which none are free waits in the queue, without a worker's slot."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["PoolGuard"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _ASK_AGAIN_MS = 1000
-"""When the server could not be asked. The job waits rather than fails: it has done nothing wrong."""
+"""Pause when the server is unreachable. The job waits instead of failing."""
 _PAUSES_S = (0.01, 0.03, 0.1, 0.3, 1.0)
-"""Before a woken job is started that its worker is still setting aside."""
+"""Pauses before starting a woken job that its worker is still postponing."""
 
 
 class PoolGuard:
-    """Lets a job run while it holds the slots that it needs. For jobs that name pools.
+    """Runs a job while it holds the slots that it needs. For jobs that name pools.
 
     Args:
         keys: The queue's keys.
         connection: Connection for calls.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: Returns the time, in epoch milliseconds.
         lease_ms: The usual lease.
     """
 
@@ -44,11 +44,11 @@ class PoolGuard:
         self._now_ms = now_ms
         self._lease_ms = lease_ms
         self._held: dict[tuple[str, int], Holding] = {}
-        """Of attempts that run here. The heartbeat's thread reads it."""
+        """Slots of attempts that run here. The heartbeat's thread reads it."""
         self._waking: set[asyncio.Task[None]] = set()
 
     async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
-        """Run the job, once it holds its slots.
+        """Run the job once it holds its slots.
 
         Raises:
             UnrecoverableError: A pool is not defined.
@@ -85,14 +85,14 @@ class PoolGuard:
         return grant
 
     async def _release(self, holding: Holding) -> None:
-        """Give slots back. When that fails they are free at the end of their lease."""
+        """Release slots. If this fails, they are released when their lease expires."""
         try:
             self._wake(await self._connection.run(pools.release(holding, self._now_ms()), repeatable=True))
         except OrchestrationQueueError as error:
             log.warning("Slots of job %s are free only when its lease ends: %s", holding.job_id, error)
 
     def _wake(self, tokens: Sequence[str]) -> None:
-        """Start jobs for which there are slots now, beside what this worker does."""
+        """Start jobs for which there are slots now, in the background."""
         if tokens:
             task = asyncio.create_task(self._start(tokens))
             self._waking.add(task)
@@ -118,12 +118,12 @@ class PoolGuard:
             all_good(connection.pipeline(pools.renew(self._keys, holdings, self._now_ms()), repeatable=True))
             for holding in holdings:
                 if (holding.job_id, holding.taken_ms) not in self._held:
-                    # It ended meanwhile, and the renewal may have come after its release.
+                    # It ended meanwhile, and the renewal may have arrived after its release.
                     connection.run(pools.release(holding, self._now_ms()), repeatable=True)
         except OrchestrationQueueError as error:
             log.warning("Could not renew slots of %d jobs, trying again soon: %s", len(holdings), error)
 
     async def aclose(self) -> None:
-        """Wait until the jobs are started for which slots were given back."""
+        """Wait until the jobs for which slots were released have been started."""
         if self._waking:
             await asyncio.wait(self._waking)

@@ -1,4 +1,4 @@
-"""What the queue sets for its workers, and the worker's own options behind it."""
+"""The queue's settings for its workers, with the worker's own options as defaults."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _TICKS = 2
 
 
 class QueueDefaults:
-    """The settings in force: the queue's as last read, else the worker's own.
+    """The effective settings: the queue's as last read, otherwise the worker's own.
 
     Args:
         options: The worker's own.
-        clock: Seconds; for tests.
+        clock: Returns seconds; for tests.
 
     Attributes:
         stored: The queue's settings, as last read.
@@ -33,24 +33,24 @@ class QueueDefaults:
 
     @property
     def lease_ms(self) -> int:
-        """The lease of jobs that start now, unless they name their own."""
+        """The lease of jobs that start now, unless they have their own."""
         return self.stored.lease_ms or milliseconds(self._options.lease)
 
     @property
     def dead_letter_queue(self) -> str:
-        """Where dead letters go; empty for nowhere."""
+        """The dead-letter queue; empty for none."""
         return self.stored.dead_letter_queue or self._options.dead_letter_queue or ""
 
     @property
     def forgiven_ms(self) -> int:
-        """How long a job may be silent: for a while after the lease became shorter, as long as the one before.
+        """The lease after which a job counts as stalled: after the lease became shorter, the previous one for a while.
 
-        Other workers may not have heard of it yet, and renew by the longer one.
+        Other workers may not have read the change yet, and still renew by the longer one.
         """
         return max(self.lease_ms, self._longer_ms) if self._clock() < self._longer_until else self.lease_ms
 
     def update(self, stored: StoredSettings) -> None:
-        """Take what the queue says now."""
+        """Apply the queue's current settings."""
         forgiven_ms, lease_ms, self.stored = self.forgiven_ms, self.lease_ms, stored
         if self.lease_ms < lease_ms and self._has_read:
             tick_ms = milliseconds(self._options.promotion_interval)

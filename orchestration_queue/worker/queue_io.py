@@ -1,4 +1,4 @@
-"""The worker's line to the server: carries out what the machine decides."""
+"""The worker's connections to the server, on which it carries out the state machine's actions."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ log = logging.getLogger("orchestration_queue.worker")
 
 _SIGNAL_BLOCK_MS = 5_000
 _WATCH_S = 0.1
-"""How long a wait may outlive the announcement that its primary is replaced."""
+"""How long a blocking read may continue after its primary was announced to be replaced."""
 _MOST_SWEEPS = 100
-"""Autoclaim calls in a row, when one does not reach all stalled jobs."""
+"""Maximum consecutive autoclaim calls, if one does not reach all stalled jobs."""
 
 
 class QueueIO:
-    """One worker's two connections: one for calls, one that may wait.
+    """One worker's two connections: one for calls, one for blocking reads.
 
     Args:
         keys: The queue's keys.
@@ -60,10 +60,10 @@ class QueueIO:
         options: The worker's options.
 
     Attributes:
-        clock: The server's, once :meth:`set_clock` was called; set again by each tick.
-        defaults: What the queue sets for its workers; read with each tick.
-        outages: Notices them.
-        waker: Ends a wait at the server early.
+        clock: The server's clock, once :meth:`set_clock` was called; adjusted with each tick.
+        defaults: The queue's settings for its workers; read with each tick.
+        outages: Detects outages.
+        waker: Ends a blocking read early.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class QueueIO:
 
     @property
     def calls(self) -> AsyncConnection:
-        """The connection for calls, for use on the worker's loop."""
+        """The connection for calls, for use on the worker's event loop."""
         return self._calls
 
     @property
@@ -102,11 +102,11 @@ class QueueIO:
         return self._keys.queue
 
     async def set_clock(self) -> Tick:
-        """Take the server's time, before anything is judged by our own, and read the queue's settings."""
-        return await self._tick(0, heal=False)  # when nothing was due yet
+        """Read the server's time, before anything is decided by this machine's, and the queue's settings."""
+        return await self._tick(0, heal=False)  # before anything was due
 
     async def join(self) -> None:
-        """Make sure that the workers' group exists, and say where this worker's dead letters go."""
+        """Create the workers' consumer group if needed, and store where this worker's dead letters go."""
         try:
             await self._calls.execute(
                 worker_registry.create_group(self._keys, self._group, self._start_from), repeatable=True
@@ -119,32 +119,33 @@ class QueueIO:
         await self._name_dead_letters()
 
     async def _join_signals(self) -> list[str]:
-        """Have this worker hear signals to one worker, if it can; return those that a lost reply held.
+        """Join the group of signals to single workers, if possible; return those that a lost reply delivered.
 
-        While it cannot, on a full server or while their key is of another type, it finds such jobs when a wait ends.
+        If it can't, because the server is full or the key has another type, jobs in lists are found when a blocking
+        read ends.
         """
         if self._hears_signals or self._group != GROUP:
             return []
         held = exchanges.held_signals(self._keys, self._consumer)
-        create = worker_registry.create_signal_group(self._keys)  # refused if it is there, and by a full server anyway
+        create = worker_registry.create_signal_group(self._keys)  # refused if it exists, and always by a full server
         _, reply = await self._calls.pipeline([create, held.call])
         self._hears_signals = not isinstance(reply, ServerError)
         self._last_heard = FIRST_EVENT
         return held.read(reply) if self._hears_signals else []
 
     async def _name_dead_letters(self) -> None:
-        """Say where this worker's dead letters go, when that has changed."""
+        """Store where this worker's dead letters go, if that has changed."""
         letters = self.defaults.dead_letter_queue
         if letters and letters != self._named_letters:
             try:
                 await self._calls.execute(worker_registry.name_dead_letter_queue(self._keys, letters), repeatable=True)
             except ServerError as error:
-                if error.code != "OOM":  # a full server can still be drained, and letters name their queue themselves
+                if error.code != "OOM":  # a full server can be drained: dead letters name their queue
                     raise
         self._named_letters = letters
 
     async def _has_group(self) -> bool:
-        """Whether the workers' group exists; a full server refuses to make it even then."""
+        """Whether the workers' group exists; a full server refuses to create it even if it does."""
         try:
             await self._calls.execute(worker_registry.pending(self._keys, self._group))
         except ServerError:
@@ -152,7 +153,7 @@ class QueueIO:
         return True
 
     async def exchange(self, step: Exchange) -> ExchangeResult:
-        """Send one exchange: settle outcomes, return and start deliveries, take more."""
+        """Send one exchange: settle outcomes, return and start deliveries, fetch more."""
         operation = exchanges.exchange(
             self._keys,
             self._consumer,
@@ -167,12 +168,12 @@ class QueueIO:
             skip_events=not self._options.emit_events,
             skip_metrics=not self._options.record_metrics,
         )
-        with self.outages.watch():  # no worker renews the jobs that it starts until it is back
+        with self.outages.watch():  # the jobs that it starts are not renewed until its reply arrives
             notes = exchanges.attempt_notes(
                 self._keys, self._consumer, socket.gethostname(), self.clock.now_ms(), step.settle
             )
             if notes is not None:
-                # In the same request, and before: once a failure is settled, its record may be gone.
+                # In the same request, but before: the record may be gone once the failure is settled.
                 noted, reply = await self._calls.pipeline((notes, operation.call))
                 if isinstance(noted, ServerError):
                     log.warning("Failures of queue %s were stored without their histories: %s", self.queue, noted)
@@ -187,7 +188,7 @@ class QueueIO:
         return result
 
     async def _post(self, letters: Sequence[bytes]) -> None:
-        """Add dead letters that the server keeps for us. Those that are not taken stay there."""
+        """Add dead letters that the server keeps for us. Those that fail stay there."""
         try:
             problems = await self._calls.follow(dead_letters.post(self._keys, letters, self.clock.now_ms()))
         except ServerError as error:
@@ -196,20 +197,20 @@ class QueueIO:
             log.error("Dead letters of queue %s wait until %s takes them: %s", self.queue, to, problem)
 
     async def _tell(self, pending: PendingNotifications) -> None:
-        """Send the notifications that one call could not. A later repair of the flow re-sends what is lost here."""
+        """Send the notifications that one call could not. If they are lost, the flow reconciler re-sends them."""
         try:
             await self._calls.follow(notify_all([(self._keys, pending)], self.clock.now_ms()))
         except ServerError as error:
             log.error("Not all jobs that wait for those of queue %s could be told of their end: %s", self.queue, error)
 
     async def listen(self, want: int, block_ms: int) -> Wakeup:
-        """Wait at the server for up to ``want`` jobs; return none when time is up or the :attr:`waker` ended it."""
-        await self._join_signals()  # what it heard before, it has heeded: it waits only once it has found no job
+        """Block on the server for up to ``want`` jobs; return none if it timed out or the :attr:`waker` ended it."""
+        await self._join_signals()  # earlier signals are handled: it only waits once it has found no job
         await self.waker.prepare()
         return await self._read(want, block_ms)
 
     async def watch(self, block_ms: int) -> Wakeup:
-        """Wait at the server until there is an undelivered job, and leave it and its signal there; return neither."""
+        """Block on the server until there is an undelivered job, and leave it and its signal there; return neither."""
         await self._join_signals()
         last = await self._waits.follow(queue_state.handed_out_until(self._keys))
         await self.waker.prepare()
@@ -231,7 +232,7 @@ class QueueIO:
         return signals
 
     async def follow_primary(self) -> None:
-        """End waits at a primary that sentinels are replacing, until cancelled; return at once without sentinels."""
+        """End blocking reads on a primary that sentinels are replacing, until cancelled. Without sentinels, return."""
         while self._waits.url.mode == "sentinel":
             await asyncio.sleep(_WATCH_S)
             for connection in (self._waits, self._signals):
@@ -239,12 +240,12 @@ class QueueIO:
                     await connection.leave_old_primary()
 
     async def reply(self, command: Command, facts: Mapping[str, object]) -> None:
-        """Answer a client's command."""
+        """Reply to a client's command."""
         calls = worker_control.reply(self._keys, command, self._consumer, facts)
         await self._calls.pipeline(calls, atomic=True)
 
     async def aclose(self) -> None:
-        """Close the connection that waits for signals; the others are their openers' to close."""
+        """Close the connection that waits for signals; callers close the others."""
         if self._signals is not None:
             await self._signals.aclose()
 
@@ -255,14 +256,14 @@ class QueueIO:
         return Wakeup(await self._waits.run(read), [])
 
     async def drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
-        """Take signals off our hands; with ``pass_on``, have another idle worker look."""
+        """Acknowledge signals; with ``pass_on``, signal another idle worker."""
         wake = [worker_registry.wake_worker(self._keys)] if pass_on else []
         await self._calls.pipeline([*wake, *worker_registry.drop_signals(self._keys, signals)])
 
     async def recover(self, held: set[str]) -> Wakeup:
-        """After a broken connection: join again, and find what was delivered to us in a reply that never arrived.
+        """Recover after a broken connection: join again, and find what a lost reply delivered to this worker.
 
-        Jobs that came from a list go back there, for anybody.
+        Jobs that came from a list return to it, for any worker.
         """
         self.waker.forget()
         with self.outages.watch():
@@ -279,7 +280,7 @@ class QueueIO:
         return await self._calls.run(exchanges.read_pending(self._keys, self._consumer))
 
     async def tick(self, *, heal: bool = False) -> Tick:
-        """Make ready what is due, and read the queue's settings. With ``heal``, correct the count of list jobs too."""
+        """Promote what is due, and read the queue's settings. With ``heal``, also correct the count of list jobs."""
         return await self._tick(self.clock.now_ms(), heal=heal)
 
     async def _tick(self, now_ms: int, *, heal: bool) -> Tick:
@@ -291,14 +292,14 @@ class QueueIO:
         self.defaults.update(calls[1].read(stored))
         self.outages.set_lease(self.defaults.lease_ms / 1000)
         self.clock.set(tick.server_ms, asked, time.monotonic())
-        # Before the first look for jobs, so that each later signal is read.
+        # Before the first exchange, so that each later signal is read.
         self._last_signal = self._last_signal or f"{tick.server_ms - 1}-0"
         if self._named_letters is not None:
             await self._name_dead_letters()
         return tick
 
     async def reclaim(self) -> bool:
-        """Take jobs away from workers that stopped renewing them, and fail suspended ones whose time is up.
+        """Recover stalled jobs, and fail suspended ones whose timeout expired.
 
         Returns:
             Whether any job may have become ready.
@@ -338,11 +339,11 @@ class QueueIO:
         await self._calls.execute(worker_registry.register(self._keys, self._consumer, description, ttl_ms))
 
     async def count(self, tally: Tally) -> None:
-        """Add what this worker counted to the queue's statistics."""
+        """Add this worker's counts to the queue's statistics."""
         await self._calls.execute(statistics.count(self._keys, self.clock.now_ms(), tally))
 
     async def leave(self) -> None:
-        """Take this worker out of the queue's books; its place in the group too, unless jobs are still with it."""
+        """Remove this worker's registration, and its consumer unless it still has pending jobs."""
         held, remove = worker_registry.leave_group(self._keys, self._consumer, self._group)
         await self._calls.execute(worker_registry.unregister(self._keys, self._consumer))
         if self._hears_signals:
@@ -351,7 +352,7 @@ class QueueIO:
             await self._calls.execute(remove)
 
     async def _leave_signals(self) -> None:
-        """Leave the group of the signals to one worker, and pass on what this one has not heeded."""
-        with suppress(ServerError):  # another client took the group or its key away: who listened looks by itself
+        """Leave the group of signals to single workers, and pass on signals that this one has not handled."""
+        with suppress(ServerError):  # another client removed the group or its key: idle workers look by themselves
             if await self._calls.execute(worker_registry.leave_signal_group(self._keys, self._consumer)):
                 await self._calls.execute(worker_registry.wake_worker(self._keys))

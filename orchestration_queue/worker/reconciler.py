@@ -16,14 +16,14 @@ __all__ = ["FlowReconciler"]
 
 
 class FlowReconciler:
-    """Reconciles the flows of one queue, round by round.
+    """Reconciles the flows of one queue in rounds.
 
     Args:
         keys: The queue's keys.
         connection: Connection for calls.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: Returns the time, in epoch milliseconds.
         interval: The usual time between two checks of a flow.
-        patience: How long a submission may take before it is given up.
+        patience: How long a submission may take before it is abandoned.
     """
 
     def __init__(
@@ -41,6 +41,6 @@ class FlowReconciler:
         self._flows = Reconciliation(keys, now_ms, interval=interval, patience=patience)
 
     async def round(self) -> None:
-        """Reconcile the flows and the moves that are due, at most 20 of each. Two commands in one trip when none is."""
+        """Reconcile the flows and moves that are due, at most 20 of each. One exchange if there are none."""
         flows = self._flows.round(secrets.token_hex(8))
         await self._connection.follow(together([flows, finish_moves(self._keys, self._now_ms())]))

@@ -1,4 +1,4 @@
-"""Waiting for a server that is away: growing pauses, and which errors pass by themselves."""
+"""Wait for an unreachable server: growing pauses, and which errors are temporary."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ T = TypeVar("T")
 _PASSING_CODES = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"}
 )
-"""What a server says that is full, starting, failing over or busy."""
+"""Errors of a server that is full, starting, failing over or busy."""
 
 
 class Pauses:
-    """Growing pauses between two tries.
+    """Growing pauses between attempts.
 
     Args:
         first_s: The first pause.
-        longest_s: The longest one; each is twice the one before until then.
+        longest_s: The maximum; each pause is twice the previous one until then.
     """
 
     def __init__(self, first_s: float = 0.05, longest_s: float = 2.0) -> None:
@@ -36,27 +36,27 @@ class Pauses:
         self._next_s = first_s
 
     def next_s(self) -> float:
-        """Return how long to wait before the next try."""
+        """Return how long to wait before the next attempt."""
         pause_s, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
         return pause_s
 
     def reset(self) -> None:
-        """Begin with the first pause again."""
+        """Start again with the first pause."""
         self._next_s = self._first_s
 
 
 def is_passing(error: OrchestrationQueueError) -> bool:
-    """Return whether the same call may succeed later, without anybody changing the worker."""
+    """Return whether the same call may succeed later, without a change to the worker."""
     if isinstance(error, ServerError):
         return error.code in _PASSING_CODES
     return isinstance(error, TransportError)
 
 
 async def until_available(attempt: Callable[[], Awaitable[T]], stopping: asyncio.Event, what: str) -> T | None:
-    """Try until the server is available; None when ``stopping`` was set first.
+    """Retry until the server is available; return None if ``stopping`` was set first.
 
     Raises:
-        OrchestrationQueueError: The attempt failed for a reason that does not pass by itself.
+        OrchestrationQueueError: An attempt failed for a reason that is not temporary.
     """
     pauses, since = Pauses(), time.monotonic()
     has_failed = False

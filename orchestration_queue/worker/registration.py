@@ -1,4 +1,4 @@
-"""What a worker writes into the registry of its queue."""
+"""A worker's entry in the registry of its queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATM = Path("/proc/self/statm")
 def describe_worker(
     worker: Worker, started_ms: int, leases: Iterable[Lease], tasks: tuple[str, ...]
 ) -> dict[str, object]:
-    """Return the registration: the wire's members first, then those that only our readers know."""
+    """Return the entry: the wire's fields first, then those that only this library reads."""
     oldest = sorted(leases, key=lambda lease: lease.taken_ms)[:_MOST_JOBS]
     return {
         "addr": socket.gethostname(),
@@ -50,18 +50,18 @@ def describe_worker(
 
 
 def task_names(handler: object) -> tuple[str, ...]:
-    """Return the names of a registry's tasks, at most 100; none of one handler for all jobs."""
+    """Return the names of a registry's tasks, at most 100; none for a single handler."""
     names = handler.task_names if isinstance(handler, TaskRegistry) else ()
     return tuple(_plain(str(name)) for name in list(names)[:MOST_TASKS])
 
 
 def _plain(text: str, most: int = NAME_LENGTH) -> str:
-    """Return the beginning of a name that a client of any language wrote, as JSON can say it."""
+    """Return the beginning of a name that any client wrote, as valid JSON text."""
     return text[:most].encode("utf-8", "replace").decode()
 
 
 def _memory_bytes() -> int:
-    """Return the memory that this process occupies; where the system does not say, the most that it ever did."""
+    """Return the memory that this process uses, or its maximum so far where the system doesn't say."""
     try:
         return int(_STATM.read_text("ascii").split()[1]) * resource.getpagesize()
     except (OSError, ValueError, IndexError):

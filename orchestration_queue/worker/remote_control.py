@@ -1,4 +1,4 @@
-"""Commands that reach a worker through the server: ping, pause, resume, stop, and another concurrency."""
+"""Commands that reach a worker through the server: ping, pause, resume, stop, concurrency."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SOON_S = 0.005
 
 
 class RemoteControl:
-    """Does what clients tell one worker, and answers.
+    """Carries out clients' commands to one worker, and replies.
 
     Args:
-        worker: The worker, which runs.
-        register: Renews its registration, so that its readers know what it was told.
+        worker: The running worker.
+        register: Renews its registration, so that its readers see the change.
     """
 
     def __init__(self, worker: Worker, register: Callable[[], Awaitable[None]]) -> None:
@@ -33,7 +33,7 @@ class RemoteControl:
         self._register = register
 
     async def obey(self, command: Command) -> None:
-        """Do what the command says, if it is for this worker, and answer when it is done."""
+        """Carry out the command if it is for this worker, then reply."""
         worker = self._worker
         if worker.id not in command.workers:
             return
@@ -46,10 +46,10 @@ class RemoteControl:
         except OrchestrationQueueError as error:
             log.warning("The command %r of a client could not be answered: %s", command.verb, error)
         if command.verb == "stop":
-            worker.dismiss()  # after the answer, for an idle worker leaves at once
+            worker.dismiss()  # after the reply, since an idle worker stops immediately
 
     async def _do(self, command: Command) -> str | None:
-        """Do what it says; return why not, if so."""
+        """Carry out a command; return why it was refused, or None."""
         worker = self._worker
         match command.verb:
             case "pause":
@@ -68,7 +68,7 @@ class RemoteControl:
         return None
 
     async def _hand_back(self) -> None:
-        """Wait until no job can arrive that the worker had asked for before it was paused."""
+        """Wait until no job can arrive that the worker had requested before it was paused."""
         while self._worker.may_receive and self._worker.is_paused:  # noqa: ASYNC110  as of the wait that this ends
             await asyncio.sleep(_SOON_S)
 

@@ -1,4 +1,4 @@
-"""Jobs of reserved names, which workers run by themselves, whatever their handlers are."""
+"""Jobs with reserved names, which workers run themselves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ReservedNames", "reserved_handlers"]
 
 
 class ReservedNames:
-    """A router that keeps reserved names to itself.
+    """A router that handles reserved names itself.
 
     Args:
         handler: For all other jobs.
@@ -34,7 +34,7 @@ class ReservedNames:
         self._reserved = reserved
 
     def handler(self, name: str) -> Handler:
-        """Return the handler of jobs of this name."""
+        """Return the handler for jobs with this name."""
         return self._reserved.get(name) or self._find(name)
 
 
@@ -42,7 +42,7 @@ def reserved_handlers(keys: QueueKeys, connection: AsyncConnection) -> dict[str,
     """Return the handlers of reserved names, for a worker of this queue."""
 
     async def submit_flow(job: AsyncActiveJob) -> str:
-        """Submit the flow that a schedule's job holds. Its id is made of the job's, so that doing it again joins it."""
+        """Submit the flow in a schedule's job. The id is derived from the job's, so repeating it joins it."""
         try:
             plan = compile(_dag(job), flow_id_of(job.id), prefix=keys.prefix)
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""Running one job's handler: on the loop, in a thread or in a process, within its time, to exactly one outcome."""
+"""Run one job's handler on the event loop, in a thread or in a process, with its timeout, to exactly one outcome."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Handler: TypeAlias = Callable[[Any], Any]
 
 _NAME_LENGTH = 100
 _CLEANUP_S = 5.0
-"""How long a coroutine may go on after its time, to clean up, before its outcome is told without it."""
+"""How long a coroutine may clean up after its timeout before its outcome is reported without it."""
 
 
 @runtime_checkable
@@ -46,7 +46,7 @@ class Router(Protocol):
     """Finds the handler for a kind of job; :class:`orchestration_queue.tasks.Tasks` is one."""
 
     def handler(self, name: str) -> Handler:
-        """Return the handler for jobs of this name.
+        """Return the handler for jobs with this name.
 
         Raises:
             UnrecoverableError: There is no handler for this name.
@@ -56,24 +56,24 @@ class Router(Protocol):
 class Runner:
     """Runs handlers, each to one outcome.
 
-    What becomes of a handler that must stop, because its time is over, its job was revoked, or the worker leaves:
+    If a handler must stop, because its timeout expired, its job was revoked, or the worker is leaving:
 
-    * A coroutine is cancelled at its next await. One that swallows that keeps its place until it ends; its job's
-      outcome is told without it, five seconds after its time, and its lease is renewed no longer.
-    * A function in a thread finds ``job.should_stop`` true. Nothing can stop it; it keeps its place until it ends.
-    * A sandboxed handler's process is asked to end, then killed. Its place is free as soon as it is gone.
+    * A coroutine is cancelled at its next await. If it swallows the cancellation, it keeps its slot until it ends. Its
+      job's outcome is reported without it, five seconds after its timeout, and its lease is no longer renewed.
+    * A function in a thread finds ``job.should_stop`` true. It can't be stopped, and keeps its slot until it ends.
+    * A sandboxed handler's process is asked to end, then killed. Its slot is free as soon as it has ended.
 
     Args:
         handler: One handler for all jobs, or a router.
         keys: The queue's keys.
-        connection: What the running jobs speak through.
+        connection: Connection that the running jobs use.
         executor: Threads for handlers that are plain functions.
-        middleware: Wrapped around every run, the outermost first. A job's time limit does not count its waiting there.
-        around: From a job, what to wrap around its run outside of all that, as :meth:`Limits.around` does.
-        strategies: Custom backoffs, by the name under which jobs ask for them.
-        rate_limit_delay: How long to keep away after a :class:`RateLimitError` that does not say.
-        on_rate_limit: Called with the milliseconds to keep away, on the loop.
-        default_options: From a job's name, the options of jobs that were added without them.
+        middleware: Wrapped around every run, outermost first. Waiting there doesn't count towards a job's timeout.
+        around: Returns what to wrap around a job's run outside of all that, as :meth:`Limits.around` does.
+        strategies: Custom backoffs, by the name that jobs use for them.
+        rate_limit_delay: How long to pause after a :class:`RateLimitError` without a delay.
+        on_rate_limit: Called with the pause in milliseconds, on the event loop.
+        default_options: Returns the options of jobs with a name that were added without their own.
     """
 
     def __init__(
@@ -105,8 +105,7 @@ class Runner:
     async def run(self, lease: Lease, tell: Callable[[Settlement], None]) -> None:
         """Run the job and return its outcome, once its handler has really ended.
 
-        These are two moments for a handler that outlives its time: the outcome is told at once, and the place stays
-        taken until it ends.
+        If a handler outlives its timeout, its outcome is reported at once, but the slot is taken until it ends.
 
         Raises:
             asyncio.CancelledError: The worker gave the job up, so it has no outcome.
@@ -120,14 +119,14 @@ class Runner:
         run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
         settlement = await self._settlement(run)
         if _is_given_up():
-            # The handler swallowed the worker's cancellation. What it says now counts no more.
+            # The handler swallowed the worker's cancellation. Its result no longer counts.
             raise asyncio.CancelledError
         tell(settlement)
         if run.leftover is not None:
             await asyncio.wait({run.leftover})
 
     async def aclose(self) -> None:
-        """End all sandbox processes; those that still run a job are killed."""
+        """End all sandbox processes, and kill those that still run a job."""
         await self._sandboxes.aclose()
 
     async def _settlement(self, run: _Run) -> Settlement:
@@ -202,7 +201,7 @@ class Runner:
 
     @staticmethod
     async def _on_loop(handler: Handler, run: _Run, timeout_s: float) -> Any:
-        # A task of its own, so that a handler that swallows its cancellation cannot hold back the job's outcome.
+        # In its own task, so that a handler that swallows its cancellation can't delay the job's outcome.
         task = asyncio.ensure_future(_contained(handler, run.job))
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
@@ -245,10 +244,10 @@ class _Run:
         self.lease = lease
         self.job = job
         self.leftover: asyncio.Future[Any] | None = None
-        """The handler, when it goes on after its outcome is clear."""
+        """The handler, if it continues after its outcome is known."""
 
     def leave(self, handler: asyncio.Future[Any]) -> None:
-        """Go on without this handler. How it ends is of no use."""
+        """Continue without this handler. How it ends is ignored."""
         self.leftover = handler
         handler.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
@@ -264,7 +263,7 @@ def _is_coroutine_function(handler: Handler) -> bool:
 
 
 async def _contained(handler: Handler, job: AsyncActiveJob) -> Any:
-    """Run a coroutine so that a wish to exit ends its own task only."""
+    """Run a coroutine so that an exit in it ends only its own task."""
     try:
         return await handler(job)
     except (SystemExit, KeyboardInterrupt) as exit_:
@@ -272,7 +271,7 @@ async def _contained(handler: Handler, job: AsyncActiveJob) -> Any:
 
 
 def _called(handler: Handler, job: ActiveJob) -> Any:
-    """Run a function so that all it raises can pass through a future, which a StopIteration cannot."""
+    """Call a function so that whatever it raises can pass through a future, which a StopIteration can't."""
     try:
         return handler(job)
     except StopIteration as error:

@@ -1,7 +1,7 @@
-"""Firing the queue's repeatable jobs: whichever worker holds the lock does it, and a second one can do no harm.
+"""Evaluates the queue's repeatable jobs: the worker that holds the lock does it, and a second one is harmless.
 
-A run is written together with the entry that says it happened, and only while the lock is ours. Its job id is made
-of the schedule's name and the time it was due, so that even two leaders at once add the job once.
+A run is written together with the entry that records it, and only while the lock is held. Its job id is derived from
+the schedule's name and the due time, so that even two concurrent leaders add the job once.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ log = logging.getLogger("orchestration_queue.worker")
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
 _LOCK_PAUSE_MS = 25
 _LOOKS_PER_LOCK = 4
-"""How often a lock that another worker holds is tried until it must have run out."""
+"""How often a lock held by another worker is tried until it must have expired."""
 _LOOKED_MS = 60_000
-"""How often the index is compared with all entries, which other clients change without it."""
+"""How often the index is compared with all entries, which other clients change without updating it."""
 _ENTRIES_A_TICK = 100
 _INDEXED_AT_ONCE = 1000
 
 
 class SchedulerLeader:
-    """One worker's part in firing repeatable jobs.
+    """One worker's part in evaluating repeatable jobs.
 
     Args:
         keys: The queue's keys.
         connection: Connection for calls.
         interval: The usual time between two ticks.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: Returns the time, in epoch milliseconds.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class SchedulerLeader:
         self._grace_ms = max(GRACE_MS, 2 * milliseconds(interval))
 
     async def tick(self, due_ms: int) -> int:
-        """ScheduledRun what is due.
+        """Run the schedules that are due.
 
-        Costs nothing when nothing is; else two exchanges, and more once a minute, to find what other clients changed.
+        Costs nothing if none are; otherwise two exchanges, and more once a minute, to find changes of other clients.
 
         Args:
-            due_ms: When the first entry must be checked, epoch ms, as the queue's tick said; -1 for never.
+            due_ms: When the first entry must be checked, epoch ms, according to the queue's tick; -1 for never.
 
         Returns:
             When the next entry must be checked, in epoch ms; -1 for never.
@@ -70,16 +70,16 @@ class SchedulerLeader:
             return due_ms
         async with self._lock() as token:
             if token is None:
-                # Its holder may have died: try again soon, even if the usual interval is longer.
+                # The lock's holder may have died: retry soon, even if the usual interval is longer.
                 return self._now_ms() + self._lock_ms // _LOOKS_PER_LOCK
             found = await self._look()
             if has_indexed := found.needs_full_look:
                 await self._index(token)
                 found = await self._look()
             if not found.entries:
-                return self._now_ms() if has_indexed else -1  # the index may name a time now
+                return self._now_ms() if has_indexed else -1  # the index may have a due time now
             await self._fire(token, found)
-        return self._now_ms()  # what is next, and whether there is more, is for the server to say
+        return self._now_ms()  # the server decides what is next, and whether there is more
 
     async def _look(self) -> schedule_entries.DueEntries:
         return await self._connection.run(schedule_entries.due_entries(self._keys, self._now_ms(), _ENTRIES_A_TICK))
@@ -104,7 +104,7 @@ class SchedulerLeader:
         await self._connection.run(schedule_entries.fire(self._keys, token, at_ms, (), (), looked_ms=_LOOKED_MS))
 
     async def _fire(self, token: str, found: schedule_entries.DueEntries) -> None:
-        """Decide about what is due, and write what follows."""
+        """Decide what is due, and write the result."""
         at_ms = self._now_ms()
         awaited = {due.name: Awaited(due.fate, due.ended_ms) for due in found.entries}
         stored = {due.name: due.text for due in found.entries}
@@ -120,7 +120,7 @@ class SchedulerLeader:
                 log.info("Schedule %s of queue %s fired no job: %s", run.name, self._keys.queue, reply)
 
     async def finished(self, name: str) -> None:
-        """Let a schedule go on whose job has ended."""
+        """Continue a schedule whose job has ended."""
         async with self._lock(self._lock_ms) as token:
             stored = await self._connection.run(schedule_entries.entry(self._keys, name)) if token else None
             entry = SchedulerEntry.parse(stored) if stored is not None else None
@@ -138,7 +138,7 @@ class SchedulerLeader:
 
     @asynccontextmanager
     async def _lock(self, patience_ms: int = 0) -> AsyncIterator[str | None]:
-        """Hold the schedulers' lock if it is free in time; gives the claim on it, which is never used again."""
+        """Hold the schedulers' lock if it is free in time; yield its token, which is never reused."""
         token = secrets.token_hex(8)
         take = schedule_entries.try_lock(self._keys, token, self._lock_ms)
         while not (locked := await self._connection.run(take)) and patience_ms > 0:
@@ -152,7 +152,7 @@ class SchedulerLeader:
 
 
 def _first_look(name: str, text: str, at_ms: int) -> int:
-    """When to check an entry of which nothing else is known."""
+    """Return when to check an entry about which nothing else is known."""
     entry = SchedulerEntry.parse(text)
     if entry is None or (entry.is_paused and not entry.members.get("nextRun")):
         return NEVER_MS
@@ -163,5 +163,5 @@ def _first_look(name: str, text: str, at_ms: int) -> int:
 
 
 def _agree(look_ms: int, indexed_ms: int | None, at_ms: int) -> bool:
-    """Whether the index can stay: no entry is checked too late, nor again and again."""
+    """Whether the index is correct: no entry is checked too late, or again and again."""
     return indexed_ms is not None and (indexed_ms == look_ms or (look_ms <= at_ms and indexed_ms <= at_ms + CHECK_MS))

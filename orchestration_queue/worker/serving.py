@@ -1,4 +1,4 @@
-"""Serving: workers that run until SIGTERM or SIGINT, in one process or several; one for each shard of a queue."""
+"""Run workers until SIGTERM or SIGINT, in one process or several; one worker for each shard of a queue."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = ["run_workers", "shard_workers"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _RESTART_AFTER_S = 1.0
-"""How long to wait before a worker process that died is replaced, so that one that cannot start does not spin."""
+"""How long to wait before replacing a worker process that died, so that one that can't start doesn't spin."""
 
 _DISMISSED = 3
-"""Exit status of a process all of whose workers a client has stopped."""
+"""Exit status of a process whose workers were all stopped by a client."""
 
 
 def shard_workers(
@@ -48,16 +48,16 @@ def shard_workers(
     middleware: Sequence[Middleware] = (),
     strategies: Mapping[str, Strategy] | None = None,
 ) -> list[Worker]:
-    """Make a worker for each shard of a queue, which share ``options.concurrency`` slots and take turns.
+    """Create a worker for each shard of a queue. They share ``options.concurrency`` slots and take turns.
 
-    Each has connections and a heartbeat of its own, and an idle shard is asked twice in ``options.block``; so with
-    many processes let each serve its part: ``Worker(name, ...)`` for some of the shards' names.
+    Each has its own connections and heartbeat, and an idle shard is polled twice per ``options.block``. With many
+    processes, let each serve some of the shards: ``Worker(name, ...)`` for these shards' names.
 
     Args:
-        queue: What the shards' names begin with.
+        queue: The first part of the shards' names.
         handler: As for :class:`Worker`; a job's ``queue`` is its shard's name.
-        shards: How many there are. More than the producers use does no harm; fewer leaves jobs waiting.
-        url: The server or cluster; default ``OQ_URL``, else the embedded server of this directory.
+        shards: How many there are. More than the producers use is harmless; with fewer, jobs are left waiting.
+        url: The server or cluster; default ``OQ_URL``, or else the embedded server of this directory.
         options: As for :class:`Worker`; ``concurrency`` is that of all shards together.
         prefix: First part of every key.
         middleware: As for :class:`Worker`.
@@ -67,9 +67,9 @@ def shard_workers(
         The workers, in their shards' order; pass them to :func:`run_workers`.
 
     Raises:
-        InvalidNameError: The wire cannot carry a shard's name.
-        InvalidOptionError: There is no such number of shards, or an option is out of bounds.
-        UsageError: An argument is of the wrong kind, or the options ask for batches.
+        InvalidNameError: A shard's name is invalid.
+        InvalidOptionError: The number of shards or an option is out of range.
+        UsageError: An argument has the wrong type, or the options ask for batches.
 
     Examples:
         >>> run_workers(*shard_workers("events", store, 8))  # doctest: +SKIP
@@ -92,13 +92,13 @@ def shard_workers(
 
 
 def run_workers(*workers: Worker, processes: int = 1) -> bool:
-    """Run workers until SIGTERM or SIGINT, then finish what runs. A second signal leaves at once. Blocks.
+    """Run workers until SIGTERM or SIGINT, then finish running jobs. A second signal stops immediately. Blocks.
 
-    When one worker fails, the others stop too. Workers that ``Queue.control_workers`` stopped are not replaced.
+    If one worker fails, the others stop too. Workers stopped by ``Queue.control_workers`` are not replaced.
 
     Args:
         *workers: Workers that have not run yet.
-        processes: How many processes run them all, each with the workers' full concurrency. With more than 1 this
+        processes: How many processes run all of them, each with the workers' full concurrency. With more than 1, this
             process only supervises: it passes signals on and replaces a process that dies.
 
     Returns:
@@ -117,7 +117,7 @@ def run_workers(*workers: Worker, processes: int = 1) -> bool:
     if running_loop() is not None:
         raise UsageError("run_workers() blocks, and an event loop runs in this thread; use `await worker.run()`.")
     gc.collect()
-    gc.freeze()  # a full collection of what was imported stops all jobs for 20 to 70 ms
+    gc.freeze()  # a full collection of imported objects blocks all jobs for 20 to 70 ms
     try:
         if processes == 1:
             return asyncio.run(_serve(*workers))
@@ -133,7 +133,7 @@ def _serve_child(*workers: Worker) -> int:
 
 
 async def _serve(*workers: Worker) -> bool:
-    """Run the workers until they stop; whether any was killed."""
+    """Run the workers until they stop; return whether any was killed."""
     try:
         async with asyncio.TaskGroup() as together:
             for worker in workers:
@@ -165,7 +165,7 @@ class _Processes:
         return self._gave_up
 
     def _fill(self) -> None:
-        """Fork what is missing. A signal that comes meanwhile is passed on to the new processes too."""
+        """Fork missing processes. A signal that arrives meanwhile is passed on to the new ones, too."""
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             while len(self._children) < self._count and not self._received:
@@ -183,7 +183,7 @@ class _Processes:
             for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
                 signal.signal(number, handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-            os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the supervisor alone, which passes it on once
+            os.setpgid(0, 0)  # a terminal's Ctrl-C reaches only the supervisor, which passes it on once
             die_with_parent(parent, signal.SIGTERM)
             status = self._serve()
         except BaseException:
@@ -197,7 +197,7 @@ class _Processes:
         self._children.discard(child)
         code = os.waitstatus_to_exitcode(status)
         if self._received:
-            # One that had not even begun to handle signals ends by the first, with nothing to give up.
+            # A process that doesn't handle signals yet ends with the first, and has nothing to give up.
             self._gave_up = self._gave_up or code not in (0, _DISMISSED, -signal.SIGTERM)
             return
         if code == _DISMISSED:

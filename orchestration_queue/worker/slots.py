@@ -1,7 +1,7 @@
-"""Places for jobs that the workers of several queues share, and whose turn it is. Pure: no clock, no socket, no loop.
+"""Slots that the workers of several queues share, and whose turn it is. Pure: no clock, no socket, no loop.
 
-A worker asks its queue for jobs only in slots that it is offered. So nothing is taken that could not start at once,
-and a queue whose jobs wait their turn keeps them for workers elsewhere.
+A worker requests jobs from its queue only for slots that it is offered. So no job is taken that could not start
+immediately, and a queue that waits its turn keeps its jobs for workers elsewhere.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Polling: TypeAlias = Literal["ordered", "round-robin"]
 
 
 class SlotUser(Protocol):
-    """What the slots must know of each queue's worker."""
+    """What the slots must know about each queue's worker."""
 
     @property
     def taken(self) -> int:
-        """Places that it has, for jobs and for answers under way."""
+        """Slots that it has, for jobs and for requests in progress."""
         ...
 
     @property
@@ -31,20 +31,19 @@ class SlotUser(Protocol):
 
     @property
     def may_ask(self) -> bool:
-        """Whether it would ask for them at this moment."""
+        """Whether it would request jobs now."""
         ...
 
 
 class SharedSlots:
     """Maximum jobs at a time across the workers of several queues, in one event loop.
 
-    With ``ordered`` polling a queue gets a slot only while those before it have no job ready. With ``round-robin``
-    the queues that have jobs get equally many slots; of those with equally many, the one that has waited longest is
-    the next.
+    With ``ordered`` polling, a queue gets a slot only while no earlier queue has a job ready. With ``round-robin``, the
+    queues that have jobs get the same number of slots; among equals, the one that has waited longest is next.
 
     Args:
         count: Jobs at a time.
-        polling: How the queues take turns. Their order is the one in which the workers were made.
+        polling: How the queues take turns. Their order is the one in which the workers were created.
 
     Raises:
         InvalidOptionError: There is no slot, or no such polling.
@@ -68,7 +67,7 @@ class SharedSlots:
         self._listeners: dict[SlotUser, Callable[[], object]] = {}
 
     def add(self, sharer: SlotUser) -> None:
-        """Give a worker its rank: after those that are there."""
+        """Give a worker its rank, after the existing ones."""
         self._sharers.append(sharer)
 
     def join(self, sharer: SlotUser) -> None:
@@ -76,27 +75,27 @@ class SharedSlots:
         self._present.add(sharer)
 
     def tell(self, sharer: SlotUser, on_change: Callable[[], object]) -> None:
-        """Call this whenever the worker's turn may have come."""
+        """Call this whenever it may be the worker's turn."""
         self._listeners[sharer] = on_change
 
     def leave(self, sharer: SlotUser) -> None:
-        """Remove a worker; what it had is free."""
+        """Remove a worker, and free its slots."""
         self._present.discard(sharer)
         self._listeners.pop(sharer, None)
         self.changed()
 
     def changed(self) -> None:
-        """Something has changed for one of them, and perhaps for all."""
+        """Record a change of one worker, which may affect all."""
         for on_change in self._listeners.values():
             on_change()
 
     @property
     def free(self) -> int:
-        """Free slots; below 0 when a reply that was counted as lost arrived late."""
+        """Free slots; below 0 if a reply that was counted as lost arrived late."""
         return self.count - sum(sharer.taken for sharer in self._present)
 
     def offer(self, sharer: SlotUser) -> int:
-        """How many of the free slots this worker may ask for now."""
+        """How many of the free slots this worker may request jobs for now."""
         free = max(0, self.free)
         present = [other for other in self._sharers if other in self._present]
         if self.polling == "ordered":
@@ -106,16 +105,16 @@ class SharedSlots:
         return _even_share(free, asking, sharer) if sharer in asking else 0
 
     def took(self, sharer: SlotUser) -> None:
-        """Record that a worker asks for jobs: the others come first the next time."""
+        """Record that a worker requests jobs: the others come first the next time."""
         if self.polling == "round-robin":
             self._sharers.remove(sharer)
             self._sharers.append(sharer)
 
 
 def _even_share(free: int, asking: Sequence[SlotUser], sharer: SlotUser) -> int:
-    """Return what one gets when the free slots go to those with the fewest, and what cannot be divided to the first."""
+    """Return what a worker gets if the free slots go to those with the fewest, and a remainder to the first."""
     fewest_first = sorted(other.taken for other in asking)
-    for count in range(1, len(asking) + 1):  # this many of them come to the same level
+    for count in range(1, len(asking) + 1):  # this many of them reach the same level
         level = (free + sum(fewest_first[:count])) // count
         if count == len(asking) or level <= fewest_first[count]:
             break

@@ -79,7 +79,7 @@ def _are_default() -> bool:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread; None outside of one."""
+    """Return the event loop that runs in this thread; None without one."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

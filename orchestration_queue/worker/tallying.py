@@ -1,4 +1,4 @@
-"""A worker's part of its queue's statistics: counted here, and sent at most once a second."""
+"""A worker's contribution to its queue's statistics: counted here, and sent at most once a second."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COUNTED = {(Completion, Verdict.COMPLETED), (Failure, Verdict.FAILED), (Failure
 
 
 class Tallying:
-    """Counts what became of attempts, and sends the counts. Those that cannot be sent are lost: they are no job.
+    """Counts attempts by outcome, and sends the counts. Counts that can't be sent are lost.
 
     Args:
-        io: To the server.
-        begin: Lets a coroutine run beside the worker's loop.
+        io: Connections to the server.
+        begin: Runs a coroutine beside the worker's main loop.
     """
 
     def __init__(self, io: QueueIO, begin: Callable[[Coroutine[Any, Any, None]], None]) -> None:
@@ -37,7 +37,7 @@ class Tallying:
         self._timer: asyncio.TimerHandle | None = None
 
     def count(self, settlement: Settlement, verdict: Verdict) -> None:
-        """Count an attempt of which the server knows."""
+        """Count an attempt whose outcome the server has."""
         job, taken_ms = settlement.lease.record, settlement.lease.taken_ms
         if (type(settlement), verdict) not in _COUNTED:
             return
@@ -67,5 +67,5 @@ class Tallying:
 
 
 def _due_ms(job: JobRecord) -> int:
-    """When a job was ready to start for the first time: when it was added, and its delay over."""
+    """Return when a job was first ready to start: when it was added, plus its delay."""
     return (whole_number(job.fields.get("timestamp")) or 0) + (whole_number(job.fields.get("delay")) or 0)

@@ -1,4 +1,4 @@
-"""The threads in which plain functions run: as many as the worker has slots, which may change."""
+"""The threads in which plain functions run: as many as the worker has slots, which can change."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class Threads(Executor):
-    """A pool of threads whose size may change while they work.
+    """A thread pool whose size can change while it is in use.
 
     Args:
-        count: The maximum of threads.
+        count: Maximum number of threads.
     """
 
     def __init__(self, count: int) -> None:
@@ -27,12 +27,12 @@ class Threads(Executor):
         return self._pool.submit(function, *args, **kwargs)
 
     def resize(self, count: int) -> None:
-        """Run what is submitted from now on in at most ``count`` threads. What runs already finishes in its own."""
+        """Run at most ``count`` functions at a time from now on. Running ones finish in their own threads."""
         before, self._pool = self._pool, _make_pool(count)
         before.shutdown(wait=False)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more functions."""
+        """Accept no more functions."""
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 

@@ -13,13 +13,13 @@ Attributes = Mapping[str, str | int]
 
 
 class TracingHooks(Protocol):
-    """Where spans go."""
+    """Receives spans."""
 
     def span(self, name: str, attributes: Attributes) -> AbstractContextManager[Any]:
-        """Return a span, within the current one, for as long as the block runs."""
+        """Return a context manager: a span within the current one."""
 
     def annotate(self, attributes: Attributes) -> None:
-        """Add to the current span."""
+        """Add attributes to the current span."""
 
 
 _spans: ContextVar[TracingHooks | None] = ContextVar("orchestration_queue_spans", default=None)
@@ -32,7 +32,7 @@ def is_traced() -> bool:
 
 @contextmanager
 def span(name: str, attributes: Attributes) -> Iterator[None]:
-    """Let a block be a span of the running job's trace."""
+    """Make a block a span of the running job's trace."""
     if (spans := _spans.get()) is None:
         yield
         return
@@ -41,14 +41,14 @@ def span(name: str, attributes: Attributes) -> Iterator[None]:
 
 
 def annotate(attributes: Attributes) -> None:
-    """Say more of the current span."""
+    """Add attributes to the current span."""
     if (spans := _spans.get()) is not None:
         spans.annotate(attributes)
 
 
 @contextmanager
 def tracing_to(spans: TracingHooks) -> Iterator[None]:
-    """As long as the block lasts, here and in threads that are started with its context."""
+    """Install a sink during the block, also for threads started with its context."""
     token = _spans.set(spans)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Ending a blocking read early, without losing what it may just have been given."""
+"""End a blocking read early, without losing jobs that its reply may contain."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MOMENT_S = 0.02
 
 
 class Waker:
-    """Has the server answer a wait at once.
+    """Makes the server answer a blocking read immediately.
 
     Args:
         calls: The connection that asks for it.
-        waits: The connection that waits.
+        waits: The connection that blocks.
         near: A key on whose server both must be.
     """
 
@@ -33,34 +33,34 @@ class Waker:
         self._is_name_doubted = False
 
     async def prepare(self) -> None:
-        """Find out by which name the server can be asked to end the next wait."""
+        """Find out the client id by which the server can end the next blocking read."""
         if self._waiting_as is None or self._is_name_doubted:
             self._is_name_doubted = False
             who = Call("CLIENT", args=("ID",), near=self._near)
             self._waiting_as = integer(await self._waits.execute(who))
 
     def forget(self) -> None:
-        """Ask for the name again, since the connection broke."""
+        """Ask for the id again, since the connection broke."""
         self._waiting_as = None
 
     async def wake(self) -> bool:
-        """End a wait at the server early.
+        """End a blocking read early.
 
         Returns:
-            False when no wait was ended: it may be over, or not have reached the server yet.
+            False if none was ended: it may be over, or not have reached the server yet.
         """
         if self._waiting_as is None:
             return False
         unblock = Call("CLIENT", args=("UNBLOCK", self._waiting_as), near=self._near)
         if integer(await self._calls.execute(unblock)) == 1:
             return True
-        # The wait may be on its way under this name, so it stays. Or the socket was replaced meanwhile, or in a cluster
-        # the queue has moved: the next wait asks again.
+        # The read may be on its way with this id, so the id stays. If the socket was replaced, or in a cluster the
+        # queue has moved, the next read asks again.
         self._is_name_doubted = True
         return False
 
     async def wake_while(self, is_waiting: Callable[[], object]) -> None:
-        """End a wait that may only be on its way to the server."""
+        """End a blocking read that may still be on its way to the server."""
         pause_s = _SOON_S
         with suppress(OrchestrationQueueError):
             while is_waiting() and not await self.wake():

@@ -1,4 +1,4 @@
-"""The worker: takes jobs of one queue, runs their handlers, and settles what became of each."""
+"""The worker: takes jobs of one queue, runs their handlers, and settles their outcomes."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ log = logging.getLogger("orchestration_queue.worker")
 T = TypeVar("T")
 
 _REGISTERED_MS = 3000
-"""The shortest life of a registration: it is renewed every second at the most."""
+"""Minimum life of a registration, which is renewed at most once a second."""
 _PROMPT_S = 0.5
-"""Most that a server takes to let a worker in. One that was away leaves all others half a lease to renew theirs."""
+"""Maximum time for a server to let a worker join. After a longer one, others get half a lease to renew theirs."""
 _KEPT_AWAY = timedelta(seconds=1)
 """Pause after an upstream service refused a job, unless the handler or the options say how long."""
 
@@ -62,30 +62,29 @@ _KEPT_AWAY = timedelta(seconds=1)
 class Worker(WorkerControl):
     """Takes jobs of one queue and runs them.
 
-    A handler returns the job's result, or raises to fail the attempt. It may be a coroutine function, which runs
-    on the event loop, or a plain function, which runs in a thread. Delivery is at least once: a job runs again
-    when its worker dies, or stops renewing its lease, before the outcome was told.
+    A handler returns the job's result, or raises to fail the attempt. It can be a coroutine function, which runs on the
+    event loop, or a plain function, which runs in a thread. Delivery is at least once: a job runs again if its worker
+    dies, or stops renewing its lease, before the outcome was reported.
 
     Args:
         queue: The queue's name.
         handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`. With
-            ``options.batch`` a handler takes a list of jobs, and returns a list of results.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        options: Concurrency, lease, intervals and limits; a dict is validated into them.
+            ``options.batch``, a handler takes a list of jobs and returns a list of results.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        options: Concurrency, lease, intervals and limits, or a dict of these.
         prefix: First part of every key.
-        middleware: What to wrap around every run of a handler, the outermost first, inside of what a router brings.
+        middleware: What to wrap around every run of a handler, outermost first, inside of the router's own.
         strategies: Custom backoffs, by the name that a job's :class:`Backoff` has for its type.
-        slots: Places that it shares with the workers of other queues on the same loop; of these it takes at most
-            ``options.concurrency``. Default slots of its own.
+        slots: Slots shared with the workers of other queues on the same event loop, of which it takes at most
+            ``options.concurrency``; default: its own slots.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name, or that of its dead letters.
-        InvalidOptionError: The queue would hold its own dead letters.
-        UsageError: The options ask for batches, and the handlers are tasks, which take one job; or for batches in
-            shared slots.
+        InvalidNameError: The queue's name, or that of its dead-letter queue, is invalid.
+        InvalidOptionError: The queue would be its own dead-letter queue.
+        UsageError: The options ask for batches with tasks, which take one job, or with shared slots.
 
     Attributes:
-        id: This worker's name among those of the queue.
+        id: This worker's id, unique in its queue.
 
     Examples:
         >>> async def greet(job: AsyncActiveJob) -> str:
@@ -138,23 +137,23 @@ class Worker(WorkerControl):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes part: it has joined the queue, reaches the server, and was not told to leave."""
+        """Whether it has joined the queue, reaches the server, and is not stopping."""
         machine = self._machine
         return self._has_joined and machine.phase is Phase.RUNNING and not machine.needs_recovery
 
     @property
     def leases_renewed(self) -> int:
-        """How often it renewed the lease of a running job so far."""
+        """How many leases it has renewed so far."""
         return self._heartbeat.renewed if self._heartbeat else 0
 
     async def run(self) -> None:
         """Serve until :meth:`stop` is called.
 
-        On the main thread of a program without signal handlers of its own, SIGTERM and SIGINT stop the worker too,
-        and a second one kills it. A server that is away, at the start or later, is waited for.
+        On the main thread of a program without signal handlers of its own, SIGTERM and SIGINT also stop the worker, and
+        a second one kills it. If the server is unreachable, at the start or later, it waits.
 
         Raises:
-            UsageError: The worker runs already, or has run.
+            UsageError: The worker is running, or has run.
         """
         if self._has_run:
             raise UsageError(f"Worker {self.id} runs once, and has been started already; make another `Worker`.")
@@ -176,7 +175,7 @@ class Worker(WorkerControl):
                 self._patience = None
 
     async def _work(self, stack: AsyncExitStack) -> None:
-        """Work until it is time to leave; the stack holds what must be done then."""
+        """Run until it is time to leave; the stack holds what must be done then."""
         if (shared := self._machine.shared) is not None:
             shared.join(self._machine)
             stack.callback(shared.leave, self._machine)
@@ -222,19 +221,19 @@ class Worker(WorkerControl):
         loop_.on_due = maintenance.due_at
         maintaining = asyncio.ensure_future(maintenance.run())
         stack.push_async_callback(_cancelled, maintaining)
-        maintaining.add_done_callback(lambda _: self._kill())  # they never end by themselves; their error is raised
+        maintaining.add_done_callback(lambda _: self._kill())  # they only end with an error, which is raised
         await self._until_available(io.join)
         self._has_joined = True
-        self._ticked(first)  # whether the queue is paused, or limited, before the first job is taken
+        self._ticked(first)  # read whether the queue is paused, or limited, before the first job is taken
         slots = self._machine.slots
         log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, slots)
         await loop_.drive()
 
     async def _until_available(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
-        """Try until the server is available; None when the worker was told to leave first."""
+        """Retry until the server is available; return None if the worker was stopped first."""
         return await until_available(attempt, self._leaving, f"Worker {self.id} of queue {self.keys.queue}")
 
-    # What another kind of worker does in another way.
+    # Overridden by BroadcastWorker.
 
     def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection) -> QueueIO:
         return QueueIO(self.keys, self.id, calls, waits, self.options)
@@ -299,7 +298,7 @@ class Worker(WorkerControl):
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
                 await self._io.leave()
         except OrchestrationQueueError:
-            pass  # its registration ends by itself
+            pass  # its registration expires
         except TimeoutError:
             log.warning("Worker %s leaves, though its server has not answered", self.id)
 
@@ -308,7 +307,7 @@ class Worker(WorkerControl):
             self._loop.renewed(lease, answer)
 
     def _options_of(self, name: str) -> Mapping[str, Any]:
-        """Options of jobs that were added without them: the task's before the queue's."""
+        """Return options of jobs that were added without them: the task's before the queue's."""
         own = self._default_options(name) if self._default_options is not None else {}
         queues = self._io.defaults.stored.job_options
         return {**queues, **own} if queues else own
@@ -327,7 +326,7 @@ class Worker(WorkerControl):
             self._look_again()
 
     def _describe(self) -> dict[str, object]:
-        """Return what the registry says of this kind of worker beside what it says of all; by default nothing."""
+        """Return what this kind of worker adds to its registration; nothing by default."""
         return {}
 
     async def _register(self) -> None:
