@@ -1,4 +1,4 @@
-"""Functions as tasks: a job's name finds the function, its data become the arguments, all of it typed."""
+"""Functions as tasks: a job's name selects the function, its data become the arguments, with types checked."""
 
 from orchestration_queue.tasks.context import RunningJob, current_job
 from orchestration_queue.tasks.depends import Depends

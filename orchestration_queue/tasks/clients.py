@@ -1,4 +1,4 @@
-"""The queues that tasks add their jobs to: opened when first needed, one connection for each of both worlds."""
+"""The queues that tasks add their jobs to: opened when first used, with a connection each for sync and async code."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Q = TypeVar("Q")
 
 @dataclass(slots=True)
 class _Open(Generic[C, Q]):
-    """One connection, and the queues that speak through it."""
+    """A connection, and the queues that use it."""
 
     connection: C
     queues: dict[str, Q] = field(default_factory=dict)
 
 
 class Clients:
-    """Queues of one server, by name. Plain code shares one connection, the coroutines of each event loop another.
+    """Queues of one server, by name. Sync code shares one connection, the coroutines of each event loop another.
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         prefix: First part of every key.
-        codec: How the jobs' data are written.
+        codec: How job data are written.
 
     Raises:
         UsageError: There is no such codec.
@@ -46,7 +46,7 @@ class Clients:
         self._loops: dict[asyncio.AbstractEventLoop, _Open[AsyncConnection, AsyncQueue]] = {}
 
     def queue(self, name: str) -> Queue:
-        """Return the queue of that name, for plain code."""
+        """Return the queue with this name, for sync code."""
         with self._lock:
             opened = self._plain = self._plain or _Open(Connection(self._url))
             if name not in opened.queues:
@@ -54,11 +54,11 @@ class Clients:
             return opened.queues[name]
 
     def async_queue(self, name: str) -> AsyncQueue:
-        """Return the queue of that name, for coroutines of the running event loop."""
+        """Return the queue with this name, for coroutines of the running event loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if (opened := self._loops.get(loop)) is None:
-                # Nothing can be sent any more by a loop that is closed, nor can its connection be closed in order.
+                # A closed event loop can send nothing, so its connection can't be closed in order.
                 self._loops = {known: kept for known, kept in self._loops.items() if not known.is_closed()}
                 opened = self._loops[loop] = _Open(AsyncConnection(self._url))
             if name not in opened.queues:
@@ -68,7 +68,7 @@ class Clients:
             return opened.queues[name]
 
     def close(self) -> None:
-        """Close the connection of plain code. A later call opens another."""
+        """Close the connection of sync code. A later call opens another."""
         with self._lock:
             opened, self._plain = self._plain, None
         if opened is not None:

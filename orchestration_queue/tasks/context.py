@@ -1,4 +1,4 @@
-"""The job whose task runs here, for code that no parameter reaches."""
+"""The running job, for code that doesn't receive it as a parameter."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ RunningJob: TypeAlias = ActiveJob | AsyncActiveJob
 """An :class:`ActiveJob` in a plain function, an :class:`AsyncActiveJob` in a coroutine function."""
 
 JOB_TYPES = (ActiveJob, AsyncActiveJob)
-"""What asks for the running job, as a parameter's annotation or as a provider."""
+"""Annotations and providers that stand for the running job."""
 
 _current: ContextVar[RunningJob | None] = ContextVar("oq_current_job", default=None)
 
 
 def current_job() -> RunningJob:
-    """Return the job whose task runs here: on this thread, or in this asyncio task and those it has started.
+    """Return the job whose task is running: on this thread, or in this asyncio task and those it has started.
 
     Raises:
-        UsageError: No job runs here.
+        UsageError: No job is running here.
     """
     if (job := _current.get()) is None:
         raise UsageError("No job runs here; call current_job() from a task that a worker runs.")
@@ -33,7 +33,7 @@ def current_job() -> RunningJob:
 
 
 def job_or_none() -> RunningJob | None:
-    """As :func:`current_job`; None when no job runs here."""
+    """Return the running job as :func:`current_job` does; None without one."""
     return _current.get()
 
 

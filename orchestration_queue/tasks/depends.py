@@ -1,4 +1,4 @@
-"""What a task needs beside its arguments: declared as defaults of parameters, provided when a job runs."""
+"""A task's dependencies: declared as defaults of parameters, and provided when a job runs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Lifetime: TypeAlias = Literal["job", "worker"]
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A parameter's default in place of the value.
+    """The default of a parameter that a provider fills.
 
     Attributes:
         provider: Makes the value.
-        scope: Whose the value is.
+        scope: ``job`` or ``worker``.
     """
 
     provider: Provider
@@ -48,22 +48,24 @@ def Depends(provider: Callable[..., Awaitable[T]], /, *, scope: Lifetime = "job"
 @overload
 def Depends(provider: Callable[..., T], /, *, scope: Lifetime = "job") -> T: ...
 def Depends(provider: Provider, /, *, scope: Lifetime = "job") -> Any:  # noqa: N802  as FastAPI's users know it
-    """Have a task's parameter filled by a provider; callers leave it out.
+    """Mark a task's parameter as filled by a provider; callers omit it.
 
-    ``Depends(ActiveJob)``, or ``Depends(AsyncActiveJob)`` in a coroutine, is the running job. Any other provider is a
-    function, a coroutine function, or one that yields the value once and cleans up after that (also when
-    decorated by :func:`contextlib.contextmanager`). Its own parameters may depend on others. A value is made once per
-    job, however many ask for it, and cleaned up when the handler has returned, the latest first.
+    ``Depends(ActiveJob)``, or ``Depends(AsyncActiveJob)`` in a coroutine function, is the running job. Any other
+    provider is a function, a coroutine function, or a generator function that yields the value once and then cleans up
+    (also if decorated with :func:`contextlib.contextmanager`). Its own parameters can have dependencies, too. A value
+    is made once per job, no matter how many parameters need it, and cleaned up after the handler has returned, in
+    reverse order.
 
-    In a coroutine task providers run on the worker's loop; in a plain task, plain ones run in the task's thread.
+    In a coroutine task, providers run on the worker's event loop; in a plain task, plain providers run in the task's
+    thread.
 
     Args:
         provider: Makes the value.
-        scope: ``job``, or ``worker`` for one value that all jobs share: opened before a worker takes its first job,
-            closed after its last. Workers of one event loop share it.
+        scope: ``job``, or ``worker`` for one value that all jobs share. It is made before a worker takes its first job,
+            and cleaned up after its last. Workers of one event loop share it.
 
     Raises:
-        UsageError: There is no such scope, or the provider cannot be called.
+        UsageError: There is no such scope, or the provider is not callable.
 
     Examples:
         ::
@@ -84,10 +86,10 @@ def Depends(provider: Provider, /, *, scope: Lifetime = "job") -> Any:  # noqa: 
 
 @cache
 def dependencies_of(function: Provider) -> Mapping[str, Dependency]:
-    """Return a function's parameters that are provided, with what provides them.
+    """Return a function's parameters that are provided, with their providers.
 
     Raises:
-        UsageError: A provider asks for what has no provider, or lives longer than what it depends on.
+        UsageError: A provider's own parameter has no provider, or it lives longer than what it depends on.
     """
     found = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -104,7 +106,7 @@ def _check(dependency: Dependency) -> None:
     try:
         parameters = inspect.signature(provider).parameters.values()
     except ValueError:
-        return  # some types written in C do not tell
+        return  # some types written in C have no signature
     for parameter in parameters:
         variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         if parameter.default is parameter.empty and not variadic:
@@ -121,7 +123,7 @@ def _check(dependency: Dependency) -> None:
 
 
 def shared_dependencies(function: Provider) -> Iterator[Dependency]:
-    """Yield what a function asks of a whole worker, directly or through providers."""
+    """Yield the worker-scoped dependencies of a function, direct and indirect."""
     for dependency in dependencies_of(function).values():
         if dependency.scope == "worker":
             yield dependency
@@ -130,5 +132,5 @@ def shared_dependencies(function: Provider) -> Iterator[Dependency]:
 
 
 def provider_name(provider: Provider) -> str:
-    """Return what to call a provider in an error."""
+    """Return the name of a provider for error messages."""
     return getattr(provider, "__qualname__", None) or repr(provider)

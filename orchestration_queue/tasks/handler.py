@@ -16,11 +16,11 @@ __all__ = ["make_handler"]
 
 
 def make_handler(function: Callable[..., Any], signature: TaskSignature, overrides: Mapping[Provider, Any]) -> Handler:
-    """Return a handler that reads the job's data, provides what the function depends on, and returns what JSON can say.
+    """Return a handler that reads the job's data, provides the function's dependencies, and returns a JSON result.
 
     Args:
         function: The task's function.
-        signature: How it reads data.
+        signature: Reads the data.
         overrides: Values used instead of providers when the job runs.
     """
     is_coroutine = iscoroutinefunction(function)
@@ -31,7 +31,7 @@ def make_handler(function: Callable[..., Any], signature: TaskSignature, overrid
         return signature.written(await result if is_coroutine else result)
 
     async def run(job: RunningJob, wait: Wait | None = None) -> Any:
-        """Run a job. With a plain function this never suspends: what must be waited for, `wait` blocks for."""
+        """Run a job. With a plain function this never suspends: `wait` blocks for whatever must be awaited."""
         arguments = signature.arguments(job)
         with running(job):
             if not is_provided:

@@ -1,4 +1,4 @@
-"""Jobs that were added through a task: their results have the type that the task's function returns."""
+"""Jobs that were added through a task, whose results have the task's return type."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _DEFAULT_WAIT = timedelta(seconds=30)
 
 
 class TaskJob(Job, Generic[R]):
-    """A job of a task: a :class:`Job` whose result has a type. Returned by tasks, not made by users.
+    """A job of a task: a :class:`Job` whose result has a type. Returned by tasks.
 
     Args:
         job: The job.
-        read: Returns a stored result as the task's function is annotated to return it.
+        read: Returns a stored result with the type in the function's annotation.
     """
 
     def __init__(self, job: Job, read: Callable[[Any], R]) -> None:
@@ -36,23 +36,23 @@ class TaskJob(Job, Generic[R]):
         """Wait until the job has finished.
 
         Args:
-            timeout: A duration, or seconds; default 30 s; None waits without limit.
+            timeout: A duration, or seconds; default 30 s; None waits forever.
             watch: A watch on the queue that began before the job was added.
 
         Returns:
             What the task's function returned.
 
         Raises:
-            JobFailedError: It failed for good, or was removed before it finished.
-            JobNotFoundError: It is not there any more: it finished (or was removed) before this call.
-            PayloadError: What it returned is not what the function is annotated to return.
-            TimeoutError: The time is up. The job goes on.
+            JobFailedError: The job failed for good, or was removed before it finished.
+            JobNotFoundError: The job had finished and was not kept, or was removed, before this call.
+            PayloadError: The result doesn't match the function's annotation.
+            TimeoutError: The timeout expired. The job continues.
         """
         return self._read(super().wait(timeout, watch=watch))
 
 
 class AsyncTaskJob(AsyncJob, Generic[R]):
-    """As :class:`TaskJob`, for coroutines."""
+    """A :class:`TaskJob` for coroutines."""
 
     def __init__(self, job: AsyncJob, read: Callable[[Any], R]) -> None:
         vars(self).update(vars(job))
@@ -64,5 +64,5 @@ class AsyncTaskJob(AsyncJob, Generic[R]):
         *,
         watch: AsyncWatch | None = None,
     ) -> R:
-        """As :meth:`TaskJob.wait`."""
+        """Wait as :meth:`TaskJob.wait` does."""
         return self._read(await super().wait(timeout, watch=watch))

@@ -1,4 +1,4 @@
-"""What a handler says by the standard :mod:`logging` goes to its job's log, a few lines to an exchange."""
+"""Copies log records of a running job to the job's own log, several lines per exchange."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _STANDARD = frozenset({*logging.makeLogRecord({}).__dict__, "asctime", "message"
 
 
 class JobFields(logging.Filter):
-    """Tells each record whose it is: ``job_id``, ``job_attempt`` and ``job_queue``, or empty text outside of jobs.
+    """Adds the job to each log record: ``job_id``, ``job_attempt`` and ``job_queue``, empty outside of jobs.
 
-    Add it to a handler of your own to use these names in its format.
+    Add it to your own logging handler to use these names in its format.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the fields; every record passes."""
+        """Add the fields, and let every record pass."""
         job = job_or_none()
         record.job_id, record.job_attempt, record.job_queue = (job.id, job.attempt, job.queue) if job else ("", "", "")
         return True
 
 
 class JsonLines(logging.Formatter):
-    """Each record as one JSON object, with its ``extra`` fields."""
+    """Formats each record as one JSON object, with its ``extra`` fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as JSON; what JSON has no word for becomes text."""
+        """Return the record as JSON; values that JSON can't represent become text."""
         line = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -56,16 +56,17 @@ class JsonLines(logging.Formatter):
 
 
 class JobLogs:
-    """Middleware that copies log records to the job during whose run they were made, wherever in its code.
+    """Middleware that copies a job's log records, from anywhere in its code, to the job's own log.
 
-    Lines wait up to 0.1 s or for 99 others, then go in one exchange, the last before the outcome is reported. A run
-    that logs nothing sends nothing. Loggers keep their own levels: what these hold back, no job's log will show. What
-    a process of its own says (``isolation="process"``), stays there. Lines that the server does not take are dropped.
+    Lines wait up to 0.1 s or for 99 others, then are sent in one exchange; the last are sent before the outcome is
+    reported. A run that logs nothing sends nothing. Loggers keep their own levels, so records below these are not
+    copied. Records of a sandboxed process (``isolation="process"``) are not copied. Lines that the server refuses are
+    dropped.
 
     Args:
-        level: The least severe level that is copied.
-        formatter: Makes the text of a line; default its level, logger and message.
-        max_lines: Most lines of one run; what is more is counted, and dropped.
+        level: Minimum level of records to copy.
+        formatter: Formats a line; default: level, logger and message.
+        max_lines: Maximum lines per run; further lines are counted and dropped.
 
     Raises:
         UsageError: ``max_lines`` is not positive.
@@ -84,7 +85,7 @@ class JobLogs:
         self._handler.addFilter(JobFields())
 
     async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
-        """Run the job, and listen meanwhile."""
+        """Run the job while copying its log records."""
         lines = _Lines(job, self._max_lines)
         self._listen(job, lines)
         try:
@@ -108,7 +109,7 @@ class JobLogs:
 
 
 class _Handler(logging.Handler):
-    """Hands records to the run they belong to. Both faces of a running job share one record, which names the run."""
+    """Passes records to the run they belong to. The sync and async versions of a running job share one record."""
 
     def __init__(self, runs: dict[int, _Lines], level: int) -> None:
         super().__init__(level)
@@ -124,7 +125,7 @@ class _Handler(logging.Handler):
 
 
 class _Lines:
-    """The lines of one run that are not sent yet."""
+    """The unsent lines of one run."""
 
     def __init__(self, job: AsyncActiveJob, most: int) -> None:
         self._job = job
@@ -137,7 +138,7 @@ class _Lines:
         self._sender: asyncio.Task[None] | None = None
 
     def append(self, line: str) -> None:
-        """Take a line. Called by any thread."""
+        """Add a line. Thread-safe."""
         with self._lock:
             if not self._left:
                 self._dropped += 1
@@ -146,7 +147,7 @@ class _Lines:
             self._waiting.append(line[:_LONGEST].encode(errors="replace").decode())
             count = len(self._waiting)
         if count in (1, _MANY):
-            # In an empty context: what sending says is not said by the job.
+            # In an empty context: records logged while sending are not the job's.
             self._loop.call_soon_threadsafe(self._send_soon, count == _MANY, context=Context())
 
     def _send_soon(self, at_once: bool) -> None:
@@ -174,7 +175,7 @@ class _Lines:
             log.warning("%d lines of the log of job %s were lost: %s", len(lines), self._job.id, error)
 
     async def finish(self) -> None:
-        """Send what is left."""
+        """Send the remaining lines."""
         if self._sender is not None:
             self._hurry.set()
             await self._sender

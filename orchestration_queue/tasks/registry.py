@@ -1,4 +1,4 @@
-"""The registry of tasks: what a worker offers, and what callers add jobs by."""
+"""The registry of tasks: which functions a worker runs, and how callers add jobs for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 class _Decorator(Protocol):
-    """Makes a function a task. The running job, when it is the first parameter, is no part of a call."""
+    """Makes a function a task. A running job as first parameter is not part of a call."""
 
     @overload
     def __call__(self, function: Callable[Concatenate[ActiveJob, P], R], /) -> Task[P, R]: ...
@@ -38,22 +38,22 @@ class _Decorator(Protocol):
 
 
 class Tasks:
-    """Tasks by name: what a worker offers, and what callers add jobs by.
+    """Tasks by name: which functions a worker runs, and how callers add jobs for them.
 
-    Its connections open when first needed. ``with tasks:`` disconnects at the end for plain code, ``async with tasks:``
+    Its connections open when first used. ``with tasks:`` closes them at the end for sync code, ``async with tasks:``
     for the running event loop.
 
     Args:
-        queue: Where jobs are added, unless the task or the call says otherwise. A worker names its own.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory. A worker names its own.
+        queue: Where jobs are added, unless the task or the call says otherwise. A worker names its own queue.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory. A worker names its own.
         prefix: First part of every key.
-        codec: How the jobs' data are written; see :class:`~orchestration_queue.client.Queue`.
-        middleware: What workers wrap around every run, the outermost first.
-        logs: Whether what tasks say by :mod:`logging` goes to their jobs' logs, as :class:`JobLogs` does it.
+        codec: How job data are written; see :class:`~orchestration_queue.client.Queue`.
+        middleware: What workers wrap around every run, outermost first.
+        logs: Whether to copy log records of tasks to their jobs' logs; a :class:`JobLogs` configures it.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
-        UsageError: There is no such codec, or an argument is of the wrong kind.
+        InvalidNameError: The queue's name is invalid.
+        UsageError: There is no such codec, or an argument has the wrong type.
 
     Examples:
         >>> tasks = Tasks(queue="sums")
@@ -113,23 +113,23 @@ class Tasks:
         options: JobOptions = NO_OPTIONS,
         isolation: Isolation | None = None,
     ) -> Any:
-        """Make a function a task: its jobs' data are its named arguments, its result is what JSON can say.
+        """Make a function a task: a job's data are its named arguments, and its result must be JSON-serializable.
 
         A parameter annotated :class:`ActiveJob` (:class:`AsyncActiveJob` in a coroutine function) receives the running
-        job, and one with a default of :func:`Depends` what its provider makes; callers leave both out. Put the job
-        first, so that type checkers know.
+        job, and one with a default of :func:`Depends` the provider's value; callers omit both. Make the job the first
+        parameter, so that type checkers know that it is omitted.
 
         Args:
-            function: The function, when used as a bare decorator.
-            name: The jobs' name; default the function's.
-            queue: Where its jobs are added; default the registry's.
-            options: How its jobs are placed, retried, limited and kept. ``attempts``, ``backoff`` and ``timeout``
-                hold for every job of this name that says nothing else, also when ``oq job add`` or Node added it.
-            isolation: ``process`` runs it in a process of its own, see :func:`~orchestration_queue.worker.sandboxed`.
+            function: The function, if used as a bare decorator.
+            name: The jobs' name; default: the function's.
+            queue: Where its jobs are added; default: the registry's.
+            options: How its jobs are placed, retried, limited and kept. ``attempts``, ``backoff`` and ``timeout`` apply
+                to every job with this name that doesn't set them, also if ``oq job add`` or Node added it.
+            isolation: ``process`` runs it in a separate process, see :func:`~orchestration_queue.worker.sandboxed`.
 
         Raises:
-            InvalidNameError: Another task has that name, or the wire cannot carry the queue's name.
-            UsageError: A parameter cannot be filled from a job's data, or by a provider.
+            InvalidNameError: Another task has that name, or the queue's name is invalid.
+            UsageError: A parameter can't be filled from a job's data, or by a provider.
         """
         chosen = JobOptions.coerce(options, "options")
         if isolation not in (None, *get_args(Isolation)):
@@ -160,7 +160,7 @@ class Tasks:
 
     @property
     def queue(self) -> str | None:
-        """Where jobs are added unless the task or the call says otherwise, and what ``oq worker`` serves by default."""
+        """Where jobs are added unless the task or the call says otherwise; ``oq worker`` serves it by default."""
         return self._queue
 
     @property
@@ -169,7 +169,7 @@ class Tasks:
         return list(self._tasks)
 
     def handler(self, name: str) -> Handler:
-        """Return the handler for jobs of this name.
+        """Return the handler for jobs with this name.
 
         Raises:
             UnrecoverableError: No task has that name.
@@ -180,17 +180,17 @@ class Tasks:
         return self._tasks[name].as_handler
 
     def default_options(self, name: str) -> Mapping[str, Any]:
-        """Return the attempts, backoff and timeout of that task, in the wire's names, for jobs added without them."""
+        """Return the task's attempts, backoff and timeout, by their wire names, for jobs added without them."""
         task = self._tasks.get(name)
         return {} if task is None else task.default_options(name)
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
-        """Around a worker's life: what providers make for whole workers is opened before, and closed after."""
+        """Return a context for a worker's life, in which worker-scoped dependencies are open."""
         return opened_for_worker(self._overrides, [task.function for task in self._tasks.values()])
 
     @contextmanager
     def override(self, provider: Callable[..., Any], value: object) -> Iterator[None]:
-        """Have tasks of this registry receive a value where they depend on a provider, for tests."""
+        """Replace a provider with a value for this registry's tasks, in tests."""
         before = dict(self._overrides)
         self._overrides[provider] = value
         try:
@@ -200,7 +200,7 @@ class Tasks:
             self._overrides.update(before)
 
     def close(self) -> None:
-        """Close the connection of plain code. A later call opens another."""
+        """Close the connection of sync code. A later call opens another."""
         self._clients.close()
 
     async def aclose(self) -> None:
@@ -228,7 +228,7 @@ class Tasks:
         return iter(self._tasks)
 
     def __getitem__(self, name: str) -> Task[..., Any]:
-        """Return the task of that name."""
+        """Return the task with this name."""
         return self._tasks[name]
 
 

@@ -1,4 +1,4 @@
-"""The values that providers have made, for one job or for one worker."""
+"""The values that providers made, for one job or for one worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Wait: TypeAlias = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
 class _Scope(AsyncExitStack):
-    """Makes each value when it is first asked for, and cleans up at the end, the latest first."""
+    """Makes each value when it is first needed, and cleans up in reverse order."""
 
     def __init__(self, overrides: Mapping[Provider, Any], wait: Wait) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _Scope(AsyncExitStack):
         self._values: dict[Provider, Any] = {}
 
     async def arguments(self, function: Provider) -> dict[str, Any]:
-        """Values for those of a function's parameters that are provided."""
+        """Return values for a function's provided parameters."""
         return {name: await self.value(dependency) for name, dependency in dependencies_of(function).items()}
 
     async def value(self, dependency: Dependency) -> Any:
@@ -56,7 +56,7 @@ class _Scope(AsyncExitStack):
         if inspect.isasyncgenfunction(provider):
             return await self._open(asynccontextmanager(provider)(**arguments))
         made = provider(**arguments)
-        # Only what is decorated as a context manager is opened, not what merely can be: a lock, a file.
+        # Only a function decorated as a context manager is opened, not any object that could be: a lock, a file.
         yields = inspect.unwrap(provider)
         if inspect.isgeneratorfunction(yields) and isinstance(made, AbstractContextManager):
             return self.enter_context(made)
@@ -88,13 +88,13 @@ class WorkerScope(_Scope):
         self.loop = asyncio.get_running_loop()
 
     async def open(self, functions: Iterable[Provider]) -> None:
-        """Make all that these functions ask of a worker, directly or through others."""
+        """Make all worker-scoped dependencies of these functions, direct and indirect."""
         for function in functions:
             for dependency in shared_dependencies(function):
                 await self.value(dependency)
 
     def shared(self, provider: Provider) -> Any:
-        """Return what a provider has made."""
+        """Return the value that a provider made."""
         return self._values[provider]
 
 
@@ -103,8 +103,8 @@ class JobScope(_Scope):
 
     Args:
         overrides: Values used instead of providers.
-        worker: Where it finds what is shared.
-        wait: Waits for what can only be awaited.
+        worker: Holds the shared values.
+        wait: Waits for awaitables.
     """
 
     def __init__(self, overrides: Mapping[Provider, Any], worker: WorkerScope | None, wait: Wait | None = None) -> None:
@@ -115,7 +115,7 @@ class JobScope(_Scope):
         """Return the value of a dependency.
 
         Raises:
-            UsageError: A worker's value is asked for where no worker has made it.
+            UsageError: The dependency is worker-scoped, and no worker has made its value.
         """
         provider = dependency.provider
         if provider in JOB_TYPES:
@@ -139,13 +139,13 @@ _worker_scope: ContextVar[WorkerScope | None] = ContextVar("oq_worker_scope", de
 
 
 def worker_scope() -> WorkerScope | None:
-    """Return the scope of the worker whose job runs here."""
+    """Return the scope of the worker whose job is running."""
     return _worker_scope.get()
 
 
 @asynccontextmanager
 async def opened_for_worker(overrides: Mapping[Provider, Any], functions: Iterable[Provider]) -> AsyncIterator[None]:
-    """Have a worker's values ready for all jobs that this asyncio task starts, until the end."""
+    """Open a worker's values for all jobs that this asyncio task starts, until the context exits."""
     async with WorkerScope(overrides) as scope:
         await scope.open(functions)
         token = _worker_scope.set(scope)
@@ -156,7 +156,7 @@ async def opened_for_worker(overrides: Mapping[Provider, Any], functions: Iterab
 
 
 def waiting_from_thread(worker: WorkerScope | None) -> Wait:
-    """How code in a thread waits for what its worker's loop must do: it blocks."""
+    """Return how code in a thread waits for the worker's event loop: it blocks."""
 
     async def wait(awaitable: Awaitable[T]) -> T:
         if worker is None:
@@ -167,7 +167,7 @@ def waiting_from_thread(worker: WorkerScope | None) -> Wait:
 
 
 def finish(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends, and so needs no loop."""
+    """Run a coroutine that never suspends, without an event loop."""
     try:
         coroutine.send(None)
     except StopIteration as end:

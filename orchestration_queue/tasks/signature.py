@@ -1,4 +1,4 @@
-"""How a function's signature reads calls, jobs' data and results. All of it is checked by pydantic."""
+"""How a function's signature validates calls, job data and results, with pydantic."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ __all__ = ["TaskSignature"]
 
 
 class TaskSignature:
-    """A task's function as its callers and its jobs see it.
+    """The signature of a task's function, as its callers and its jobs use it.
 
-    Parameters that a worker fills, the running job and what providers make, are no part of a call or of a job's data.
+    Parameters filled by a worker (the running job, and values from providers) are not part of a call or of a job's
+    data.
 
     Args:
         function: The function.
-        name: The task's name, for errors.
+        name: The task's name, for error messages.
 
     Raises:
-        UsageError: A parameter cannot be filled from a job's data, or its type cannot be read.
+        UsageError: A parameter can't be filled from a job's data, or its type can't be validated.
     """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
@@ -66,11 +67,11 @@ class TaskSignature:
             ) from None
 
     def data(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a call's arguments as a job's data. What is left to the defaults is left to those of the worker.
+        """Return a call's arguments as a job's data. Omitted arguments get the defaults of the worker's function.
 
         Raises:
-            UsageError: The arguments do not fit the function.
-            PayloadError: They fit, but cannot be written as JSON.
+            UsageError: The arguments don't match the function's signature.
+            PayloadError: They match, but can't be written as JSON.
         """
         try:
             bound = self._call.bind(*args, **kwargs)
@@ -96,7 +97,7 @@ class TaskSignature:
         return f"{self._name}{self._call}"
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """Refuse arguments that the function does not take.
+        """Refuse arguments that the function doesn't have.
 
         Raises:
             UsageError: There is one.
@@ -105,10 +106,10 @@ class TaskSignature:
             raise UsageError(f"Task {self._name!r} has no parameter {unknown!r} to fill; see {self._shown}.")
 
     def refuse_shared_values(self) -> None:
-        """Refuse what a process of its own cannot reach.
+        """Refuse dependencies that a separate process can't reach.
 
         Raises:
-            UsageError: The function, or a provider, asks for a value that a whole worker shares.
+            UsageError: The function, or a provider, depends on a worker-scoped value.
         """
         if shared := next(shared_dependencies(self._function), None):
             raise UsageError(
@@ -117,10 +118,10 @@ class TaskSignature:
             )
 
     def arguments(self, job: RunningJob) -> dict[str, Any]:
-        """Return the arguments that a job's data stand for, and the job where the function asks for it.
+        """Return the arguments in a job's data, with the job if the function takes it.
 
         Raises:
-            UnrecoverableError: The data do not fit the function: trying again would not help.
+            UnrecoverableError: The data don't match the function's signature, so a retry would fail, too.
         """
         try:
             arguments = dict(self._read(job))
@@ -132,21 +133,21 @@ class TaskSignature:
         return arguments | dict.fromkeys(self._jobs, job)
 
     def _read(self, job: RunningJob) -> dict[str, Any]:
-        """Return the data as arguments. JSON is read as such: strict types, too, take a date from its text."""
+        """Return the data as arguments. They are validated as JSON, so that strict types accept dates as text."""
         stored = job.record.fields.get("data", "{}")
         if stored.startswith("{"):
             return self._arguments.validate_json(stored)
         data = {} if job.data is None else job.data
         try:
             return self._arguments.validate_json(to_json(data))
-        except PydanticSerializationError:  # bytes, which some codecs carry
+        except PydanticSerializationError:  # bytes, which some codecs support
             return self._arguments.validate_python(data)
 
     def written(self, result: object) -> Any:
-        """Return a function's result in the words of JSON.
+        """Return a function's result as JSON types.
 
         Raises:
-            UnrecoverableError: It cannot be written: trying again would not help.
+            UnrecoverableError: It can't be written, so a retry would fail, too.
         """
         try:
             return plain(result)
@@ -157,11 +158,11 @@ class TaskSignature:
             ) from None
 
     def result(self, value: Any) -> Any:
-        """Return a job's result, read as what the function is annotated to return.
+        """Return a job's result, with the type in the function's annotation.
 
         Raises:
-            PayloadError: The result is not what the annotation says.
-            UsageError: No JSON can be read as what the annotation says.
+            PayloadError: The result doesn't match the annotation.
+            UsageError: The annotated type can't be read from JSON.
         """
         try:
             return self._result.validate_json(to_json(value, inf_nan_mode="constants"))
@@ -194,7 +195,7 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _problem(error: ValidationError, whole: str = "data") -> str:
-    """Return the first problem of a validation."""
+    """Return the first problem of a validation error."""
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or whole
     return f"{where}: {problem['msg']}"

@@ -1,4 +1,4 @@
-"""A function that workers run as jobs, and all that callers do with it: checked by the type checker and by pydantic."""
+"""A function that workers run as jobs: checked by type checkers and by pydantic."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ __all__ = ["AsyncTask", "Isolation", "Task"]
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
-"""Covariant, so that whatever a checker takes an `async def` to return counts as a coroutine."""
+"""Covariant, so that every type that a checker derives for an `async def` counts as a coroutine."""
 T = TypeVar("T")
 
 Isolation: TypeAlias = Literal["process"]
 
 _WORKER_OPTIONS = ("attempts", "backoff", "timeout")
-"""What the worker decides, so that the task can say it for jobs of every producer. All else is decided by adding."""
+"""Options that the worker applies, so a task can set them for jobs of every producer. Adding applies all others."""
 
 
 class Task(Generic[P, R_co]):
-    """A function that workers run as jobs. Made by :class:`Tasks`.
+    """A function that workers run as jobs, created by :class:`Tasks`.
 
-    Calling the task calls the function, as if it were no task.
+    Calling the task calls the function.
 
     Attributes:
         name: The jobs' name.
-        function: What runs.
-        queue: Where its jobs are added; None when it has no queue of its own.
+        function: The function.
+        queue: Where its jobs are added; None without its own queue.
         options: How its jobs are placed, retried, limited and kept.
         as_handler: The function as a worker's handler.
     """
@@ -77,11 +77,11 @@ class Task(Generic[P, R_co]):
         return f"<Task {self.name} of queue {self.queue}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Call the function here and now."""
+        """Call the function in this process."""
         return self.function(*args, **kwargs)
 
     def handler(self, name: str) -> Handler:
-        """Return the handler for jobs of this name: a worker may serve a task alone, without its registry's providers.
+        """Return the handler for jobs with this name: a worker can serve one task, without its registry's providers.
 
         Raises:
             UnrecoverableError: The task has another name.
@@ -94,31 +94,31 @@ class Task(Generic[P, R_co]):
         return self.as_handler
 
     def default_options(self, name: str) -> Mapping[str, Any]:
-        """Return what a worker of this task applies to jobs that were added without it, in the wire's names."""
+        """Return the options that a worker applies to jobs added without them, by their wire names."""
         return self._worker_options if name == self.name else {}
 
     def with_options(self, options: JobOptions) -> Self:
-        """Return the same task with other options for its jobs; what these leave unsaid stays as it is."""
+        """Return the task with other options for its jobs. Options that are not given are kept."""
         variant = copy.copy(self)
         variant.options = JobOptions(**_said(self.options) | _said(JobOptions.coerce(options, "options")))
         return variant
 
     def with_queue(self, queue: str) -> Self:
-        """Return the same task with its jobs in another queue.
+        """Return the task with its jobs in another queue.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
+            InvalidNameError: The queue's name is invalid.
         """
         variant = copy.copy(self)
         variant.queue = QueueKeys(queue).queue
         return variant
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """Return a job that calls the function with these arguments, to be added later, as by :meth:`Queue.add_bulk`.
+        """Return a job that calls the function with these arguments, to be added later with :meth:`Queue.add_bulk`.
 
         Raises:
-            UsageError: The arguments do not fit the function.
-            PayloadError: They fit, but cannot be written as JSON.
+            UsageError: The arguments don't match the function's signature.
+            PayloadError: They match, but can't be written as JSON.
         """
         return NewJob(self.name, self._signature.data(args, kwargs), self.options)
 
@@ -127,15 +127,15 @@ class Task(Generic[P, R_co]):
     @overload
     def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[R_co]: ...
     def add(self, *args: P.args, **kwargs: P.kwargs) -> TaskJob[Any]:
-        """Add a job that calls the function with these arguments. In a coroutine, await ``task.aio.add(...)`` instead.
+        """Add a job that calls the function with these arguments. In a coroutine, use ``await task.aio.add(...)``.
 
         Returns:
-            The job. When its id or deduplication id was there already, the job that stands for it, with
-            ``is_new`` False; then nothing was added.
+            The job. If a job with its id or deduplication id already existed, that job, with ``is_new`` False; nothing
+            was added.
 
         Raises:
-            UsageError: The arguments do not fit the function, or the task has no queue. Nothing was sent.
-            PayloadError: The arguments cannot be written, or are too large. Nothing was sent.
+            UsageError: The arguments don't match the function's signature, or the task has no queue. Nothing was sent.
+            PayloadError: The arguments can't be written, or are larger than 1 MiB. Nothing was sent.
         """
         new = self.job(*args, **kwargs)
         return self._handle(self._clients.queue(self._queue).add(new.name, new.data, new.options))
@@ -145,13 +145,13 @@ class Task(Generic[P, R_co]):
     @overload
     def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[R_co]]: ...
     def add_bulk(self, jobs: Iterable[NewJob]) -> list[TaskJob[Any]]:
-        """Add many jobs, 100 to a call. In a coroutine, await ``task.aio.add_bulk(...)``.
+        """Add many jobs, 100 per call. In a coroutine, use ``await task.aio.add_bulk(...)``.
 
         Args:
-            jobs: What :meth:`job` of this task returned.
+            jobs: Jobs that :meth:`job` of this task returned.
 
         Returns:
-            A job for each given, in the same order; those that were there already have ``is_new`` False.
+            A job for each one given, in the same order. Those that already existed have ``is_new`` False.
 
         Raises:
             UsageError: One is a job of another task; none was added.
@@ -174,7 +174,7 @@ class Task(Generic[P, R_co]):
     @overload
     def track(self, job: AsyncJob) -> AsyncTaskJob[R_co]: ...
     def track(self, job: Job | AsyncJob) -> TaskJob[Any] | AsyncTaskJob[Any]:
-        """Return a job of this task that a queue has added or found, with a result that has a type."""
+        """Return a job of this task, added to or found in a queue, as a job with a typed result."""
         if not isinstance(job, Job | AsyncJob):
             raise UsageError(f"`job` must be a job of a queue, got {job!r}; pass `queue.get('1')`.")
         return self._handle(job)
@@ -187,13 +187,13 @@ class Task(Generic[P, R_co]):
         trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
         optional_deps: Iterable[Dependency] = (),
     ) -> Callable[P, Node]:
-        """Return a node of a flow that runs this task: call what is returned with the function's arguments.
+        """Return a function that makes a flow node for this task from the function's arguments.
 
         Args:
             name: Unique in the flow.
             deps: The nodes, names of nodes, or sub-flows, that it waits for.
-            trigger_rule: What must have become of these for it to run.
-            optional_deps: The nodes it waits for, whatever becomes of them.
+            trigger_rule: Which outcomes of these it needs to run.
+            optional_deps: Nodes that it waits for whatever their outcome.
 
         Examples:
             ::
@@ -219,19 +219,19 @@ class Task(Generic[P, R_co]):
         max_concurrency: int | None = None,
         allow_failures: bool = False,
     ) -> Node:
-        """Return a node of a flow that runs this task once for each element of the list that another node returns.
+        """Return a flow node that runs this task once for each element of the list that another node returns.
 
         Args:
             name: Unique in the flow.
             over: The node that returns the list.
-            as_: The parameter that takes an element. Without it, elements are dicts of arguments.
+            as_: The parameter that receives an element. Without it, elements are dicts of arguments.
             data: Arguments that are the same for all elements.
             deps: What else the node waits for.
             max_concurrency: Maximum number of elements at a time; None sets no limit.
-            allow_failures: Complete although elements failed, as :meth:`DagBuilder.map` says.
+            allow_failures: Complete even if elements failed; see :meth:`DagBuilder.map`.
 
         Raises:
-            UsageError: The task has no such parameter, or the arguments cannot be kept for elements.
+            UsageError: The task has no such parameter, or the arguments can't be stored for elements.
 
         Examples:
             ::
@@ -296,7 +296,7 @@ class AsyncTask(Generic[P, R_co]):
     @overload
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[R_co]: ...
     async def add(self, *args: P.args, **kwargs: P.kwargs) -> AsyncTaskJob[Any]:
-        """As :meth:`Task.add`."""
+        """Add a job as :meth:`Task.add` does."""
         task = self._task
         new = task.job(*args, **kwargs)
         return task._handle(await task._clients.async_queue(task._queue).add(new.name, new.data, new.options))
@@ -306,12 +306,12 @@ class AsyncTask(Generic[P, R_co]):
     @overload
     async def add_bulk(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[R_co]]: ...
     async def add_bulk(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[Any]]:
-        """As :meth:`Task.add_bulk`."""
+        """Add many jobs as :meth:`Task.add_bulk` does."""
         task = self._task
         mine = task._checked(jobs)
         return [task._handle(job) for job in await task._clients.async_queue(task._queue).add_bulk(mine)]
 
 
 def _said(options: JobOptions) -> dict[str, Any]:
-    """Return what was given explicitly."""
+    """Return the arguments that were given explicitly."""
     return {name: getattr(options, name) for name in options.model_fields_set}

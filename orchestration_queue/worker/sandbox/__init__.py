@@ -1,4 +1,4 @@
-"""Handlers in processes of their own: for work that fills a core, may hang, or may crash."""
+"""Handlers in separate processes: for work that is CPU-bound, may hang, or may crash."""
 
 from orchestration_queue.worker.sandbox.handler import Sandboxed, sandboxed
 

@@ -1,7 +1,7 @@
 """The process in which sandboxed handlers run, one job at a time. Only a worker starts it.
 
-The main thread runs the handlers, so that signals reach them. A second thread speaks with the worker, and ends the
-process and all it has started when the worker is gone.
+The main thread runs the handlers, so that signals reach them. A second thread talks to the worker, and ends the process
+and everything it has started once the worker is gone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from orchestration_queue.worker.sandbox.remote import PlainRemoteJob, RemoteJob
 __all__ = ["main"]
 
 _LEAVE_S = 5.0
-"""How long a process whose worker is gone may take to leave by itself."""
+"""How long the process may take to exit by itself once its worker is gone."""
 
 
 def main(descriptor: int, parent: int, log_level: int) -> None:
@@ -56,16 +56,16 @@ def main(descriptor: int, parent: int, log_level: int) -> None:
 
 
 class _TerminatedError(SystemExit):
-    """The worker ends this process: clean up and leave. A :class:`SystemExit`, which every event loop lets pass."""
+    """The worker ends this process: clean up and exit. A :class:`SystemExit`, which every event loop lets pass."""
 
 
 class _Line:
-    """Speaks with the worker, from a thread of its own.
+    """The connection to the worker, in its own thread.
 
     Attributes:
-        requests: Jobs to run; None when the worker is gone.
-        loop: The thread's loop.
-        job: The job that runs, or None.
+        requests: Jobs to run; None once the worker is gone.
+        loop: The thread's event loop.
+        job: The running job, or None.
     """
 
     def __init__(self, ours: socket.socket) -> None:
@@ -81,11 +81,11 @@ class _Line:
         self._ready.wait()
 
     def send(self, frame: Frame) -> None:
-        """Send a message, from any thread."""
+        """Send a message. Thread-safe."""
         self.loop.call_soon_threadsafe(self._writer.write, pack(frame))
 
     async def ask(self, job: RemoteJob, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Have the worker call a method of the job, from any loop."""
+        """Have the worker call a method of the job. Works from any event loop."""
         if job is not self.job:
             raise UsageError(f"This run of job {job.id!r} is over, and its sandbox process goes on to other jobs.")
         number = next(self._numbers)
@@ -102,9 +102,9 @@ class _Line:
         return reply["result"]
 
     def discard(self, job: RemoteJob) -> None:
-        """Have the worker give up the job's further attempts."""
+        """Have the worker use no further attempts of the job."""
         self.send({"kind": "discard", "run": job.run})
-        # Behind it in the line: once this has run the message is on its way, should this process die.
+        # Queued behind the message: once this has run, the message is on its way, even if this process dies.
         passed = threading.Event()
         self.loop.call_soon_threadsafe(passed.set)
         passed.wait()
@@ -139,7 +139,7 @@ class _Line:
         raise _TerminatedError
 
     def _orphaned(self) -> None:
-        """End with all that was started here: the worker is gone."""
+        """End with everything that was started here: the worker is gone."""
         if self.job is None:
             self.requests.put(None)
             time.sleep(_LEAVE_S)

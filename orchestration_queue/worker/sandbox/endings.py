@@ -1,4 +1,4 @@
-"""How a handler ended in its process, as JSON and back: errors and interrupts that mean the same on both sides."""
+"""How a handler ended in its process, as JSON: errors and interrupts, which have the same meaning in the worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRACEBACK_LENGTH = 32_000
 
 
 def dump(error: BaseException, lease: Lease) -> Frame:
-    """Return an exception as JSON. An interrupt is settled here, so that only what it says must travel."""
+    """Return an exception as JSON. An interrupt is settled here, so that only its settlement must be sent."""
     if isinstance(error, JobInterrupt):
         try:
             return {"interrupt": _dump_settlement(error.settle(lease))}
@@ -51,7 +51,7 @@ def dump(error: BaseException, lease: Lease) -> Frame:
 
 
 def load(frame: Frame, lease: Lease) -> BaseException:
-    """Return the exception that the worker raises in its place."""
+    """Return the exception that the worker raises for it."""
     try:
         if "interrupt" in frame:
             return _load_interrupt(frame["interrupt"], lease)
@@ -70,10 +70,10 @@ def load(frame: Frame, lease: Lease) -> BaseException:
 
 
 def load_in_handler(frame: Frame, lease: Lease) -> BaseException:
-    """Return the exception that a call of the job raises in the sandbox: our own types as in other handlers."""
+    """Return the exception that a call of the job raises in the sandbox, with the same types as in other handlers."""
     known = getattr(errors, frame.get("type", ""), None)
     if isinstance(known, type) and issubclass(known, OrchestrationQueueError):
-        # Not through its constructor, which makes the message from facts that stayed behind.
+        # Not with its constructor, which builds the message from values that are not here.
         return known.__new__(known, frame["reason"])
     return load(frame, lease)
 

@@ -1,6 +1,6 @@
-"""What travels between a worker and its sandbox processes: JSON behind its length, over a socket pair.
+"""Messages between a worker and its sandbox processes: length-prefixed JSON over a socket pair.
 
-JSON in both directions: nothing that comes out of a sandbox is ever code to the worker.
+JSON in both directions: the worker never executes anything that comes from a sandbox.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, plain
 __all__ = ["Frame", "pack", "receive", "take"]
 
 Frame: TypeAlias = dict[str, Any]
-"""A message; its ``kind`` says what it is."""
+"""A message; its ``kind`` names its type."""
 
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 * MAX_PAYLOAD_BYTES
-"""Room for a payload in which every character is escaped, and then again."""
+"""Enough for a payload in which every character is escaped twice."""
 
 
 def pack(frame: Mapping[str, Any]) -> bytes:
     """Return a message as bytes.
 
     Raises:
-        TypeError: It holds what JSON cannot say.
+        TypeError: It is not JSON-serializable.
     """
     body = json.dumps(frame, separators=(",", ":"), allow_nan=False, default=plain).encode()
     return _LENGTH.pack(len(body)) + body
@@ -39,17 +39,17 @@ async def receive(reader: asyncio.StreamReader) -> Frame:
 
     Raises:
         asyncio.IncompleteReadError: The other side is gone.
-        SandboxDiedError: It is no message.
+        SandboxDiedError: It is not a message.
     """
     size = _size(await reader.readexactly(_LENGTH.size))
     return _read(await reader.readexactly(size))
 
 
 def take(received: bytearray) -> Frame | None:
-    """Take the first message off what has been received so far; None while it is incomplete.
+    """Remove and return the first message of the received bytes; None while it is incomplete.
 
     Raises:
-        SandboxDiedError: It is no message.
+        SandboxDiedError: It is not a message.
     """
     if len(received) < _LENGTH.size or len(received) < (end := _LENGTH.size + _size(received[: _LENGTH.size])):
         return None

@@ -1,4 +1,4 @@
-"""A handler that runs in a process of its own, and the name by which that process finds it."""
+"""Sandboxed handlers, and the address by which their process finds them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _GRACE = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where another process finds a function. Text travels there, never code.
+    """Where another process finds a function. Only this text is sent, never code.
 
     Attributes:
-        module: The module's import name; '' for a program's own file.
+        module: The module's import name; '' for the program's own file.
         name: The qualified name within it.
-        script: The program's file when it defines the function, else ''.
-        is_wrapped: The name must lead to a sandboxed handler or a task, for the bare function is not the handler.
+        script: The program's file if it defines the function, otherwise ''.
+        is_wrapped: The name must refer to a sandboxed handler or a task, because the bare function is not the handler.
     """
 
     module: str
@@ -72,14 +72,14 @@ def _described(function: object) -> str:
 
 @dataclass(frozen=True)
 class Sandboxed:
-    """A handler that workers run in a process of its own. Calling it calls the function, here and now.
+    """A handler that workers run in a separate process. Calling it calls the function in this process.
 
     Attributes:
-        function: What runs.
+        function: The function.
         address: Where the process finds it.
         max_jobs: The process is replaced after this number of jobs.
-        max_memory_bytes: The process is replaced once it holds more than this after a job.
-        grace_s: Between the request to end and the kill.
+        max_memory_bytes: The process is replaced once it uses more than this after a job.
+        grace_s: Seconds between the request to end and the kill.
     """
 
     function: Callable[[Any], Any]
@@ -122,21 +122,21 @@ def sandboxed(
     max_memory_mb: int | None = None,
     grace: Duration = _GRACE,
 ) -> Sandboxed | Callable[[Callable[[Any], Any]], Sandboxed]:
-    """Run a handler in a warm process of its own: for work that fills a core, blocks or crashes.
+    """Run a handler in a separate, warm process: for work that is CPU-bound, blocks or crashes.
 
-    Use it on a handler, ``Worker("q", sandboxed(resize))``, or as a decorator. The process is really stopped when
-    the job's time is over or the job is revoked. It is a process, not a jail: same user, same files.
+    Use it on a handler, ``Worker("q", sandboxed(resize))``, or as a decorator. The process is stopped when the job's
+    timeout expires or the job is revoked. It does not isolate permissions: it has the same user and the same files.
 
     Args:
         handler: A function of one job at the top level of a module, plain or a coroutine function.
-        named: The function or task by whose name the process finds the handler; default the handler itself.
-        max_jobs: Replace the process after this number of jobs; default never.
-        max_memory_mb: Replace the process once it holds more memory than this after a job; default never.
-        grace: How long it gets to clean up when it is stopped, before it is killed; default a second.
+        named: The function or task by whose name the process finds the handler; default: the handler itself.
+        max_jobs: Replace the process after this number of jobs; default: never.
+        max_memory_mb: Replace the process once it uses more MB of memory than this after a job; default: never.
+        grace: How long it may clean up when it is stopped, before it is killed; default: one second.
 
     Raises:
         UsageError: Another process could not find the handler: it is a lambda, or defined inside a function.
-        InvalidOptionError: A limit that is not positive.
+        InvalidOptionError: A limit is not positive.
     """
     for option, value in {"max_jobs": max_jobs, "max_memory_mb": max_memory_mb}.items():
         if value is not None and value < 1:

@@ -15,16 +15,16 @@ from orchestration_queue.worker.sandbox.handler import Address, Sandboxed
 __all__ = ["find", "refuse_worker_while_importing"]
 
 _PROGRAM = "__mp_main__"
-"""What a program's file is named when it is imported, as :mod:`multiprocessing` has it."""
+"""The name under which a program's file is imported, the same as in :mod:`multiprocessing`."""
 
 _importing: set[str] = set()
 
 
 def find(address: Address) -> Callable[[Any], Any]:
-    """Return the handler that an address names.
+    """Return the handler at an address.
 
     Raises:
-        UsageError: The address names no function.
+        UsageError: There is no function at the address.
     """
     where = address.script or address.module
     try:
@@ -49,7 +49,7 @@ def find(address: Address) -> Callable[[Any], Any]:
 
 
 def _program(script: str) -> Any:
-    """Return the program that started the worker, imported once, its `if __name__ == "__main__"` part left out."""
+    """Return the program that started the worker, imported once, without its `if __name__ == "__main__"` part."""
     if _PROGRAM not in sys.modules:
         spec = importlib.util.spec_from_file_location(_PROGRAM, script)
         if spec is None or spec.loader is None:
@@ -67,10 +67,10 @@ def _program(script: str) -> Any:
 
 
 def refuse_worker_while_importing() -> None:
-    """Keep a program from starting its worker over again in each sandbox process.
+    """Prevent a program from starting its worker again in each sandbox process.
 
     Raises:
-        UsageError: This is a sandbox process that imports its program.
+        UsageError: This is a sandbox process that is importing its program.
     """
     if _importing:
         raise UsageError(

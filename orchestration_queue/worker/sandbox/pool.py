@@ -1,4 +1,4 @@
-"""A worker's sandbox processes: started when they are needed, kept warm, replaced when they die or have served."""
+"""A worker's sandbox processes: started when needed, kept warm, replaced when they die or reach a limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["SandboxPool"]
 log = logging.getLogger("orchestration_queue.worker.sandbox")
 
 _LEAVE_S = 1.0
-"""How long an idle process may take to leave by itself when the worker does."""
+"""How long an idle process may take to exit by itself when the worker stops."""
 
 
 J = TypeVar("J")
@@ -26,7 +26,7 @@ J_contra = TypeVar("J_contra", contravariant=True)
 
 
 class PooledProcess(Protocol[J_contra]):
-    """A process that runs jobs; ``J`` is how it knows one."""
+    """A process that runs jobs; ``J`` is the type of a job."""
 
     jobs: int
     memory_bytes: int
@@ -37,20 +37,20 @@ class PooledProcess(Protocol[J_contra]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, and listens."""
+        """Whether it is running and connected."""
 
     async def run(self, handler: Sandboxed, lease: Lease, job: J_contra, timeout_s: float | None) -> Frame:
-        """Run a job; returns how it ended."""
+        """Run a job; return how it ended."""
 
     async def end(self, grace_s: float) -> None:
-        """End it and all it has started."""
+        """End it and everything it has started."""
 
 
 class SandboxPool(Generic[J]):
-    """Runs each job in a process of its own, one at a time in each, as many as there are jobs at a time.
+    """Runs each job in a separate process, one at a time per process, with as many processes as concurrent jobs.
 
-    A job in a warm process costs 0.4 ms (0.6 ms as a coroutine), where one in a thread costs 0.2 ms. A new process
-    takes 0.7 s of a core to start, most of it for importing this package.
+    A job in a warm process costs 0.4 ms (0.6 ms as a coroutine), where one in a thread costs 0.2 ms. Starting a new
+    process takes 0.7 s of CPU, most of it for importing this package.
     """
 
     def __init__(self, start: Callable[[], Awaitable[PooledProcess[J]]]) -> None:
@@ -61,17 +61,17 @@ class SandboxPool(Generic[J]):
         self._is_over = False
 
     async def run(self, handler: Sandboxed, lease: Lease, job: J, timeout_s: float | None) -> Any:
-        """Run a job; returns what its handler returned, or raises what it raised.
+        """Run a job; return what its handler returned, or raise what it raised.
 
         When this returns or raises, the handler has ended; if it had to be stopped, so has its process.
 
         Raises:
-            SandboxedError: The handler raised something that has no better type here.
+            SandboxedError: The handler raised an error that has no more specific type here.
             SandboxDiedError: Its process died.
-            UnrecoverableError: The handler raised it, or what it returned is no JSON.
+            UnrecoverableError: The handler raised it, or returned something that is not JSON.
             RateLimitError: The handler raised it.
-            JobInterrupt: The handler let go of the job.
-            TimeoutError: Its time is over.
+            JobInterrupt: The handler postponed the job.
+            TimeoutError: Its timeout expired.
             asyncio.CancelledError: The worker gave the job up.
         """
         process = self._take_idle() or await self._start()
@@ -94,7 +94,7 @@ class SandboxPool(Generic[J]):
         return codec.decode(ended["result"], "What the sandbox process returned")
 
     async def aclose(self) -> None:
-        """End all processes: idle ones may leave by themselves, busy ones are killed."""
+        """End all processes: idle ones may exit by themselves, busy ones are killed."""
         self._is_over = True
         for process in self._idle:
             self._end(process, _LEAVE_S)
@@ -121,7 +121,7 @@ class SandboxPool(Generic[J]):
 
 
 def _has_served(process: PooledProcess[Any], handler: Sandboxed) -> bool:
-    """Whether the process has run, or holds, as much as its last handler allows."""
+    """Whether the process has reached one of its last handler's limits."""
     return (handler.max_jobs is not None and process.jobs >= handler.max_jobs) or (
         handler.max_memory_bytes is not None and process.memory_bytes > handler.max_memory_bytes
     )

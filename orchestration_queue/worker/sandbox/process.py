@@ -1,4 +1,4 @@
-"""One sandbox process, as its worker sees it: started, given jobs one by one, ended whole."""
+"""One sandbox process, as its worker sees it: started, given jobs one by one, ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestration_queue.worker.sandbox.supervised import ChildOutput, ChildProc
 __all__ = ["SandboxProcess"]
 
 _READY_S = 60.0
-"""How long a process may take to start and to import its handler. A job's own time begins after that."""
+"""How long a process may take to start and to import its handler. A job's timeout starts after that."""
 
 
 class SandboxProcess(ChildProcess):
@@ -29,7 +29,7 @@ class SandboxProcess(ChildProcess):
 
     Attributes:
         jobs: How many it has run.
-        memory_bytes: What it held after the last one.
+        memory_bytes: Memory used after the last one.
     """
 
     def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
@@ -51,8 +51,8 @@ class SandboxProcess(ChildProcess):
             How it ended, as :mod:`~orchestration_queue.worker.sandbox.child` reports it.
 
         Raises:
-            TimeoutError: Its time is over.
-            SandboxDiedError: The process died, or spoke nonsense.
+            TimeoutError: Its timeout expired.
+            SandboxDiedError: The process died, or sent an invalid message.
             asyncio.CancelledError: The worker gave the job up.
         """
         self.jobs += 1
@@ -96,9 +96,9 @@ class SandboxProcess(ChildProcess):
         }
 
     def _heed(self, frame: Frame, lease: Lease, job: AsyncActiveJob) -> None:
-        """Do what a running handler wants."""
+        """Serve the requests of a running handler."""
         if frame["run"] != self.jobs:
-            return  # from a thread that an earlier handler has left behind
+            return  # from a thread that an earlier handler left running
         if frame["kind"] == "discard":
             job.discard()
             return
@@ -107,19 +107,19 @@ class SandboxProcess(ChildProcess):
         task.add_done_callback(self._calls.discard)
 
     async def _heed_to_the_end(self) -> None:
-        """Serve a handler that was asked to end: it may still log what it cleans up."""
+        """Serve a handler that was asked to end: it may still log its cleanup."""
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError, TypeError):
             while self._current is not None:
                 self._heed(await receive(self._reader), *self._current)
 
     def _over(self) -> None:
-        """No caller waits for answers any more."""
+        """Stop answering requests."""
         self._current = None
         for call in self._calls:
             call.cancel()
 
     async def _answer(self, call: Frame, lease: Lease, job: AsyncActiveJob) -> None:
-        """Do what the handler asked of its job."""
+        """Call the method of the job that the handler requested."""
         reply: Frame = {"kind": "reply", "number": call.get("number")}
         before = job.record
         try:
@@ -132,7 +132,7 @@ class SandboxProcess(ChildProcess):
         self._writer.write(packed)
 
     async def end(self, grace_s: float) -> None:
-        """End it and all it has started: ask, wait, kill. Returns when it is gone."""
+        """End it and everything it has started: ask, wait, kill. Returns once it is gone."""
         heeding = asyncio.create_task(self._heed_to_the_end()) if grace_s else None
         await super().end(grace_s)
         if heeding is not None:

@@ -1,4 +1,4 @@
-"""The running job as a sandboxed handler sees it: the same object as elsewhere, whose calls go to the worker."""
+"""The running job as a sandboxed handler sees it: the same object as elsewhere, whose calls the worker makes."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ _METHODS = {
     for name, method in inspect.getmembers(AsyncActiveJob, inspect.iscoroutinefunction)
     if not name.startswith("_")
 }
-"""What a sandbox may ask for: what the job's public methods do, and nothing else of the worker."""
+"""What a sandbox may request: the job's public methods, and nothing else of the worker."""
 
 
 class Asking(Protocol):
-    """How a job in a sandbox process reaches the worker."""
+    """The connection of a sandboxed job to the worker."""
 
     async def ask(self, job: RemoteJob, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Have the worker call a method of the job; returns its result as JSON has it."""
+        """Have the worker call a method of the job; return its result as JSON."""
 
     def discard(self, job: RemoteJob) -> None:
-        """Have the worker give up the job's further attempts."""
+        """Have the worker use no further attempts of the job."""
 
 
 class RemoteJob(AsyncActiveJob):
-    """A job in a sandbox process. What it knows came along; what it does, the worker does for it.
+    """A job in a sandbox process. Its data were sent along; its methods are called in the worker.
 
     Attributes:
-        run: Which of the process's runs this is, so that what an earlier one left behind cannot speak for it.
+        run: Which of the process's runs this is, so that code left over from an earlier one can't act for it.
     """
 
     def __init__(self, record: JobRecord, keys: QueueKeys, worker: Asking, run: int) -> None:
-        # There is no connection here, and no method left that would use one.
+        # There is no connection here, and all methods that would use one are replaced.
         super().__init__(record, keys, cast(AsyncConnection, None))
         self._worker = worker
         self.run = run
 
     def discard(self) -> None:
-        """As elsewhere. The worker knows at once, should this process die."""
+        """Use no further attempts. The worker learns of it immediately, in case this process dies."""
         super().discard()
         self._worker.discard(self)
 
     def follow(self, record: JobRecord) -> None:
-        """Take over the job as it is at the server now."""
+        """Update the job to its current record."""
         self._state.record = record
 
 
@@ -87,7 +87,7 @@ for _name in _METHODS:
 
 
 async def answer(job: AsyncActiveJob, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Do for a sandboxed handler what it asked of its job.
+    """Call the method of the job that a sandboxed handler requested.
 
     Raises:
         UsageError: There is no such method.
@@ -103,7 +103,7 @@ async def answer(job: AsyncActiveJob, name: str, args: Sequence[Any], kwargs: Ma
 
 @functools.cache
 def _models(name: str) -> dict[str, type[BaseModel]]:
-    """Which parameters are models: all others take what JSON says, and check it themselves."""
+    """Return which parameters are pydantic models. All others are passed as JSON and checked by the method."""
     hints = get_type_hints(_METHODS[name])
     return {
         parameter: hint
@@ -113,7 +113,7 @@ def _models(name: str) -> dict[str, type[BaseModel]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an argument as JSON has it. Payloads are left alone: what is no JSON in them is the caller's mistake."""
+    """Return an argument as JSON. Payloads are unchanged: if they are not JSON, the caller gets the error."""
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 

@@ -1,4 +1,4 @@
-"""A child process that is watched over: with a line to it, its output in the log, and an end that leaves nothing."""
+"""A supervised child process: a connection to it, its output in the log, and an end that leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _PROGRAM = (
     "sys.path[:], sys.argv[:] = settings.pop('path'), settings.pop('argv'); "
     "gc.disable(); main = import_module(settings.pop('program')).main; gc.enable(); main(**settings)"
 )
-"""Without the collector, which finds nothing in what stays, Dagster is imported in three quarters of the time."""
+"""Without the garbage collector, importing Dagster takes three quarters of the time."""
 LAST_WAIT_S = 5.0
-"""How long the kernel may take to remove what was killed, and to hand over its last words."""
+"""How long the kernel may take to remove a killed process, and to deliver its last output."""
 _HANG_UP_S = 0.2
-"""How long what a process said before its end may take to arrive."""
+"""How long a process's last output may take to arrive."""
 _STDERR = 2
 _LAST_LINES = 20
 _LINE_BYTES = 16_384
-"""A longer line is logged in pieces, so that output without an end costs no memory."""
+"""A longer line is logged in pieces, so that endless output does not use up memory."""
 
 Line: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class ChildProcess:
-    """A child process, and the group that it leads."""
+    """A child process and the process group that it leads."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
         self._transport = transport
@@ -49,11 +49,11 @@ class ChildProcess:
 
     @classmethod
     async def launch(cls, program: str, settings: Mapping[str, object], descriptors: tuple[int, ...] = ()) -> Self:
-        """Start one. It belongs to the thread that calls: Linux ends it when that thread ends, however that is.
+        """Start one. It is bound to the calling thread: Linux ends the process when that thread ends, for any reason.
 
         Args:
             program: A module, whose ``main`` runs there with this process's import path and arguments.
-            settings: What ``main`` is called with, as JSON can say it, beside ``descriptor``, its end of the line,
+            settings: The JSON-serializable arguments of ``main``, beside ``descriptor``, its end of the connection,
                 ``parent``, this process, and ``log_level``.
             descriptors: Open files that it inherits.
         """
@@ -89,16 +89,16 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, and listens."""
+        """Whether it is running and connected."""
         return self._transport.get_returncode() is None and not self._reader.at_eof()
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; minus the signal's number when one killed it, None while it runs."""
+        """Its exit code; minus the signal's number if a signal killed it, None while it runs."""
         return self._transport.get_returncode()
 
     async def death(self) -> SandboxDiedError:
-        """Return the error of a process that is gone, or has closed its line."""
+        """Return the error for a process that has ended, or has closed its connection."""
         await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
         code = self.exit_code
         await self.end(0)
@@ -110,12 +110,12 @@ class ChildProcess:
         )
 
     async def last_words(self) -> str:
-        """Return the last lines of its standard error, when it has ended."""
+        """Return the last lines of its standard error, once it has ended."""
         await asyncio.wait({self._output.quiet}, timeout=LAST_WAIT_S)
         return "\n".join(self._output.tail)
 
     async def end(self, grace_s: float) -> None:
-        """End it and all it has started: ask, wait, kill. Returns when it is gone."""
+        """End it and everything it has started: ask, wait, kill. Returns once it is gone."""
         if grace_s and not self._output.exited.done():
             self.signal(signal.SIGTERM)
             await asyncio.wait({self._output.exited}, timeout=grace_s)
@@ -126,23 +126,23 @@ class ChildProcess:
         self._transport.close()
 
     def signal(self, number: int) -> None:
-        """Signal the whole group, which outlives the process that it is named after."""
+        """Signal the whole group, which can outlive its leader."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def _bury(self) -> None:
-        """Kill the children of the ended process at once: its number will be another's some day."""
+        """Kill the children of the ended process immediately, before its process id can be reused."""
         self.signal(signal.SIGKILL)
-        # They may have inherited the line, and keep it open.
+        # They may have inherited the connection, and keep it open.
         asyncio.get_running_loop().call_later(_HANG_UP_S, self._writer.transport.abort)
 
 
 class ChildOutput(asyncio.SubprocessProtocol):
-    """Passes what a process prints to the worker's log, line by line.
+    """Writes a process's output to the worker's log, line by line.
 
     Attributes:
         exited: Done when the process has ended.
-        quiet: Done when nothing can be printed any more.
+        quiet: Done when nothing more can be printed.
         speaker: Whose output it is.
         tail: The last lines of its standard error.
     """
@@ -156,12 +156,12 @@ class ChildOutput(asyncio.SubprocessProtocol):
         self._begun = {1: b"", 2: b""}
 
     def begin(self, speaker: str) -> None:
-        """Attribute what is printed from now on to no job."""
+        """Attribute later output to no job."""
         self.speaker = speaker
         self.tail.clear()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Log the lines that are complete."""
+        """Log the complete lines."""
         *lines, rest = (self._begun[fd] + data).split(b"\n")
         while len(rest) > _LINE_BYTES:
             lines.append(rest[:_LINE_BYTES])
@@ -171,13 +171,13 @@ class ChildOutput(asyncio.SubprocessProtocol):
             self._emit(fd, line)
 
     def pipe_connection_lost(self, fd: int, _error: Exception | None) -> None:
-        """Log what came without an end."""
+        """Log an incomplete last line."""
         self._emit(fd, self._begun[fd])
         if fd == _STDERR:
             self.quiet.set_result(None)
 
     def process_exited(self) -> None:
-        """Report that it is over."""
+        """Report that the process has ended."""
         self.exited.set_result(None)
 
     def _emit(self, fd: int, line: bytes) -> None:
@@ -190,7 +190,7 @@ class ChildOutput(asyncio.SubprocessProtocol):
 
 
 def manner(code: int | None) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     if code is None:
         return "closed its line to the worker"
     if code >= 0:
