@@ -1,7 +1,7 @@
-"""Option values: frozen, validated where they are written, and readable as what they do.
+"""Option values: frozen, and validated when they are created.
 
-Times are :class:`~datetime.timedelta`; a plain number means seconds. The wire's milliseconds appear only in
-:meth:`JobOptions.wire`.
+Times are :class:`~datetime.timedelta`; a plain number means seconds. Only :meth:`JobOptions.wire` uses the wire's
+milliseconds.
 """
 
 from orchestration_queue.options.base import (

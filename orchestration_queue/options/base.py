@@ -1,4 +1,4 @@
-"""What all option values share: the limits of the wire, frozen validated models, one-sentence errors."""
+"""The base of all option values: the wire's limits, frozen validated models, one-sentence errors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 MAX_PRIORITY = 2048
 MAX_NAME_LENGTH = 256
 MAX_COUNT = 2**31 - 1
-"""The highest count of anything: every language on this wire represents it exactly."""
+"""The maximum of any count: all languages that use this wire represent it exactly."""
 FORBIDDEN_IN_NAMES = frozenset("{}:")
 _FORBIDDEN = re.compile(r"[{}:\x00-\x1f\x7f]")
 
 
 def name_problem(name: object) -> str | None:
-    """Return why the wire cannot carry this name of a queue or job; None when it can."""
+    """Return why a queue or job can't have this name; None if it can."""
     if not isinstance(name, str):
         return "is not text"
     if not name:
@@ -43,13 +43,13 @@ def name_problem(name: object) -> str | None:
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """Return ``; use 'x'.`` for the known word that is closest to a misspelled one; empty if none is close."""
+    """Return ``; use 'x'.`` for the known word closest to a misspelled one; empty if none is close."""
     close = get_close_matches(word, list(map(str, known)), n=1, cutoff=0.75) if isinstance(word, str) else []
     return f"; use {close[0]!r}." if close else ""
 
 
 class Options(BaseModel):
-    """Base of all option values: frozen, with unknown names refused and one-sentence errors.
+    """Base of all option values: frozen, and strict about unknown names, with one-sentence errors.
 
     Wherever an option value is expected, a dict of its fields is accepted, too.
     """
@@ -69,14 +69,14 @@ class Options(BaseModel):
 
     @classmethod
     def coerce(cls, value: Self | Mapping[str, Any] | None, what: str) -> Self:
-        """Return option values that were given as such, or as a dict of their fields; None takes the defaults.
+        """Return option values passed as such, or as a dict of their fields; None returns the defaults.
 
         Args:
-            value: What was given.
-            what: How an error names it, such as ``options``.
+            value: The argument.
+            what: Its name in errors, such as ``options``.
 
         Raises:
-            InvalidOptionError: It is neither, or a field is wrong.
+            InvalidOptionError: It is neither, or a field is invalid.
         """
         if isinstance(value, cls):
             return value
@@ -116,7 +116,7 @@ def _sentence(owner: type[Options], error: ValidationError) -> str:
 
 
 def _fields_at(owner: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
-    """Return the names of the fields of an option value inside another."""
+    """Return the names of the fields of a nested option value."""
     for part in path:
         field = owner.model_fields.get(str(part))
         inside = () if field is None else get_args(field.annotation) or (field.annotation,)

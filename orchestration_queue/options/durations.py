@@ -1,4 +1,4 @@
-"""Durations: a timedelta, or a number of seconds, wherever one is passed."""
+"""Durations: a timedelta, or a number of seconds, everywhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Duration = timedelta | float
 """A timedelta, or a number of seconds. Option values keep it as a timedelta."""
 
 MAX_DURATION = timedelta(days=3650)
-"""The longest delay: the wire packs due time and priority into one score, which leaves room for a few decades."""
+"""The maximum delay: the wire packs due time and priority into one score, which limits it to a few decades."""
 
 
 class _ReadAsTimedelta:
@@ -35,7 +35,7 @@ class _ReadAsTimedelta:
 
 
 DurationField = Annotated[Duration, _ReadAsTimedelta()]
-"""The type of an option's field that is a duration."""
+"""The type of a duration in an option value."""
 NonNegative = Annotated[DurationField, Field(ge=timedelta(0), le=MAX_DURATION)]
 Positive = Annotated[DurationField, Field(ge=timedelta(milliseconds=1), le=MAX_DURATION)]
 
@@ -57,16 +57,16 @@ def seconds(duration: Duration) -> float:
 
 
 def milliseconds(duration: Duration) -> int:
-    """Return a duration in whole milliseconds, the wire's unit of time."""
+    """Return a duration in whole milliseconds, as the wire has it."""
     found = duration if isinstance(duration, timedelta) else timedelta(seconds=duration)
     return found // _MILLISECOND
 
 
 def checked_duration(value: Duration, name: str) -> timedelta:
-    """Return a duration, from one or from seconds.
+    """Return a duration as a timedelta.
 
     Raises:
-        InvalidOptionError: It is negative, endless, or not a duration.
+        InvalidOptionError: It is negative, infinite, or not a duration.
     """
     try:
         found = value if isinstance(value, timedelta) else None if isinstance(value, bool) else timedelta(seconds=value)

@@ -46,21 +46,21 @@ __all__ = [
 
 
 class Fallback(Options):
-    """What one retry of a job is to use instead, such as another model. The wire carries it; the handler heeds it."""
+    """What a retry should use instead, such as another model. It is only stored; the handler applies it."""
 
     model: Annotated[str, Field(min_length=1)]
     """What to use."""
     provider: Annotated[str, Field(min_length=1)] | None = None
-    """Whose it is."""
+    """The provider of the model."""
     metadata: dict[str, JsonValue] | None = None
-    """Anything else that the handler has to know."""
+    """Further information for the handler."""
 
     def __hash__(self) -> int:
-        # By the text: 1 and True are equal, but not on the wire.
+        # Compare as text: 1 and True are equal, but not on the wire.
         return hash((self.model, self.provider, json.dumps(self.metadata)))
 
     def wire(self) -> dict[str, Any]:
-        """As every client of this wire stores it."""
+        """Return the fallback as it is stored on the wire."""
         wire = {"model": self.model, "provider": self.provider, "metadata": self.metadata}
         return {name: value for name, value in wire.items() if value is not None}
 
@@ -68,18 +68,18 @@ class Fallback(Options):
 _LONGEST_HEADER = 4096
 MIN_TOKENS, MAX_TOKENS = 0.001, 1e12
 _Tokens = Annotated[float, Field(ge=MIN_TOKENS, le=MAX_TOKENS)]
-"""A number of tokens. The wire counts in thousandths, as whole numbers."""
+"""A number of tokens. The wire stores thousandths, as integers."""
 
 
 class Headers(dict[str, str]):
-    """Short texts by name, as a value: never changed, so that what holds them can be a key."""
+    """Strings by name; immutable, so that it can be part of a dict key."""
 
     def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
         return hash(frozenset(self.items()))
 
 
 BACKOFF_TYPES = ("fixed", "exponential")
-"""The types that need no strategy of the worker."""
+"""The types that don't need a strategy of the worker."""
 
 
 class Backoff(Options):
@@ -88,9 +88,9 @@ class Backoff(Options):
     type: Annotated[str, Field(min_length=1)] = "exponential"
     """``fixed`` waits ``delay`` each time, ``exponential`` doubles it; other names are strategies of the worker."""
     delay: NonNegative = timedelta(seconds=1)
-    """The wait after the first failure."""
+    """The pause after the first failure."""
     jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Up to this fraction of the wait is added at random, so that failures do not return in step."""
+    """Up to this fraction of the pause is added at random, so that retries don't coincide."""
 
     @field_validator("type")
     @classmethod
@@ -102,7 +102,7 @@ class Backoff(Options):
         return name
 
     def wait_ms(self, failures: int, chance: float) -> int:
-        """Milliseconds to wait after the given number of failures; ``chance`` in [0, 1) feeds the jitter."""
+        """Return the milliseconds to wait after a number of failures; ``chance`` in [0, 1) determines the jitter."""
         doublings = failures - 1 if self.type == "exponential" else 0
         longest = milliseconds(MAX_DURATION)
         base = min(milliseconds(self.delay) << min(doublings, longest.bit_length()), longest)
@@ -110,23 +110,23 @@ class Backoff(Options):
 
 
 class RateLimit(Options):
-    """At most ``max`` starts in each window of ``duration``."""
+    """At most ``max`` job starts in each window of ``duration``."""
 
     max: Annotated[int, Field(gt=0, le=MAX_COUNT)]
     duration: Positive
 
 
 class TokenBucket(Options):
-    """Starts pay tokens; the bucket refills steadily."""
+    """Job starts pay tokens from a bucket that refills steadily."""
 
     capacity: _Tokens
-    """Most tokens it holds."""
+    """Maximum tokens in the bucket."""
     refill_rate: _Tokens
     """Tokens per second."""
 
 
 class Ordering(Options):
-    """Jobs of one key start in the order they were added, at most ``concurrency`` at a time."""
+    """Jobs with the same key start in the order in which they were added, at most ``concurrency`` at a time."""
 
     key: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH)]
     concurrency: Annotated[int, Field(ge=1, le=MAX_COUNT)] = 1
@@ -141,25 +141,25 @@ class Ordering(Options):
 
 
 class Deduplication(Options):
-    """Do not add a job that is already there under the same id."""
+    """Don't add a job if one with the same deduplication id exists."""
 
     id: Annotated[str, Field(min_length=1)]
     mode: Literal["simple", "throttle", "debounce"] = "simple"
-    """``simple``: while one is unfinished; ``throttle``: within ``ttl``; ``debounce``: replaces a delayed one."""
+    """``simple``: while it is unfinished; ``throttle``: within ``ttl``; ``debounce``: replace it while delayed."""
     ttl: NonNegative = timedelta(0)
 
 
 class Retention(Options):
-    """Which finished jobs to keep. Whatever exceeds either bound is removed, oldest first."""
+    """Which finished jobs to keep. Jobs that exceed either limit are removed, oldest first."""
 
     count: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
-    """Keep at most this many; 0 keeps none; None sets no bound."""
+    """Keep at most this many; 0 keeps none; None sets no limit."""
     age: Positive | None = None
-    """Keep them this long; None sets no bound."""
+    """Keep them for this long; None sets no limit."""
 
     @property
     def wire_arguments(self) -> tuple[str, int, int]:
-        """The three retention arguments of the wire: mode, count, age in seconds."""
+        """Return the three retention arguments of the wire: mode, count, age in seconds."""
         if self.count == 0:
             return ("true", 0, 0)
         if self.age is None:
@@ -168,7 +168,7 @@ class Retention(Options):
 
     @property
     def wire_option(self) -> bool | int | dict[str, int]:
-        """The same, in the form that Node's ``removeOnComplete`` takes."""
+        """Return the retention in the form of Node's ``removeOnComplete``."""
         mode, count, age_s = self.wire_arguments
         if mode == "age_count":
             return {"age": age_s, "count": count} if count else {"age": age_s}
@@ -179,45 +179,48 @@ class JobOptions(Options):
     """How one job is placed, retried, limited and kept."""
 
     job_id: str | None = None
-    """Your own id: adding it twice adds it once. Up to 256 characters, without ``:`` ``{`` ``}``."""
+    """Your own id: adding the same id again adds no job. Up to 256 characters, without ``:`` ``{`` ``}``."""
     delay: NonNegative = timedelta(0)
-    """Start no earlier than this long after adding."""
+    """Start the job this long after adding at the earliest."""
     delay_until: Annotated[AwareDatetime, Field(strict=True)] | None = None
-    """Start no earlier than this instant, instead of ``delay``; when it is past, at once."""
+    """Start the job at this time at the earliest, instead of ``delay``; a time in the past means immediately."""
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] = 0
-    """1 is the most urgent, 2048 the least; 0 is outside the order, in the plain queue."""
+    """From 1, the most urgent, to 2048; 0 means no priority: the job goes to the plain queue."""
     lifo: bool = False
-    """Newest first."""
+    """Start it before older jobs."""
     attempts: Annotated[int, Field(ge=0, le=MAX_COUNT)] = 0
-    """Tries in all; 0 and 1 both mean no retry."""
+    """Maximum attempts; 0 and 1 both mean no retry."""
     backoff: Backoff | None = None
-    """The pause before a retry; None retries at once."""
+    """The pause before a retry; None retries immediately."""
     timeout: Positive | None = None
-    """The handler's time limit."""
+    """How long the handler may run."""
     ttl: NonNegative = timedelta(0)
-    """Fail the job as ``expired`` when it has not started this long after adding; 0 means never."""
+    """Fail the job as ``expired`` if it has not started this long after adding; 0 means never."""
     lease: Annotated[DurationField, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
-    """How long this job may go without a heartbeat before another worker takes it; None takes the worker's."""
+    """How long this job may go without a renewed lease before another worker takes it over; None: the worker's."""
     ordering: Ordering | None = None
     cost: Annotated[float, Field(ge=0, le=MAX_TOKENS)] = 0
-    """Tokens it pays from its group's bucket; 0 means the default of one."""
+    """Tokens it pays from its ordering key's bucket; 0 means the default of one."""
     deduplication: Deduplication | None = None
     remove_on_complete: Retention | None = None
     remove_on_fail: Retention | None = None
     fallbacks: tuple[Fallback, ...] = ()
-    """What its retries are to use instead, one after the other; handlers see theirs as ``job.fallback``."""
+    """What its retries should use instead, one after the other; handlers read it as ``job.fallback``."""
 
     headers: Annotated[Mapping[str, Annotated[str, Field(max_length=_LONGEST_HEADER)]], AfterValidator(Headers)] = (
         Headers()
     )
-    """Short texts that travel with the job, such as a trace's context; handlers find them as ``job.headers``."""
+    """Strings stored with the job, such as a trace context; handlers read them as ``job.headers``."""
     tags: Annotated[Sequence[str], BeforeValidator(checked_tags)] = ()
-    """At most 20 short texts by which jobs are found, cancelled, retried and removed together: ``tenant:acme``."""
+    """At most 20 strings, such as ``tenant:acme``, by which jobs are found, cancelled, retried and removed together."""
     pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights), AfterValidator(PoolWeights)] = PoolWeights()
-    """Slots that it holds while it runs, by pool, of at most 8 pools: ``{"warehouse": 2}``. See ``Queue.pools``."""
+    """Slots that it holds while it runs, by pool: ``{"warehouse": 2}``. At most 8 pools. See ``Queue.pools``."""
     share: Annotated[str | None, BeforeValidator(checked_job_share)] = None
-    """The share it starts from, such as a tenant: while several have jobs, each gets its part of the starts, by weight.
-    Within a share, jobs start by ``priority`` and then in order. See ``Queue.shares``."""
+    """The share that it belongs to, such as a tenant.
+
+    Shares with waiting jobs start them in proportion to their weights. Within a share, jobs start by ``priority`` and
+    then in order. See ``Queue.shares``.
+    """
 
     @model_validator(mode="after")
     def _agree(self) -> JobOptions:
@@ -252,10 +255,10 @@ class JobOptions(Options):
         return self
 
     def at(self, now_ms: int) -> JobOptions:
-        """Return the options of a job that is added now: with ``delay`` for ``delay_until``.
+        """Return the options of a job that is added now, with ``delay`` instead of ``delay_until``.
 
         Raises:
-            InvalidOptionError: The instant is further away than the wire can count.
+            InvalidOptionError: ``delay_until`` is too far in the future for the wire.
         """
         if self.delay_until is None:
             return self
@@ -268,10 +271,10 @@ class JobOptions(Options):
         return self.model_copy(update={"delay_until": None, "delay": max(delay, timedelta(0))})
 
     def wire(self) -> dict[str, Any]:
-        """Return the options as Node writes them into the job: only what differs from the defaults, in milliseconds.
+        """Return the options as Node stores them in the job: only those that differ from the defaults, in milliseconds.
 
         Raises:
-            InvalidOptionError: ``delay_until`` is given, which means a delay only when the job is added.
+            InvalidOptionError: ``delay_until`` is given, which becomes a delay only when the job is added.
         """
         if self.delay_until is not None:
             raise InvalidOptionError("`delay_until` cannot be kept for jobs that are added later; pass `delay`.")
@@ -315,4 +318,4 @@ def _wire_ordering(ordering: Ordering) -> dict[str, Any]:
 
 
 NO_OPTIONS: Final = JobOptions()
-"""Those of a job that was given none."""
+"""The options of a job added without options."""

@@ -11,14 +11,14 @@ from orchestration_queue.options.base import name_problem
 __all__ = ["MAX_POOL_SLOTS", "PoolWeights", "checked_pool", "checked_pool_slots", "checked_weights", "pools_from_wire"]
 
 MAX_POOLS = 8
-"""Most pools of a job."""
+"""Maximum pools of a job."""
 MAX_POOL_SLOTS = 1000
-"""Most slots of a pool."""
+"""Maximum slots of a pool."""
 _LONGEST = 100
 
 
 class PoolWeights(dict[str, int]):
-    """Slots by pool, as a value: never changed, so that what holds them can be a key."""
+    """Slots by pool; immutable, so that it can be part of a dict key."""
 
     def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
         return hash(frozenset(self.items()))
@@ -49,7 +49,7 @@ def checked_pool_slots(slots: Any) -> int:
     """Return a number of slots.
 
     Raises:
-        UsageError: It is not a whole number from 0 to 1,000.
+        UsageError: It is not an integer from 0 to 1,000.
     """
     if not _is_whole(slots) or not 0 <= slots <= MAX_POOL_SLOTS:
         raise UsageError(f"`slots` must be a whole number from 0 to {MAX_POOL_SLOTS:,}, got {slots!r}; pass `slots=8`.")
@@ -60,7 +60,7 @@ def checked_weights(pools: Any) -> PoolWeights:
     """Return the slots that a job holds, by pool.
 
     Raises:
-        InvalidOptionError: They are no dict of whole numbers from 1 to 1,000 by name, or more than 8.
+        InvalidOptionError: It is not a dict from names to integers from 1 to 1,000, or has more than 8 entries.
     """
     if not isinstance(pools, Mapping):
         raise InvalidOptionError(f"`pools` must be a dict of slots by pool, got {pools!r}; pass `pools={{'gpu': 1}}`.")
@@ -78,7 +78,7 @@ def checked_weights(pools: Any) -> PoolWeights:
 
 
 def pools_from_wire(stored: object) -> dict[str, int]:
-    """Return the slots that a client of any language stored, by pool; what is odd among them is left out."""
+    """Return the slots by pool that any client stored, without invalid entries."""
     weights = stored if isinstance(stored, dict) else {}
     sound = {
         name: weight

@@ -1,4 +1,4 @@
-"""What a queue sets for its jobs and workers."""
+"""A queue's settings for its jobs and workers."""
 
 from __future__ import annotations
 
@@ -31,36 +31,37 @@ class QueueSettingsFields(TypedDict, total=False):
 
 
 class QueueSettings(Options):
-    """What a queue sets for its jobs and workers. None sets nothing.
+    """A queue's settings for its jobs and workers. None means not set.
 
-    The first five hold for jobs that neither their adder nor their task gave such an option. The lease goes before the
-    workers' own and behind a job's; the dead-letter queue and the rate limit go before the workers' own.
+    The first five apply to jobs for which neither the producer nor the task set such an option. The lease takes
+    precedence over the workers' own, but not over a job's. The dead-letter queue and the rate limit take precedence
+    over the workers' own.
     """
 
     WIRE_NAMES: ClassVar = ("attempts", "backoff", "timeout", "removeOnComplete", "removeOnFail", "lockDuration")
-    """What jobs' options are named on the wire: the first fields, in their order."""
+    """The wire's names of the first fields, in their order."""
 
     attempts: Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)] | None = None
-    """Tries in all."""
+    """Maximum attempts."""
     backoff: Backoff | None = None
     """The pause before a retry."""
     timeout: Positive | None = None
-    """The handler's time limit."""
+    """How long a handler may run."""
     remove_on_complete: Retention | None = None
     """Which completed jobs to keep."""
     remove_on_fail: Retention | None = None
     """Which failed jobs to keep."""
     lease: Annotated[DurationField, Field(ge=timedelta(seconds=1), le=timedelta(days=1))] | None = None
-    """How long a job may go without a heartbeat before another worker takes it."""
+    """How long a job may go without a renewed lease before another worker takes it over."""
     dead_letter_queue: Annotated[str, Field(min_length=1)] | None = None
-    """Where a copy of each job goes that failed for good."""
+    """The queue for dead letters: copies of jobs that failed for good."""
     concurrency: Annotated[int, Field(strict=True, ge=1, le=MAX_COUNT)] | None = None
     """Maximum jobs that all workers together run at a time."""
     rate_limit: RateLimit | None = None
     """Maximum job starts per window across all workers."""
 
     def wire_changes(self) -> dict[str, Any]:
-        """Return the jobs' options that were given, in the wire's names and units; None for those given as None."""
+        """Return the given job options with the wire's names and units; None for those given as None."""
         names = dict(zip(type(self).model_fields, self.WIRE_NAMES, strict=False))
         said = {name: getattr(self, name) for name in names if name in self.model_fields_set}
         wire = JobOptions(**{name: value for name, value in said.items() if value is not None}).wire()
@@ -73,7 +74,7 @@ class QueueSettings(Options):
         concurrency: int | None = None,
         rate_limit: RateLimit | None = None,
     ) -> QueueSettings:
-        """Read what is stored; what is odd in it is left out."""
+        """Read stored settings, without invalid ones."""
         lease_ms = lease_from_wire(stored.get("lockDuration"))
         attempts = int(wire_number(stored.get("attempts"), MAX_COUNT))
         timeout_ms = wire_number(stored.get("timeout"), milliseconds(MAX_DURATION))

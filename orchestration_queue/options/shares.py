@@ -1,4 +1,4 @@
-"""Fair shares: the part of a queue's workers that jobs of one kind, such as those of a tenant, get when others wait."""
+"""Fair shares: which share a job belongs to, and how many of a queue's starts a share gets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestration_queue.options.base import name_problem
 __all__ = ["MAX_SHARE_WEIGHT", "checked_job_share", "checked_share", "checked_share_weight"]
 
 MAX_SHARE_WEIGHT = 1000
-"""Most weight of a share."""
+"""Maximum weight of a share."""
 _LONGEST = 100
 
 
@@ -21,7 +21,7 @@ def _problem(name: object) -> str | None:
 
 
 def checked_job_share(name: Any) -> str | None:
-    """Return the share of a job; None for none.
+    """Return the share of a job; None without one.
 
     Raises:
         InvalidOptionError: It is not 1 to 100 characters without ``:``, ``{`` and ``}``.
@@ -46,7 +46,7 @@ def checked_share_weight(weight: Any) -> int:
     """Return the weight of a share.
 
     Raises:
-        UsageError: It is not a whole number from 1 to 1,000.
+        UsageError: It is not an integer from 1 to 1,000.
     """
     if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= MAX_SHARE_WEIGHT:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Tags: short texts by which jobs are found, cancelled, retried and removed together."""
+"""Tags: strings by which jobs are found, cancelled, retried and removed together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestration_queue.errors import InvalidOptionError
 __all__ = ["MAX_TAGS", "checked_tag", "checked_tags", "tags_from_wire"]
 
 MAX_TAGS = 20
-"""Most tags of a job."""
+"""Maximum tags of a job."""
 _LONGEST = 100
 
 
@@ -28,10 +28,10 @@ def checked_tag(tag: Any) -> str:
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
-    """Return the tags of a job, each once.
+    """Return the tags of a job, without duplicates.
 
     Raises:
-        InvalidOptionError: They are no list, one of them is no tag, or they are too many.
+        InvalidOptionError: It is not a list, a tag is invalid, or there are too many.
     """
     if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
         raise InvalidOptionError(f"`tags` must be a list of tags, got {tags!r}; pass `tags=['tenant:acme']`.")
@@ -42,7 +42,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 
 
 def tags_from_wire(stored: object) -> tuple[str, ...]:
-    """Return the tags that a client of any language stored; what is odd among them is left out."""
+    """Return the tags that any client stored, without invalid ones."""
     words = stored if isinstance(stored, list) else []
     sound = [word for word in words if isinstance(word, str) and 0 < len(word) <= _LONGEST and word.isprintable()]
     return tuple(dict.fromkeys(sound))[:MAX_TAGS]

@@ -1,4 +1,4 @@
-"""What jobs report to have used, and what a flow may use: tokens and costs, by category."""
+"""Usage reported by jobs, and budgets of flows: tokens and costs, by category."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Budget", "Usage", "plain_number"]
 
 
 def plain_number(amount: float) -> float:
-    """Return a whole amount as a whole number, as every other language writes it."""
+    """Return an integral amount as an int, as other languages write it."""
     return int(amount) if amount == int(amount) else amount
 
 
 _MOST = 2**53
-"""Up to here every language of this wire counts exactly."""
+"""All languages that use this wire count exactly up to here."""
 
 Amount = Annotated[float, Field(ge=0, le=_MOST), AfterValidator(plain_number)]
 Bound = Annotated[float, Field(gt=0, le=_MOST), AfterValidator(plain_number)]
@@ -32,39 +32,39 @@ _EMPTY: Mapping[str, float] = {}
 
 
 class Usage(Options):
-    """What one job used, of a language model or of anything else that is counted and paid."""
+    """What one job used of a language model, or of anything else that is counted and paid for."""
 
     model: Name | None = None
-    """The model that was asked."""
+    """The model that was used."""
     provider: Name | None = None
-    """Who runs it."""
+    """The provider of the model."""
     tokens: Amounts = _EMPTY
     """Tokens by category, such as ``input`` and ``output``."""
     total_tokens: Amount | None = None
-    """All tokens; None takes the sum of the categories."""
+    """Total tokens; None for the sum of the categories."""
     costs: Amounts = _EMPTY
     """Costs by category."""
     total_cost: Amount | None = None
-    """All costs; None takes the sum of the categories."""
+    """Total cost; None for the sum of the categories."""
     cost_unit: Name | None = None
-    """What costs are counted in, such as ``usd``."""
+    """The unit of costs, such as ``usd``."""
     latency: NonNegative | None = None
-    """How long the answer took."""
+    """How long the response took."""
     cached: bool | None = None
-    """Whether it came from a cache."""
+    """Whether the response came from a cache."""
 
     @property
     def all_tokens(self) -> float | None:
-        """All tokens; None when none were reported."""
+        """Total tokens; None if none were reported."""
         return _total(self.total_tokens, self.tokens)
 
     @property
     def all_costs(self) -> float | None:
-        """All costs; None when none were reported."""
+        """Total cost; None if none was reported."""
         return _total(self.total_cost, self.costs)
 
     def wire(self) -> dict[str, Any]:
-        """Return the report as every client of this wire tells and reads it; what was not said is left out."""
+        """Return the report as it is stored on the wire, without fields that were not set."""
         latency = as_timedelta(self.latency)
         wire = {
             "model": self.model,
@@ -87,21 +87,21 @@ def _total(given: float | None, parts: Mapping[str, float]) -> float | None:
 class Budget(Options):
     """What the jobs of one flow may use together.
 
-    Jobs report what they used when they have used it. So the budget is exceeded by those jobs that run at that moment,
-    and holds for those that start after it.
+    Jobs report usage after the fact. So jobs that are running can exceed the budget; it applies to those that start
+    afterwards.
     """
 
     max_tokens: Bound | None = None
-    """Most tokens, weighted; None sets no bound."""
+    """Maximum tokens, weighted; None sets no limit."""
     max_tokens_by: Mapping[Name, Bound] = _EMPTY
-    """Most tokens of single categories, unweighted."""
+    """Maximum tokens by category, unweighted."""
     token_weights: Amounts = _EMPTY
-    """How much a token of a category counts towards ``max_tokens``; 1 where nothing is said."""
+    """How much a token of a category counts towards ``max_tokens``; default 1."""
     max_cost: Bound | None = None
-    """Highest cost; None sets no bound."""
+    """Maximum cost; None sets no limit."""
     max_cost_by: Mapping[Name, Bound] = _EMPTY
-    """Highest cost of single categories."""
+    """Maximum cost by category."""
     cost_unit: Name | None = None
-    """What costs are counted in, such as ``usd``."""
+    """The unit of costs, such as ``usd``."""
     on_exceeded: Literal["fail", "pause"] = "fail"
-    """What becomes of jobs that start then: they fail, or are postponed for a day, again and again."""
+    """What happens to jobs once it is exceeded: they fail, or are postponed for a day, repeatedly."""

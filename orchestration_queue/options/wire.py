@@ -1,4 +1,4 @@
-"""Reading options that a client of any language stored."""
+"""Read options that any client stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def wire_number(stored: object, most: float = 2**53) -> float:
-    """Return a number that a client of any language stored, at most ``most``; 0 for anything else."""
+    """Return a number that any client stored, at most ``most``; 0 for anything else."""
     if isinstance(stored, bool) or not isinstance(stored, (int, float)) or not stored > 0:
         return 0
     return min(stored, most)
@@ -43,13 +43,13 @@ _SHORTEST_LEASE_MS, _LONGEST_LEASE_MS = 1_000, 86_400_000
 
 
 def lease_from_wire(stored: object) -> float | None:
-    """Return a stored ``lockDuration`` in milliseconds; None when the wire would not heed it."""
+    """Return a stored ``lockDuration`` in milliseconds; None if the wire would ignore it."""
     lease_ms = wire_number(stored)
     return lease_ms if _SHORTEST_LEASE_MS <= lease_ms <= _LONGEST_LEASE_MS else None
 
 
 def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
-    """Return the backoff that a job of any language carries in its stored options; None when it has none."""
+    """Return the backoff in a job's stored options, from any client; None without one."""
     stored = options.get("backoff")
     if not isinstance(stored, Mapping):
         return None
@@ -62,7 +62,7 @@ def backoff_from_wire(options: Mapping[str, Any]) -> Backoff | None:
 
 
 def fallback_from_wire(stored: object, index: int) -> Fallback | None:
-    """Return the fallback that comes ``index``-th, counted from 1; None when it is missing or cannot be read."""
+    """Return the fallback with this index, counted from 1; None if it is missing or invalid."""
     if not isinstance(stored, list) or not 1 <= index <= len(stored) or not isinstance(stored[index - 1], Mapping):
         return None
     known = {name: stored[index - 1].get(name) for name in Fallback.model_fields}
@@ -73,7 +73,7 @@ def fallback_from_wire(stored: object, index: int) -> Fallback | None:
 
 
 def retention_from_wire(option: object) -> Retention | None:
-    """Return a stored ``removeOnComplete`` or ``removeOnFail`` of any language as a :class:`Retention`."""
+    """Return a stored ``removeOnComplete`` or ``removeOnFail`` as a :class:`Retention`, from any client."""
     match option:
         case True:
             return Retention(count=0)
@@ -87,9 +87,9 @@ def retention_from_wire(option: object) -> Retention | None:
 
 
 def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
-    """How a job with the stored options of any language is placed; what is odd in them is left out.
+    """Return the options by which a job is placed, from any client's stored options, without invalid ones.
 
-    Delay, ids and parents are not read: they are about one job, and this is for jobs like it.
+    Delay, ids and parents are not read: they apply to one job, and this is for similar jobs.
     """
     ordering = _ordering_from_wire(options.get("ordering"))
     bucket = ordering.token_bucket if ordering else None
@@ -106,7 +106,7 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
 
 
 def _cost(tokens: float) -> float:
-    """Return what the wire makes of so few tokens that it counts none."""
+    """Return a cost, or 0 if it is below the thousandth of a token that the wire counts in."""
     return tokens if tokens >= MIN_TOKENS else 0
 
 
@@ -140,7 +140,7 @@ def _rate_limit_from_wire(stored: Mapping[str, Any]) -> RateLimit | None:
 def _bucket_from_wire(stored: Mapping[str, Any]) -> TokenBucket | None:
     capacity, refill_rate = wire_number(stored.get("capacity")), wire_number(stored.get("refillRate"))
     try:
-        # A job without a cost costs one token, and would never start with less.
+        # A job without a cost costs one token, and would never start if the bucket holds less.
         return TokenBucket(capacity=capacity, refill_rate=refill_rate) if capacity >= 1 else None
     except InvalidOptionError:
         return None

@@ -1,4 +1,4 @@
-"""Schedules: when repeatable jobs run, as values and pure arithmetic."""
+"""Schedules: when repeatable jobs run, as values and pure functions."""
 
 from orchestration_queue.schedules.entry import SchedulerEntry
 from orchestration_queue.schedules.ids import flow_id_of, scheduled_job_id

@@ -1,8 +1,8 @@
-"""The wire's cron dialect, read strictly, and its occurrences on real clocks.
+"""The wire's cron dialect, parsed strictly, and its occurrences in real time zones.
 
-croniter finds the dates; it gets them spelled out as plain numbers, in a calendar without daylight saving. What it
-would decide differently from the wire (days of month together with days of week, steps beyond a field's range, clocks
-that jump) is decided here.
+croniter finds the dates; it gets them as plain numbers, in a calendar without daylight saving. Where it would differ
+from the wire (days of month together with days of week, steps beyond a field's range, clock changes), this module
+decides.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 HORIZON_YEARS = 10
-"""How far ahead an occurrence is looked for."""
+"""How many years ahead to search for an occurrence."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -50,7 +50,7 @@ class _Field:
         )
 
     def values(self, text: str) -> frozenset[int]:
-        """Return the numbers that the field stands for."""
+        """Return the numbers that the field matches."""
         return frozenset(value for item in text.split(",") for value in self._item(text, item))
 
     def _item(self, text: str, item: str) -> range:
@@ -86,16 +86,16 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class CronPattern:
-    """A cron pattern, read.
+    """A parsed cron pattern.
 
     Attributes:
-        text: As written.
-        clock: The hours, minutes and seconds of the day, each in order.
-        days: The days of the month, as a list that any cron dialect reads the same way.
+        text: The pattern as written.
+        clock: The times of day, as hours, minutes and seconds, each in order.
+        days: The days of the month, as a list that every cron dialect reads the same way.
         months: The months, likewise.
         weekdays: The days of the week, 0 for Sunday. A date must be one of these days, too.
         either: Days of the month, if a date may be one of these instead.
-        restricts_both_days: Whether it names days of the month as well as days of the week.
+        restricts_both_days: Whether it restricts both days of the month and days of the week.
     """
 
     text: str
@@ -108,20 +108,20 @@ class CronPattern:
 
     @classmethod
     def parse(cls, text: str, *, day_or: bool = False) -> CronPattern:
-        """Read a pattern.
+        """Parse a pattern.
 
         With ``day_or``, if days of month and of week are both restricted, one of them is enough.
 
         Raises:
-            ScheduleError: It is not of the wire's dialect; the message names the field.
+            ScheduleError: It is not in the wire's dialect; the message names the field.
         """
         return _parse(text, day_or)
 
     def next_after(self, after_ms: int, zone: tzinfo) -> int:
-        """Return the first occurrence strictly after an instant, in epoch milliseconds.
+        """Return the first occurrence strictly after a time, in epoch milliseconds.
 
-        Local times that a forward jump leaves out do not occur; those that a backward jump repeats occur the first
-        time only.
+        Local times skipped by a forward clock change don't occur; those repeated by a backward one occur the first time
+        only.
 
         Raises:
             ScheduleError: No time matches within the horizon.
@@ -140,11 +140,11 @@ class CronPattern:
 
     @property
     def has_seconds(self) -> bool:
-        """Whether it has a field of seconds, which no other client reads."""
+        """Whether it has a seconds field, which no other client reads."""
         return len(self.text.split()) > len(_FIELDS)
 
     def _clocks_from(self, start: time) -> Iterator[time]:
-        """Yield times of day from ``start`` on, its second included."""
+        """Yield times of day from ``start`` on, inclusive."""
         hours, minutes, seconds = self.clock
         for hour in hours[bisect_left(hours, start.hour) :]:
             is_first = hour == start.hour
@@ -153,7 +153,7 @@ class CronPattern:
                 yield from (time(hour, minute, second) for second in seconds[at:])
 
     def _dates_from(self, first: date) -> Iterator[date]:
-        """Yield matching dates from ``first`` on. croniter is not asked for days of the week: it misses dates."""
+        """Yield matching dates from ``first`` on. Days of the week are checked here, because croniter misses dates."""
         last = first.replace(year=first.year + HORIZON_YEARS, day=min(first.day, 28) if first.month == 2 else first.day)
         start = datetime.combine(first, time(), UTC) - timedelta(minutes=1)
         dates = croniter(f"0 0 {self.days} {self.months} *", start, max_years_between_matches=HORIZON_YEARS)
@@ -201,9 +201,9 @@ _WEEKDAY_RANGE = re.compile(r"([0-6])-([07])(?:/1)?")
 
 
 def with_numbers(pattern: str) -> str:
-    """Return a pattern in the numbers that every client of the wire reads.
+    """Return a pattern with the numbers that every client of the wire reads.
 
-    Nicknames such as ``@daily``, names of months and of days of the week become numbers, and 7 becomes Sunday's 0.
+    Nicknames such as ``@daily`` and names of months and days become numbers, and 7 becomes 0 for Sunday.
 
     Raises:
         ScheduleError: A nickname or a name is unknown.
@@ -236,7 +236,7 @@ def _numbered(field: str, numbers: Mapping[str, int], what: str) -> str:
 
 
 def _from_sunday(item: str) -> str:
-    """Return an item of the days of the week with Sunday as 0, also where it is the end of a range."""
+    """Return an item of the days of the week with Sunday as 0, also if it ends a range."""
     if item == "7":
         return "0"
     if (match := _WEEKDAY_RANGE.fullmatch(item)) and match[1] != "0":
@@ -249,21 +249,21 @@ def _spelled(values: frozenset[int], all_of_them: int) -> str:
 
 
 def _instant(wall: datetime, zone: tzinfo) -> datetime | None:
-    """When a local clock shows this time, the first time if twice; None when it never does."""
+    """Return when a local clock shows this time, the first time if it does so twice; None if it never does."""
     instant = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     return instant if instant.astimezone(zone).replace(tzinfo=None) == wall else None
 
 
 def find_zone(name: str | None) -> tzinfo | None:
-    """Return the time zone of an IANA name, in any case; UTC without a name; None when it is unknown here."""
+    """Return the time zone with an IANA name, in any case; UTC without a name; None if this machine doesn't know it."""
     return UTC if name is None else _zone(name)
 
 
 def known_zone(name: str | None) -> tzinfo:
-    """Return the same, for those who need one.
+    """Return the time zone with an IANA name, in any case; UTC without a name.
 
     Raises:
-        ScheduleError: This machine knows no such zone.
+        ScheduleError: This machine doesn't know it.
     """
     zone = find_zone(name)
     if zone is None:
@@ -280,7 +280,7 @@ def _zone(name: str) -> tzinfo | None:
             if spelling:
                 return zoneinfo.ZoneInfo(spelling)
         except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-            continue  # not there, a directory, or a path out of the database
+            continue  # missing, a directory, or a path outside of the database
     return None
 
 
@@ -290,5 +290,5 @@ def _known_zones() -> dict[str, str]:
 
 
 def no_occurrences(why: str) -> ScheduleError:
-    """Return the error of a schedule that never fires."""
+    """Return the error for a schedule that never runs."""
     return ScheduleError(f"Schedule has no occurrences within the configured bounds: {why}; correct the schedule.")

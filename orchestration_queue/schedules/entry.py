@@ -21,7 +21,7 @@ __all__ = ["SchedulerEntry"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PROGRESS = ("nextRun", "paused", "job", "queued")
-"""Members of our own that say how far an entry has got."""
+"""Our own members that describe an entry's progress."""
 
 
 def _refuse(constant: str) -> object:
@@ -33,14 +33,14 @@ class SchedulerEntry:
     """The stored state of one schedule.
 
     Attributes:
-        members: Everything stored, members of other clients included.
+        members: Everything stored, including members of other clients.
     """
 
     members: Mapping[str, Any]
 
     @classmethod
     def parse(cls, text: str) -> SchedulerEntry | None:
-        """Read a stored entry; None when it is no JSON object."""
+        """Parse a stored entry; return None if it is not a JSON object."""
         try:
             members = json.loads(text, parse_constant=_refuse)
         except (ValueError, RecursionError):
@@ -58,15 +58,15 @@ class SchedulerEntry:
         """Return the entry of a schedule that is set now.
 
         Args:
-            schedule: When jobs are made.
-            template: What they are.
+            schedule: When it adds jobs.
+            template: Which jobs it adds.
             now_ms: Epoch milliseconds by the caller's clock.
-            previous: What is stored under the name so far. If it runs at the same times, it goes on: only its limit
-                and template change.
+            previous: The entry stored with this name. If its times are the same, it continues: only its limit and
+                template change.
 
         Raises:
             ScheduleError: It never runs within its bounds.
-            PayloadError: The template's data is not JSON, or is larger than 1 MiB.
+            PayloadError: The template's data is not JSON, or larger than 1 MiB.
         """
         timing = schedule.timing
         members = timing.members()
@@ -95,88 +95,88 @@ class SchedulerEntry:
 
     @property
     def limit(self) -> int | None:
-        """How many jobs it may make; None for no limit."""
+        """How many jobs it may add; None for no limit."""
         return positive(self.members.get("limit"))
 
     @property
     def iteration_count(self) -> int:
-        """How many jobs it has made."""
+        """How many jobs it has added."""
         return whole(self.members.get("iterationCount")) or 0
 
     @property
     def last_run(self) -> int | None:
-        """When it last made a job, epoch ms; None before the first."""
+        """When it last added a job, epoch ms; None before the first."""
         return whole(self.members.get("lastRun"))
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """What this package keeps in the entry beside the wire's members."""
+        """This package's own members, beside the wire's."""
         return own(self.members)
 
     @property
     def next_run(self) -> int:
-        """When the next job is planned, epoch ms; 0 while that waits for a job to end. A paused one has its plan."""
+        """When the next job is planned, epoch ms; 0 while that depends on a job's end. A pause keeps the plan."""
         shown = whole(self.members.get("nextRun")) or 0
         return shown or whole(self.extra.get("nextRun")) or 0
 
     @property
     def is_paused(self) -> bool:
-        """Whether it makes no jobs for now."""
+        """Whether it is paused."""
         return self.extra.get("paused") is True
 
     @property
     def is_under_way(self) -> bool:
-        """Whether setting it again, at the same times, leaves it going on."""
+        """Whether setting it again with the same times lets it continue."""
         return bool(self.next_run) or self.is_paused
 
     @property
     def policies(self) -> Policies:
-        """What it does about late and overlapping runs."""
+        """Its policies for late and overlapping runs."""
         return Policies.read(self.extra)
 
     @property
     def missed(self) -> str:
-        """What becomes of late runs: ``skip``, ``fire_once`` or ``fire_all``."""
+        """What happens to late runs: ``skip``, ``fire_once`` or ``fire_all``."""
         return self.policies.missed
 
     @property
     def overlap(self) -> Overlap:
-        """What a run does while the job of the run before has not ended."""
+        """What a run does while the previous run's job has not ended."""
         return self.policies.overlap
 
     @property
     def jitter(self) -> timedelta:
-        """How much later than planned runs are made at most."""
+        """Maximum delay of runs after their planned time."""
         return timedelta(milliseconds=self.policies.jitter_ms)
 
     @property
     def last_job(self) -> str | None:
-        """The id of the job it last made, if it needs to know whether that has ended."""
+        """The id of the last job it added, if it needs to know whether that has ended."""
         job_id = self.extra.get("job")
         return job_id if isinstance(job_id, str) and job_id else None
 
     @property
     def queued(self) -> int:
-        """The run that is made when the last job has ended, as the time it was due, epoch ms; 0 for none."""
+        """The due time, epoch ms, of the run to add when the last job has ended; 0 without one."""
         return whole(self.extra.get("queued")) or 0
 
     def run_at(self, scheduler: str) -> int:
-        """When the next job is made, epoch ms: as planned, and its share of the jitter later; 0 as ``next_run``."""
+        """When the next job is added, epoch ms: the planned time plus jitter; 0 as for :attr:`next_run`."""
         planned_ms = self.next_run
         return planned_ms and planned_ms + self.policies.delay_ms(scheduler, planned_ms)
 
     def next_runs(self, now_ms: int, count: int) -> list[datetime]:
-        """Return the runs to come as planned, in the schedule's time zone; one that is due already comes first.
+        """Return the planned runs, in the schedule's time zone, starting with one that is already due.
 
-        Only what is known now: nothing while it is paused, one run at most when the end of each job decides about the
-        next, and none beyond its end or limit.
+        Only what is known now: nothing while it is paused, at most one run if each depends on the end of the previous
+        job, and none beyond its end or limit.
 
         Args:
             now_ms: Epoch milliseconds by the caller's clock.
-            count: How many at most.
+            count: Maximum number of runs.
 
         Raises:
-            ScheduleError: This machine knows no such time zone.
+            ScheduleError: This machine doesn't know its time zone.
         """
         zone = known_zone(self.timing.tz)
         if self.limit is not None:
@@ -194,13 +194,13 @@ class SchedulerEntry:
 
     @property
     def template(self) -> Mapping[str, Any]:
-        """What its jobs are: ``name``, ``data`` and ``opts``, each of which may be absent."""
+        """The jobs it adds: ``name``, ``data`` and ``opts``, each of which may be absent."""
         template = self.members.get("template")
         return template if isinstance(template, dict) else {}
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it has made all its jobs."""
+        """Whether it has added all its jobs."""
         return self.limit is not None and self.iteration_count >= self.limit
 
     def job_name(self, scheduler: str) -> str:
@@ -212,7 +212,7 @@ class SchedulerEntry:
         """Return the data of its jobs, encoded.
 
         Raises:
-            PayloadError: It cannot be written as JSON, or is larger than 1 MiB.
+            PayloadError: The data is not JSON, or larger than 1 MiB.
         """
         if "data" not in self.template:
             return "{}"
@@ -220,18 +220,18 @@ class SchedulerEntry:
 
     @property
     def job_options(self) -> Mapping[str, Any]:
-        """The stored options of its jobs, in the wire's names."""
+        """The stored options of its jobs, with the wire's names."""
         options = self.template.get("opts")
         return options if isinstance(options, dict) else {}
 
     def fired(self, now_ms: int, following_ms: int | None, *, jobs: int = 1, **extra: object) -> SchedulerEntry | None:
-        """Return the entry after it made jobs now; None when that was the last.
+        """Return the entry after it added jobs now; None after the last.
 
         Args:
             now_ms: Epoch milliseconds of the tick.
-            following_ms: The run after this one, 0 when the job's end decides, None for no further run.
-            jobs: How many it made.
-            extra: Members of our own that change; None removes one.
+            following_ms: The run after this one, 0 if it depends on the job's end, None for no further run.
+            jobs: How many it added.
+            extra: Our own members that change; None removes one.
         """
         count = self.iteration_count + jobs
         if following_ms is None or (self.limit is not None and count >= self.limit):
@@ -239,20 +239,20 @@ class SchedulerEntry:
         return self._with({"iterationCount": count, "lastRun": now_ms}, extra).planned(following_ms)
 
     def planned(self, run_ms: int, **extra: object) -> SchedulerEntry:
-        """Return the entry with its next run at that time, 0 for one that the end of a job decides."""
+        """Return the entry with its next run at this time, or 0 if it depends on the end of a job."""
         changes: dict[str, object] = {"nextRun": None, **extra}
         shown = _planned(self.timing, run_ms, changes, hidden=self.is_paused)
         return self._with(shown, changes)
 
     def paused(self) -> SchedulerEntry:
-        """Return the entry, making no jobs until it is resumed. Other clients skip it, as it shows no next run."""
+        """Return the entry, paused. Other clients skip it, since it has no next run."""
         return self._with({}, {"paused": True}).planned(self.next_run)
 
     def resumed(self, now_ms: int) -> SchedulerEntry | None:
-        """Return the entry, making jobs again; runs that were due meanwhile are left out. None when none is to come.
+        """Return the entry, resumed, without runs that came due while it was paused. None if it never runs again.
 
         Raises:
-            ScheduleError: The pattern or its zone cannot be read, or never occurs again.
+            ScheduleError: The pattern or its time zone is invalid, or never occurs again.
         """
         awake = self._with({}, {"paused": None})
         planned_ms = self.next_run
@@ -265,23 +265,23 @@ class SchedulerEntry:
 
     @property
     def waits_for_completion(self) -> bool:
-        """Whether its job is under way, and the next run counts from that job's end."""
+        """Whether its job has not ended, and the next run depends on that."""
         return self.timing.repeats_after_complete and not self.next_run
 
     def completed(self, finished_ms: int) -> SchedulerEntry | None:
-        """Return the entry after its job ended; None when it makes no further one."""
+        """Return the entry after its job ended; None if it adds no more jobs."""
         following_ms = None if self.is_exhausted else self.timing.following_run(0, finished_ms)
         return None if following_ms is None else self.planned(following_ms, job=None)
 
     def _with(self, members: Mapping[str, object], extra: Mapping[str, object]) -> SchedulerEntry:
-        """Return the entry with some members changed, and some of our own; None removes one of these."""
+        """Return the entry with changed members, and changed members of our own; None removes one of these."""
         ours = {name: value for name, value in {**self.extra, **extra}.items() if value is not None}
         changed = {name: value for name, value in {**self.members, **members}.items() if name != "oq"}
         return SchedulerEntry({**changed, "oq": ours} if ours else changed)
 
 
 def _planned(timing: Timing, run_ms: int, extra: dict[str, object], *, hidden: bool = False) -> dict[str, object]:
-    """Return the next run as the wire's member; in ``extra`` instead if others must not make it."""
+    """Return the next run as the wire's member, or in ``extra`` if other clients must not run it."""
     if not (hidden or timing.is_ours):
         return {"nextRun": run_ms}
     extra["nextRun"] = run_ms or None

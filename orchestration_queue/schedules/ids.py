@@ -1,4 +1,4 @@
-"""Ids of what schedules make: of the scheduler's name and the time a run was due, so that no run is made twice."""
+"""Ids of jobs that schedules add, derived from the scheduler's name and the due time, so that no run is added twice."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["flow_id_of", "scheduled_job_id"]
 
 
 def scheduled_job_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
-    """Return the id of the job that a scheduler makes for one run: the same for every leader, and no other run's.
+    """Return the id of the job for one run of a scheduler, which is unique and the same for every leader.
 
-    Characters that job ids cannot carry are written as ``%`` and their bytes in hexadecimal. A name too long to fit
-    is cut, and told apart by its digest. ``reserve`` is how many characters may follow.
+    Characters that job ids can't contain are written as ``%`` and their bytes in hexadecimal. A name that is too long
+    is truncated, and made unique by its digest. ``reserve`` is how many characters may follow.
     """
     name = "".join(_escaped(character) for character in scheduler)
     room = MAX_NAME_LENGTH - len(f"repeat..{due_ms}") - reserve
@@ -30,7 +30,7 @@ def _escaped(character: str) -> str:
 
 
 def flow_id_of(job_id: str) -> str:
-    """Return the id of the flow that a schedule's job submits: one job, one flow, however often it runs."""
+    """Return the id of the flow that a schedule's job submits: the same each time the job runs."""
     kind, _, rest = job_id.partition(".")
     flow_id = (rest if kind == "repeat" and rest else f"scheduled-{job_id}").replace(".", "%2E")
     if len(flow_id) > _LONGEST_FLOW_ID:
@@ -40,4 +40,4 @@ def flow_id_of(job_id: str) -> str:
 
 
 _LONGEST_FLOW_ID = 180
-"""Nodes' names need room beside it in the ids of jobs."""
+"""Leaves room for nodes' names in the ids of jobs."""

@@ -1,4 +1,4 @@
-"""Manual runs, beside the scheduled ones."""
+"""Manual runs of schedules."""
 
 from __future__ import annotations
 
@@ -13,28 +13,27 @@ from orchestration_queue.schedules.scheduled_run import ScheduledRun
 __all__ = ["manual_job_id", "run_now"]
 
 _MARK = "-now"
-"""Distinguishes its job's id from that of a scheduled run of the same millisecond."""
+"""Distinguishes its job's id from that of a scheduled run at the same millisecond."""
 
 
 def manual_job_id(name: str, now_ms: int) -> str:
-    """Return the id of the job that a run by hand makes at a moment."""
+    """Return the id of the job for a manual run at this time."""
     return f"{scheduled_job_id(name, now_ms, reserve=len(_MARK))}{_MARK}"
 
 
 def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
-    """Make a run now. Neither the limit nor the next planned run takes notice of it.
+    """Run a schedule now. Its limit and its next planned run are unaffected.
 
-    The overlap policy holds for it as for any other, and counts its job as the schedule's last. Runs of a
-    repeat-after-complete schedule never overlap: this one takes the place of the run that is to come next, and there is
-    none while a job is under way.
+    The overlap policy applies, and counts its job as the schedule's last. Runs of a repeat-after-complete schedule
+    never overlap: this one replaces the next run, and is not possible while a job is unfinished.
 
     Args:
         name: The scheduler.
         entry: Its entry.
-        now_ms: Epoch milliseconds; two runs by hand of one millisecond are one.
+        now_ms: Epoch milliseconds; two manual runs at the same millisecond are one.
 
     Raises:
-        PayloadError: The template's data cannot be written as JSON, or is larger than 1 MiB.
+        PayloadError: The template's data is not JSON, or larger than 1 MiB.
     """
     if entry.waits_for_completion:
         return TickPlan()
@@ -53,7 +52,7 @@ def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
 
 
 def _noted(run: ScheduledRun, held: SchedulerEntry, after: SchedulerEntry, now_ms: int) -> TickPlan:
-    """Return the plan that makes the job and stores the entry, or the other entry if the run is held back."""
+    """Return the plan that adds the job and stores the entry, or another entry if the run is held back."""
     name = run.name
     return TickPlan(
         runs=(run,),

@@ -1,4 +1,4 @@
-"""What one evaluation of schedules decides, and the one call that writes it."""
+"""What one evaluation of schedules decides, and the call that writes it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER
 __all__ = ["CHECK_MS", "NEVER_MS", "HeldRun", "TickPlan", "next_check"]
 
 CHECK_MS = 15_000
-"""How often an entry is checked that waits for something without a notification."""
+"""How often to check an entry that waits for something without a notification."""
 NEVER_MS = MAX_SAFE_INTEGER
 
 
 def next_check(name: str, entry: SchedulerEntry, now_ms: int) -> int:
-    """When to check an entry next that is up to date now, epoch ms."""
+    """Return when to check an up-to-date entry next, epoch ms."""
     if entry.is_paused:
         return NEVER_MS
     planned_ms = entry.run_at(name) or NEVER_MS
@@ -31,7 +31,7 @@ def next_check(name: str, entry: SchedulerEntry, now_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
-    """What becomes of an entry whose run is held back, because the job of the run before has not ended.
+    """The entry to store if its run is held back because the previous run's job has not ended.
 
     Attributes:
         text: The entry as JSON text; None removes it.
@@ -44,16 +44,16 @@ class HeldRun:
 
 @dataclass(frozen=True, slots=True)
 class TickPlan:
-    """What one tick does, all of it or nothing.
+    """What one tick does, all or nothing.
 
     Attributes:
         runs: Jobs to add.
         updates: Entries to store, as JSON text by name.
         deletions: Entries to remove.
-        held: What is stored instead if the run of an entry is held back.
-        misses: Runs that are left out because they are late: scheduler, and when it was due.
-        checks: When each entry that stays must be checked again, epoch ms.
-        next_due_ms: When the next run is due after this tick, epoch ms; None when none is planned.
+        held: What to store instead if the run of an entry is held back.
+        misses: Runs that are skipped because they are late: scheduler and due time.
+        checks: When each remaining entry must be checked again, epoch ms.
+        next_due_ms: When the next run after this tick is due, epoch ms; None if none is planned.
     """
 
     runs: tuple[ScheduledRun, ...] = ()
@@ -70,7 +70,7 @@ class TickPlan:
         return not (self.runs or self.updates or self.deletions or self.misses)
 
     def write(self, keys: QueueKeys, token: str, now_ms: int) -> Operation[list[str] | None]:
-        """All of it while the schedulers' lock is held with this token, else nothing; see :func:`scheduling.fire`."""
+        """Return the call that writes the plan while this token holds the lock; see :func:`scheduling.fire`."""
         runs = [fire.written(now_ms) for fire in self.runs]
         return schedule_entries.fire(keys, token, now_ms, runs, self._entry_updates(), self.misses)
 

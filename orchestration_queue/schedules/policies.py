@@ -1,4 +1,4 @@
-"""What a schedule does about runs that are late, that overlap, or that would all come at the same second."""
+"""A schedule's policies for runs that are late, that overlap, or that would all be due at the same second."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from orchestration_queue.schedules.timing import whole
 __all__ = ["MAX_MISSED", "MissedRuns", "Overlap", "Policies"]
 
 MAX_MISSED = 1000
-"""The most missed runs of one schedule that are ever made up for."""
+"""Maximum missed runs of one schedule to make up for."""
 
 
 class MissedRuns(Options):
-    """What becomes of runs that were missed because no worker ran.
+    """What happens to runs that were missed because no worker was running.
 
     Examples:
         >>> MissedRuns.fire_all(max=24).mode
@@ -28,10 +28,13 @@ class MissedRuns(Options):
     """
 
     mode: Literal["skip", "fire_once", "fire_all"] = "fire_once"
-    """``fire_once`` makes up for any number of missed runs with one job, as every client of the wire does; ``skip``
-    leaves them out; ``fire_all`` makes a job for each, the oldest first."""
+    """What is added for missed runs.
+
+    ``fire_once`` adds one job for any number of missed runs, as all clients of the wire do; ``skip`` adds none;
+    ``fire_all`` adds a job for each, oldest first.
+    """
     max: Annotated[int, Field(ge=1, le=MAX_MISSED)] | None = None
-    """Of ``fire_all``: how many of the latest runs to make up for; older ones are skipped."""
+    """For ``fire_all``: how many of the latest runs to make up for; older ones are skipped."""
 
     @model_validator(mode="after")
     def _only_all_have_a_bound(self) -> MissedRuns:
@@ -41,42 +44,42 @@ class MissedRuns(Options):
 
     @classmethod
     def skip(cls) -> MissedRuns:
-        """Leave out runs that are noticed more than a minute late, or two rounds of the workers' housekeeping."""
+        """Skip runs that are noticed more than a minute late, or two promotion intervals if that is longer."""
         return cls(mode="skip")
 
     @classmethod
     def fire_once(cls) -> MissedRuns:
-        """Make one job, however many runs were missed."""
+        """Add one job, no matter how many runs were missed."""
         return cls(mode="fire_once")
 
     @classmethod
     def fire_all(cls, max: int) -> MissedRuns:  # noqa: A002  what users call it
-        """Make a job for each of the latest ``max`` runs that were missed, the oldest first."""
+        """Add a job for each of the latest ``max`` missed runs, oldest first."""
         return cls(mode="fire_all", max=max)
 
 
 class Overlap(StrEnum):
-    """What a run does while the job of the run before has not ended."""
+    """What a run does while the previous run's job has not ended."""
 
     ALLOW = "allow"
-    """It is made all the same."""
+    """Add its job anyway."""
     SKIP = "skip"
-    """It is left out."""
+    """Skip the run."""
     QUEUE_ONE = "queue_one"
-    """It is made when that job has ended; if more come due meanwhile, the latest alone."""
+    """Add its job when the previous one has ended; if more runs come due meanwhile, only the latest."""
     REPLACE = "replace"
-    """It is made, and that job is revoked."""
+    """Revoke the previous job and add its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of one entry, as stored. What cannot be read counts as absent, and so as the wire's behaviour.
+    """The policies of one entry, as stored. Invalid ones count as absent, which means the wire's behavior.
 
     Attributes:
-        missed: What becomes of late runs: ``skip``, ``fire_once`` or ``fire_all``.
-        missed_max: Of ``fire_all``: how many at most.
-        overlap: What a run does while the one before has not ended.
-        jitter_ms: Runs are made up to this much later than planned.
+        missed: What happens to late runs: ``skip``, ``fire_once`` or ``fire_all``.
+        missed_max: For ``fire_all``: maximum number.
+        overlap: What a run does while the previous one has not ended.
+        jitter_ms: Maximum delay of runs after their planned time.
     """
 
     missed: str = "fire_once"
@@ -86,7 +89,7 @@ class Policies:
 
     @classmethod
     def read(cls, extra: Mapping[str, object]) -> Policies:
-        """Read the members that the wire does not know."""
+        """Read the members that the wire doesn't define."""
         missed, overlap = extra.get("missed"), extra.get("overlap")
         return cls(
             missed=missed if isinstance(missed, str) and missed in ("skip", "fire_all") else "fire_once",
@@ -96,7 +99,7 @@ class Policies:
         )
 
     def members(self) -> dict[str, object]:
-        """Return the same as members to store; what is as on the wire is left out."""
+        """Return the members to store, without those that equal the wire's behavior."""
         usual = Policies()
         members: dict[str, object] = {}
         if self.missed != usual.missed:
@@ -110,7 +113,7 @@ class Policies:
         return members
 
     def delay_ms(self, scheduler: str, due_ms: int) -> int:
-        """How much later than planned a run is made: the same for every leader, and spread evenly."""
+        """Return how much later than planned a run is due: the same for every leader, and uniformly distributed."""
         if not self.jitter_ms:
             return 0
         digest = hashlib.sha256(f"{scheduler}\0{due_ms}".encode("utf-8", "surrogatepass")).digest()

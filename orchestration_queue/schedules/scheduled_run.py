@@ -1,4 +1,4 @@
-"""The jobs that schedules make."""
+"""The jobs that schedules add."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["ScheduledRun"]
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRun:
-    """One job that a schedule makes.
+    """One job that a schedule adds.
 
     Attributes:
         name: The scheduler.
         job_name: The job's name.
         data_text: The job's encoded data.
-        options: How the job is placed. Its id is made of scheduler and due time, so that the same run, fired twice by
-            leaders that overlap, is one job.
-        options_text: The options as the template has them, to be stored in the job.
-        scheduler_name: The scheduler, if it waits for the job to end; else empty.
+        options: How the job is placed. Its id is derived from scheduler and due time, so that a run added twice by
+            overlapping leaders is one job.
+        options_text: The options in the template, to be stored in the job.
+        scheduler_name: The scheduler, if it waits for the job to end; otherwise empty.
         due_ms: When the run was due, epoch ms.
-        previous: The job of the run before, if it matters whether that has ended; else empty.
+        previous: The previous run's job, if it matters whether it has ended; otherwise empty.
         overlap: What to do while it has not.
     """
 
@@ -46,10 +46,10 @@ class ScheduledRun:
 
     @classmethod
     def of(cls, name: str, entry: SchedulerEntry, due_ms: int) -> ScheduledRun:
-        """One run of a schedule.
+        """Return one run of a schedule.
 
         Raises:
-            PayloadError: The template's data cannot be written as JSON, or is larger than 1 MiB.
+            PayloadError: The template's data is not JSON, or larger than 1 MiB.
         """
         stored = entry.job_options
         options = JobOptions(
@@ -75,7 +75,7 @@ class ScheduledRun:
         return self.options.job_id or ""
 
     def written(self, now_ms: int) -> tuple[oq1.NewJob, oq1.RunOrigin]:
-        """Return the job as the server takes it, made now, and what it is made for."""
+        """Return the job as it is added now, with the run that it belongs to."""
         job = new_job(
             self.job_name,
             self.data_text,

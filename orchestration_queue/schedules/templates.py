@@ -1,4 +1,4 @@
-"""What the runs of a schedule add to the queue: a job each, or a whole flow each."""
+"""What the runs of a schedule add to the queue: a job each, or a flow each."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from orchestration_queue.protocol.codec import plain_number
 __all__ = ["SUBMIT_FLOW", "FlowTemplate", "JobTemplate"]
 
 SUBMIT_FLOW: Final = "oq.submit_flow"
-"""The name of the jobs that submit a flow; workers of this package run them by themselves."""
+"""The name of the jobs that submit a flow; workers of this package run them themselves."""
 
 _FLOW_OPTIONS = JobOptions(attempts=5)
 
 
 class JobTemplate(Options):
-    """What each run of a schedule adds to the queue.
+    """The job that each run of a schedule adds to the queue.
 
     Raises:
-        InvalidOptionError: An option is one that the jobs of schedules do not get.
+        InvalidOptionError: Jobs of schedules can't have one of the options.
     """
 
     name: str | None = None
-    """The job's name; None takes the scheduler's."""
+    """The job's name; None: the scheduler's."""
     data: Any = None
-    """The job's data, what pydantic writes as JSON; None stands for no data, which handlers see as ``{}``."""
+    """The job's data, anything that pydantic writes as JSON; None means no data, which handlers see as ``{}``."""
     options: JobOptions = JobOptions()
 
     @model_validator(mode="after")
     def _keeps_its_options(self) -> JobTemplate:
-        # Node's leaders place a scheduled job by priority, attempts, ttl and lifo alone. A schedule must not mean
-        # different things depending on who happens to lead.
+        # Node's leaders apply only priority, attempts, ttl and lifo to a scheduled job. A schedule must not mean
+        # different things depending on the leader.
         lost = ("job_id", "delay", "delay_until", "ordering", "cost", "deduplication")
         name = next((name for name in lost if getattr(self.options, name)), None)
         if name:
@@ -45,23 +45,23 @@ class JobTemplate(Options):
         return self
 
     def members(self) -> dict[str, object]:
-        """Return the template as the wire stores it; absent members are left out."""
+        """Return the template as the wire stores it, without absent members."""
         members = {"name": self.name or None, "data": self.data, "opts": self.options.wire() or None}
         return {name: value for name, value in members.items() if value is not None}
 
 
 class FlowTemplate(JobTemplate):
-    """A whole graph for each run. Its flow id is made of the scheduler's name and the time the run was due.
+    """A flow for each run. Its id is derived from the scheduler's name and the due time.
 
-    A run adds a small job, :data:`SUBMIT_FLOW`, with the graph as its data. A worker of this package submits the
-    graph; dying in the middle, or doing it twice, makes one flow all the same.
+    A run adds a small job, :data:`SUBMIT_FLOW`, with the graph as its data. A worker of this package submits the graph.
+    If it dies meanwhile, or the job runs twice, it is still one flow.
 
     Args:
         dag: The graph.
         options: How that small job is retried and placed.
 
     Raises:
-        PayloadError: The data of a node cannot be written as JSON.
+        PayloadError: The data of a node is not JSON.
     """
 
     def __init__(self, dag: object, options: JobOptions = _FLOW_OPTIONS) -> None:
@@ -69,7 +69,7 @@ class FlowTemplate(JobTemplate):
 
 
 def _stored(dag: object) -> object:
-    """Return the graph as JSON values: what was given, without what follows from that."""
+    """Return the graph as JSON values, without derived ones."""
     if not dataclasses.is_dataclass(dag) or isinstance(dag, type):
         raise InvalidOptionError(f"`dag` must be a Dag, got {dag!r}; pass the Dag that the flows are made of.")
     derived = {field.name for field in dataclasses.fields(dag) if not field.init}

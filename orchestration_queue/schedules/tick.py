@@ -1,4 +1,4 @@
-"""One check at all schedules of a queue: what is due, and what to write. Nothing is sent here."""
+"""One evaluation of all schedules of a queue: what is due, and what to write. Nothing is sent here."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from orchestration_queue.schedules.scheduled_run import ScheduledRun
 __all__ = ["GRACE_MS", "Awaited", "evaluate"]
 
 GRACE_MS = 60_000
-"""How late a run may be noticed, at least, before it counts as missed."""
+"""Minimum delay before a run counts as missed."""
 _TELLING_MS = 5000
 """How long a worker may take to notify a repeat-after-complete schedule of its job's end."""
 _MOST_AT_ONCE = 50
-"""Missed runs of one schedule that one tick makes up for."""
+"""Maximum missed runs of one schedule that one tick makes up for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What became of the job that an entry waits for.
+    """The state of the job that an entry waits for.
 
     Attributes:
-        fate: ``open``, ``ended`` or ``gone``; empty when it is not known.
+        fate: ``open``, ``ended`` or ``gone``; empty if it is not known.
         ended_ms: When it ended, epoch ms.
     """
 
@@ -45,13 +45,13 @@ def evaluate(
 ) -> TickPlan:
     """Decide what is due now.
 
-    Entries that cannot be read are left alone, as are those whose time zone only other machines know. Those that can
+    Entries that can't be read are left alone, as are those whose time zone only other machines know. Those that can
     never run again are removed.
 
     Args:
         entries: The stored entries, as JSON text by scheduler name.
         now_ms: Epoch milliseconds by the caller's clock.
-        awaited: What became of the jobs that entries wait for, by scheduler name.
+        awaited: The states of the jobs that entries wait for, by scheduler name.
         grace_ms: How late a run may be before it counts as missed.
     """
     decisions = {
@@ -84,7 +84,7 @@ _UNREADABLE = SchedulerEntry({})
 
 @dataclass(frozen=True, slots=True)
 class _EntryCheck:
-    """What is known of an entry when it is checked."""
+    """What is known about an entry when it is checked."""
 
     name: str
     entry: SchedulerEntry
@@ -95,7 +95,7 @@ class _EntryCheck:
 
 @dataclass(frozen=True, slots=True)
 class _TickDecision:
-    """The jobs that an entry makes now, if any, and what becomes of the entry; None removes it."""
+    """The jobs that an entry adds now, if any, and the resulting entry; None removes it."""
 
     after: SchedulerEntry | None
     runs: tuple[ScheduledRun, ...] = ()
@@ -112,7 +112,7 @@ def _decide(check: _EntryCheck) -> _TickDecision:
     if not timing.is_complete:
         return _TickDecision(None)
     if entry.is_paused:
-        # A worker of another client, at the end of a job, knows no pause.
+        # At the end of a job, workers of other clients ignore the pause.
         return _TickDecision(entry) if not entry.members.get("nextRun") else _stored(check, entry.paused())
     if not run_ms or run_ms > now_ms:
         return _wait(check)
@@ -129,14 +129,14 @@ def _decide(check: _EntryCheck) -> _TickDecision:
 
 
 def _stored(check: _EntryCheck, after: SchedulerEntry | None, **more: Any) -> _TickDecision:
-    """Return the entry as it is from now on, and when to check it next."""
+    """Return the entry to store, and when to check it next."""
     if after is None:
         return _TickDecision(None, **more)
     return _TickDecision(after, text=after.dump(), look_ms=next_check(check.name, after, check.now_ms), **more)
 
 
 def _wait(check: _EntryCheck) -> _TickDecision:
-    """Nothing is due; but the job that the entry waits for may have ended."""
+    """Return the decision if nothing is due; the job that the entry waits for may have ended."""
     entry, now_ms, awaited = check.entry, check.now_ms, check.awaited
     rests = _TickDecision(entry, look_ms=next_check(check.name, entry, now_ms))
     if awaited.fate not in ("ended", "gone"):
@@ -152,7 +152,7 @@ def _wait(check: _EntryCheck) -> _TickDecision:
 
 
 def _make_due(check: _EntryCheck) -> _TickDecision:
-    """Make the runs that are due, as far as the policies want them."""
+    """Add the runs that are due, as the policies say."""
     entry, timing, due_ms = check.entry, check.entry.timing, check.entry.next_run
     policies = entry.policies
     # A run that is late by its jitter is on time, and so are those that came due meanwhile.
@@ -177,7 +177,7 @@ def _make_due(check: _EntryCheck) -> _TickDecision:
 
 
 def _made(check: _EntryCheck, runs: Sequence[int], following_ms: int | None) -> _TickDecision:
-    """Make these runs. If the job of the run before must be waited for, there is one run only."""
+    """Add these runs. If the previous run's job must be waited for, there is only one."""
     entry, timing, overlap = check.entry, check.entry.timing, check.entry.overlap
     is_guarded = overlap is not Overlap.ALLOW and not timing.repeats_after_complete
     made = tuple(ScheduledRun.of(check.name, entry, due_ms) for due_ms in runs)
@@ -191,7 +191,7 @@ def _made(check: _EntryCheck, runs: Sequence[int], following_ms: int | None) -> 
 
 
 def _held(check: _EntryCheck, due_ms: int, following_ms: int | None) -> HeldRun:
-    """Return the entry, if the run has to wait for the job of the one before, or is left out because of it."""
+    """Return the entry to store if the run must wait for the previous run's job, or is skipped because of it."""
     after: SchedulerEntry | None
     if check.entry.overlap is Overlap.QUEUE_ONE:
         after = check.entry.planned(following_ms or 0, queued=due_ms)

@@ -1,4 +1,4 @@
-"""When a schedule runs: the members of a stored entry that decide it, and the wire's arithmetic on them."""
+"""When a schedule runs: the members of a stored entry that decide it, and the wire's arithmetic."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from orchestration_queue.schedules.cron import CronPattern, known_zone
 __all__ = ["MAX_SAFE_INTEGER", "Timing", "own", "positive", "whole"]
 
 MAX_SAFE_INTEGER = 2**53 - 1
-"""The largest integer that every language on this wire counts to."""
+"""The largest integer that all languages that use this wire count to."""
 
 _SHORTEST_DISTANCE_MS = 1000
-"""Between two occurrences of a cron pattern."""
+"""Minimum time between two occurrences of a cron pattern."""
 
 
 def whole(value: object) -> int | None:
-    """Return a JSON number as an integer; None for anything that is no safe integer."""
+    """Return a JSON number as an integer; None for anything that is not a safe integer."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_SAFE_INTEGER:
@@ -33,7 +33,7 @@ def positive(value: object) -> int | None:
 
 
 def own(members: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the members of a stored entry that the wire lacks: this package's own, which other clients keep."""
+    """Return this package's own members of a stored entry, which other clients keep."""
     extra = members.get("oq")
     return extra if isinstance(extra, dict) else {}
 
@@ -44,7 +44,7 @@ def _text(value: object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What decides when a schedule runs, in the wire's units. Two equal timings run at the same times.
+    """When a schedule runs, in the wire's units. Equal timings run at the same times.
 
     Attributes:
         pattern: A cron pattern.
@@ -53,7 +53,8 @@ class Timing:
         tz: The IANA name of the pattern's time zone; None for UTC.
         start_date: No run before, epoch ms.
         end_date: No run after, epoch ms.
-        day_or: Of days of month and of week in the pattern, one is enough. Other clients must not see such a pattern.
+        day_or: Whether one of the pattern's days of month and days of week is enough. Other clients must not see such a
+            pattern.
     """
 
     pattern: str | None = None
@@ -66,7 +67,7 @@ class Timing:
 
     @classmethod
     def read(cls, members: Mapping[str, object]) -> Timing:
-        """Read a stored entry's members; what cannot decide anything counts as absent."""
+        """Read a stored entry's members; invalid ones count as absent."""
         hidden = own(members).get("cron")
         if isinstance(hidden, str) and hidden:
             members = {**members, "pattern": hidden, "every": None, "repeatAfterComplete": None}
@@ -83,10 +84,10 @@ class Timing:
         )
 
     def members(self) -> dict[str, object]:
-        """Return the same as members of a stored entry; absent ones are left out."""
+        """Return the members of a stored entry, without absent ones."""
         members = {
             "pattern": None if self.is_ours else self.pattern,
-            # Others keep an entry that says when to run, and skip it while it has no next run.
+            # Other clients keep an entry that has a time to run, and skip it while it has no next run.
             "every": MAX_SAFE_INTEGER if self.is_ours else self.every,
             "repeatAfterComplete": self.repeat_after_complete,
             "tz": self.tz,
@@ -97,12 +98,12 @@ class Timing:
 
     @property
     def is_ours(self) -> bool:
-        """Whether other clients must not see the pattern, because they would read it in another way."""
+        """Whether other clients must not see the pattern, because they would read it differently."""
         return self.pattern is not None and (self.day_or or len(self.pattern.split()) > 5)
 
     @property
     def hidden_members(self) -> dict[str, object]:
-        """The members of our own that keep such a pattern."""
+        """Return our own members that store such a pattern."""
         if not self.is_ours or self.pattern is None:
             return {}
         has_seconds = len(self.pattern.split()) > 5
@@ -110,23 +111,23 @@ class Timing:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it says when to run at all."""
+        """Whether it says when to run."""
         return bool(self.pattern or self.every or self.repeat_after_complete)
 
     @property
     def repeats_after_complete(self) -> bool:
-        """Whether the end of one job decides about the next."""
+        """Whether each run depends on the end of the previous job."""
         return not (self.pattern or self.every) and self.repeat_after_complete is not None
 
     def ends_before(self, at_ms: int) -> bool:
-        """Whether an instant lies beyond the end."""
+        """Whether a time is beyond the end."""
         return self.end_date is not None and at_ms > self.end_date
 
     def first_run(self, now_ms: int) -> int | None:
-        """Return the first run of a schedule made now; None when it lies beyond the end.
+        """Return the first run of a schedule that is set now; None if it is beyond the end.
 
         Raises:
-            ScheduleError: The pattern or its zone cannot be read, or never occurs.
+            ScheduleError: The pattern or its time zone is invalid, or never occurs.
         """
         start_ms = self.start_date
         if self.pattern:
@@ -140,12 +141,12 @@ class Timing:
         return self._within(now_ms + (start_ms - now_ms) % self.every)
 
     def following_run(self, planned_ms: int, after_ms: int) -> int | None:
-        """Return the run after the one that was planned for ``planned_ms`` and made at ``after_ms``.
+        """Return the run after the one planned for ``planned_ms`` and added at ``after_ms``.
 
-        Runs missed in between are left out; ``every`` keeps its phase. None when it lies beyond the end.
+        Runs missed in between are skipped; ``every`` keeps its phase. None if it is beyond the end.
 
         Raises:
-            ScheduleError: The pattern or its zone cannot be read, or never occurs again.
+            ScheduleError: The pattern or its time zone is invalid, or never occurs again.
         """
         if self.pattern:
             return self._within(self._occurrence_after(after_ms))
@@ -158,10 +159,10 @@ class Timing:
         return CronPattern.parse(self.pattern or "", day_or=self.day_or).next_after(after_ms, known_zone(self.tz))
 
     def runs_until(self, due_ms: int, until_ms: int, most: int) -> list[int]:
-        """Return the latest runs from the one planned for ``due_ms`` up to an instant, that included; the oldest first.
+        """Return the latest runs from the one planned for ``due_ms`` up to a time, inclusive, oldest first.
 
         Raises:
-            ScheduleError: The pattern or its zone cannot be read.
+            ScheduleError: The pattern or its time zone is invalid.
         """
         if due_ms > until_ms:
             return []

@@ -1,4 +1,4 @@
-"""Schedules as people write them: frozen values, checked where they are written."""
+"""Schedules as users write them: frozen values, checked when they are created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _epoch_ms(at: datetime | None) -> int | None:
 
 
 class PolicyOptions(TypedDict, total=False):
-    """What every schedule takes beside its times; each is described at :class:`Schedule`."""
+    """The policies of all schedules; :class:`Schedule` describes them."""
 
     jitter: Duration
     missed: MissedRuns | Literal["skip", "fire_once"]
@@ -33,20 +33,20 @@ class PolicyOptions(TypedDict, total=False):
 
 
 class Schedule(Options):
-    """When jobs are made. One of :class:`Cron`, :class:`Every` and :class:`RepeatAfterComplete`."""
+    """When jobs are added: a :class:`Cron`, :class:`Every` or :class:`RepeatAfterComplete`."""
 
     start: datetime | None = None
-    """No run before this instant."""
+    """No run before this time."""
     end: datetime | None = None
-    """No run after this instant."""
+    """No run after this time."""
     limit: int | None = None
-    """Make this many jobs, then forget the schedule."""
+    """Add this many jobs, then remove the schedule."""
     jitter: NonNegative = timedelta(0)
-    """Make each run up to this much later than planned, by an amount that name and time of the run decide."""
+    """Run up to this much later than planned, by an amount derived from the scheduler's name and the due time."""
     missed: MissedRuns = MissedRuns()
-    """What becomes of missed runs."""
+    """What happens to missed runs."""
     overlap: Overlap = Overlap.ALLOW
-    """What a run does while the job of the run before has not ended."""
+    """What a run does while the previous run's job has not ended."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -88,16 +88,16 @@ class Schedule(Options):
     @property
     @abstractmethod
     def timing(self) -> Timing:
-        """The same in the wire's units."""
+        """The schedule's times in the wire's units."""
 
     @property
     def policies(self) -> Policies:
-        """What it does about late and overlapping runs, as it is stored."""
+        """Its policies for late and overlapping runs, as stored."""
         missed = self.missed
         return Policies(missed.mode, missed.max or 1, self.overlap, milliseconds(self.jitter))
 
     def next_run(self, after: datetime) -> datetime | None:
-        """Return the first run strictly after an instant, were the schedule made then; None beyond its end.
+        """Return the first run strictly after a time, if the schedule were set then; None beyond its end.
 
         Raises:
             ScheduleError: It never occurs.
@@ -110,11 +110,11 @@ class Schedule(Options):
 
 
 class Cron(Schedule):
-    """At the times of a cron pattern: minute, hour, day of month, month, day of week.
+    """Run at the times of a cron pattern: minute, hour, day of month, month, day of week.
 
     Each field is a list of ``*``, numbers, ranges ``a-b`` and steps ``*/s`` or ``a-b/s``; 0 is Sunday. Names (``MON``,
-    ``JAN``) and nicknames (``@daily``) are stored as the numbers that every client reads. A sixth field before the
-    others is that of seconds, an extension of ours: Node's clients leave such a schedule alone.
+    ``JAN``) and nicknames (``@daily``) are stored as the numbers that every client reads. With six fields, the first is
+    seconds, an extension that Node clients ignore.
 
     Examples:
         >>> Cron("30 9 * * MON-FRI", tz="Europe/Berlin").pattern
@@ -122,17 +122,17 @@ class Cron(Schedule):
 
     Args:
         pattern: The pattern.
-        tz: The IANA name of the time zone whose clock the pattern means; None for UTC.
-        start: No run before this instant; None for no bound.
-        end: No run after this instant; None for no bound.
-        limit: Make this many jobs; None for no limit.
+        tz: The IANA name of the pattern's time zone; None for UTC.
+        start: No run before this time; None for no limit.
+        end: No run after this time; None for no limit.
+        limit: Add this many jobs; None for no limit.
         day_or: For a pattern that restricts both days of month and days of week: True if one of them is enough, as in
-            crontab(5), False if both must match, as other clients of the wire read it. Such a pattern is refused unless
-            this says which is meant. Node's clients cannot run one with True, and leave it alone.
+            crontab(5), False if both must match, as other clients of the wire read it. Without it, such a pattern is
+            refused. Node clients can't run one with True, and ignore it.
         policies: ``jitter``, ``missed`` and ``overlap``, see :class:`Schedule`.
 
     Raises:
-        ScheduleError: The pattern cannot be read, or the time zone is unknown here.
+        ScheduleError: The pattern is invalid, or this machine doesn't know the time zone.
     """
 
     pattern: str
@@ -176,7 +176,7 @@ class Cron(Schedule):
 
     @property
     def timing(self) -> Timing:
-        """The same in the wire's units."""
+        """The schedule's times in the wire's units."""
         return Timing(
             pattern=self.pattern,
             tz=self.tz,
@@ -187,9 +187,9 @@ class Cron(Schedule):
 
 
 class _Interval(Schedule):
-    """A schedule that counts time.
+    """A schedule with a fixed interval.
 
-    Its kinds have an ``__init__`` each: for a model without one of its own, type checkers make up one by names only.
+    Its subclasses have their own ``__init__``: for a model without one, type checkers derive one with keywords only.
     """
 
     _wire_name: ClassVar[str]
@@ -212,13 +212,13 @@ class _Interval(Schedule):
 
 
 class Every(_Interval):
-    """At a fixed interval, counted from ``start`` or from now. Missed runs are left out; the phase is kept.
+    """Run at a fixed interval, counted from ``start`` or from now. Missed runs don't change the phase.
 
     Args:
-        interval: The distance, as a duration or in seconds.
+        interval: Time between runs: a duration, or seconds.
         start: The first run; None for one interval from now.
-        end: No run after this instant; None for no bound.
-        limit: Make this many jobs; None for no limit.
+        end: No run after this time; None for no limit.
+        limit: Add this many jobs; None for no limit.
         policies: ``jitter``, ``missed`` and ``overlap``, see :class:`Schedule`.
 
     Raises:
@@ -239,18 +239,18 @@ class Every(_Interval):
 
     @property
     def timing(self) -> Timing:
-        """The same in the wire's units."""
+        """The schedule's times in the wire's units."""
         return Timing(every=milliseconds(self.interval), start_date=_epoch_ms(self.start), end_date=_epoch_ms(self.end))
 
 
 class RepeatAfterComplete(_Interval):
-    """Once now, and again some time after each job has completed or failed for good, so that runs never overlap.
+    """Run once now, and again some time after each job has completed or failed for good, so that runs never overlap.
 
     Args:
-        interval: The pause between two jobs, as a duration or in seconds.
+        interval: Pause between two jobs: a duration, or seconds.
         start: The first run; None for now.
-        end: No run after this instant; None for no bound.
-        limit: Make this many jobs; None for no limit.
+        end: No run after this time; None for no limit.
+        limit: Add this many jobs; None for no limit.
         policies: ``jitter``, ``missed`` and ``overlap``, see :class:`Schedule`.
 
     Raises:
@@ -271,7 +271,7 @@ class RepeatAfterComplete(_Interval):
 
     @property
     def timing(self) -> Timing:
-        """The same in the wire's units."""
+        """The schedule's times in the wire's units."""
         return Timing(
             repeat_after_complete=milliseconds(self.interval),
             start_date=_epoch_ms(self.start),
