@@ -31,7 +31,8 @@ async def work(job):
     await server.hincrby("ran", job.id, 1)
     await server.incr("ran by ours")
 
-options = ChasquiWorkerOptions(lease=timedelta(milliseconds=500), concurrency=10)
+# The original renews no lease: one shorter than it holds what it reads ahead would take jobs from its living workers.
+options = ChasquiWorkerOptions(lease=timedelta(seconds=3), concurrency=10)
 asyncio.run(ChasquiWorker(queue, work, url="unix://" + socket, options=options).run())
 """
 THEIRS = """
