@@ -1,4 +1,4 @@
-"""Writing a graph down node by node."""
+"""Build a graph node by node."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["DagBuilder", "Dependency", "SubFlow", "names_of"]
 
 @dataclass(frozen=True, slots=True)
 class SubFlow:
-    """A flow inside another. To wait for it is to wait for its leaves.
+    """A flow included in another. Waiting for it means waiting for its leaves.
 
     Attributes:
-        name: What it is called there; its nodes' names begin with it and a dot.
-        leaves: Names of its nodes that none of its others wait for.
+        name: Its name there; its nodes' names begin with it and a dot.
+        leaves: Names of its nodes that none of its other nodes waits for.
     """
 
     name: str
@@ -29,11 +29,11 @@ class SubFlow:
 
 
 Dependency: TypeAlias = Node | SubFlow | str
-"""What a node may wait for: another, by itself or by name, or a flow that was included."""
+"""What a node can wait for: a node, by itself or by name, or an included flow."""
 
 
 class DagBuilder:
-    """Write a graph down node by node; each node can be named by those after it.
+    """Build a graph node by node; later nodes refer to earlier ones.
 
     Examples:
         >>> etl = DagBuilder("etl", queue="data")
@@ -43,9 +43,9 @@ class DagBuilder:
         [1, 1]
 
     Args:
-        name: What the graph is called.
-        queue: Where nodes without a queue of their own run.
-        options: What holds for the flow as a whole.
+        name: The graph's name.
+        queue: The queue of nodes without their own.
+        options: Options of the flow as a whole.
     """
 
     def __init__(self, name: str, *, queue: str, options: FlowOptions | None = None) -> None:
@@ -66,11 +66,11 @@ class DagBuilder:
         trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS,
         optional_deps: Iterable[Dependency] = (),
     ) -> Node:
-        """Add a node, as :class:`Node` describes it; dependencies may be nodes and sub-flows as well as names.
+        """Add a node. The arguments are those of :class:`Node`; dependencies can be nodes, sub-flows, or names.
 
         Raises:
-            InvalidNameError: The name cannot be part of a job id.
-            FlowError: The node cannot be kept in a flow.
+            InvalidNameError: The name can't be part of a job id.
+            FlowError: An option is not possible in a flow.
         """
         return self.add(Node(name, task, queue, data, options, names_of(deps), trigger_rule, names_of(optional_deps)))
 
@@ -90,28 +90,28 @@ class DagBuilder:
     ) -> Node:
         """Add a node that runs a task once for each element of the list that another node returns.
 
-        Element 17 is the job ``{flow_id}.{name}[17]``. Who waits for the node reads the results, in the order of the
-        list, by ``job.map_results(name)``; the node's own result is ``{"count": ...}``. At least one worker of this
-        package must serve the queue.
+        Element 17 is the job ``{flow_id}.{name}[17]``. Nodes that wait for this one read the results, in the order of
+        the list, with ``job.map_results(name)``; the node's own result is ``{"count": ...}``. At least one worker of
+        this package must serve the queue.
 
         Args:
             name: Unique in the flow.
             task: The name of the elements' jobs.
             over: The node that returns the list, of at most 20,000 elements and 1 MiB of JSON.
-            as_: The key, or a task's parameter, under which an element is in its job's data. Without it the element
-                itself is the data, or is joined with ``data``, which takes elements that are dicts.
-            data: What all elements' jobs are given beside.
-            queue: Where the elements run; None takes the flow's queue.
+            as_: The key, or a task's parameter, for the element in its job's data. Without it, the element itself is
+                the data, or is merged with ``data`` if elements are dicts.
+            data: Further data of all elements' jobs.
+            queue: The queue of the elements; None: the flow's queue.
             options: How the elements are retried and limited.
             deps: What else the node waits for.
             max_concurrency: Maximum elements at a time, started in order; None sets no limit.
-            allow_failures: Complete although elements failed. Their results are read as None, and the node's own result
-                names the first of them. Without it the node fails when all have ended and one has failed.
+            allow_failures: Complete even if elements failed. Their results are read as None, and the node's own result
+                names the first of them. Without it, the node fails once all have ended if one has failed.
 
         Raises:
-            InvalidNameError: The name cannot be part of a job id.
+            InvalidNameError: The name can't be part of a job id.
             InvalidOptionError: The arguments contradict each other.
-            FlowError: The options cannot be kept for elements, or ``over`` is more than one node.
+            FlowError: An option is not possible for elements, or ``over`` is more than one node.
         """
         lists, others = names_of([over]), names_of(deps)
         return self.add(
@@ -130,7 +130,7 @@ class DagBuilder:
         )
 
     def add(self, node: Node) -> Node:
-        """Add a node that was made elsewhere, as by :meth:`Task.node`; returns it."""
+        """Add an existing node, for example from :meth:`Task.node`; return it."""
         self._nodes.append(checked_node(node, f"Flow {self._name!r}"))
         return node
 
@@ -138,16 +138,16 @@ class DagBuilder:
         """Add all nodes of another graph.
 
         Args:
-            dag: The graph, with its callbacks, if it has some. They hear of its own nodes only.
-            as_: What it is called here: its nodes are named ``{as_}.{node}``.
+            dag: The graph, with its callbacks, if any. They are called for its own nodes only.
+            as_: Its name here: its nodes are named ``{as_}.{node}``.
             deps: What its nodes without dependencies wait for.
 
         Returns:
             The sub-flow, for others to wait for.
 
         Raises:
-            InvalidNameError: A job id cannot carry the name.
-            FlowError: The graph has options that only hold for a whole flow, or a node cannot wait for ``deps``.
+            InvalidNameError: The name can't be part of a job id.
+            FlowError: The graph has options that only apply to a whole flow, or a node can't wait for ``deps``.
         """
         if not isinstance(dag, Dag):
             raise FlowError(f"Flow {self._name!r} can include a Dag, got {dag!r}; pass what `build()` returned.")
@@ -174,16 +174,16 @@ class DagBuilder:
         return SubFlow(as_, tuple(f"{as_}.{name}" for name in leaves(dag.nodes)))
 
     def build(self) -> Dag:
-        """Return the graph, frozen.
+        """Return the graph.
 
         Raises:
-            FlowError: It cannot run, as :class:`Dag` says.
+            FlowError: It is invalid; see :class:`Dag`.
         """
         return Dag(self._name, self._nodes, self._queue, self._options)
 
 
 def names_of(deps: Iterable[Dependency]) -> Sequence[str]:
-    """Return the names of the nodes that these dependencies mean."""
+    """Return the names of the nodes in these dependencies."""
     if isinstance(deps, str):
         return deps  # refused by the node, which knows its name
     names: list[str] = []

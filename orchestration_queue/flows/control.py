@@ -1,4 +1,4 @@
-"""Cancel, pause, retry or remove a flow as a whole. Each conversation may break off anywhere, and start again."""
+"""Cancel, pause, retry or remove a flow as a whole. Each conversation can be interrupted at any point and repeated."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ __all__ = [
 ]
 
 STATE_FIELDS = ("state", "outcome", "failedReason", "finishedOn")
-"""What of a job's record says whether and how it ended."""
+"""Fields of a job's record that say whether and how it ended."""
 
 _CREATING = ("glidemq_addJob", "glidemq_addFlow")
 
 _RETRIED_AT_ONCE = 250
-"""Nodes that one call lets run again, so that it keeps the server for some 10 ms."""
+"""Nodes that one call retries, so that it blocks the server for about 10 ms."""
 
 _CASCADES = 4
-"""How often to look for what became ready because other nodes were revoked; workers refuse what is ready later."""
+"""How often to look for nodes made ready by revoking others; workers refuse those that become ready later."""
 
 
 def survey(flow: StoredFlow, fields: Sequence[str] = STATE_FIELDS) -> Conversation[dict[str, JobRecord | None]]:
-    """Return the records of the nodes' jobs; an exchange per thousand."""
+    """Return the records of the nodes' jobs. One exchange per thousand."""
     wanted = [(job.keys, job.job_id) for job in flow.jobs.values()]
     return dict(zip(flow.jobs, (yield from job_records.jobs(wanted, fields)), strict=True))
 
 
 def propagate(flow: StoredFlow, jobs: Sequence[FlowJob], now_ms: int) -> Conversation[None]:
-    """Tell those that wait for these ended jobs."""
+    """Notify the dependents of these ended jobs."""
     by_queue = flow.by_queue(jobs)
     yield from notifications.notify_all(
         [(keys, notifications.PendingNotifications(job_ids=tuple(ids))) for keys, ids in by_queue.items()], now_ms
@@ -57,7 +57,7 @@ def propagate(flow: StoredFlow, jobs: Sequence[FlowJob], now_ms: int) -> Convers
 
 
 def release(flow: StoredFlow, now_ms: int) -> Conversation[None]:
-    """Let go what is held, from the submission, by a pause or a retry, those first that wait for others."""
+    """Release jobs held by the submission, a pause or a retry, dependents first."""
     flow = yield from with_elements(flow)
     jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
     operations: list[tuple[QueueKeys, Operation[Propagated]]] = [
@@ -82,16 +82,16 @@ def cancel(
 ) -> Conversation[list[str]]:
     """Cancel what has not finished.
 
-    What is ready fails at once, what runs is stopped by its worker's next heartbeat, and what waits for it is decided
-    by its rule, or refused when it would start.
+    Ready nodes fail immediately, running ones are stopped by their worker's next heartbeat, and for their dependents
+    the trigger rule decides, or workers refuse to start them.
 
     Args:
         flow: The flow.
-        reason: Why, noted in its record.
+        reason: Why; stored in its record.
         now_ms: Epoch milliseconds by the caller's clock.
-        is_held: Whether jobs are held, which then are let go first so that they can end.
-        is_recorded: Whether there is a record to note it in.
-        spare: Nodes that are left alone.
+        is_held: Whether jobs are held; they are released first so that they can end.
+        is_recorded: Whether the flow has a record.
+        spare: Nodes to leave alone.
 
     Returns:
         Names of the nodes that will not run, or not to their end.
@@ -121,17 +121,17 @@ def pause(flow: StoredFlow) -> Conversation[None]:
 
 
 def retry(flow: StoredFlow, now_ms: int, only: Collection[str] | None = None) -> Conversation[list[str]]:
-    """Let failed nodes run again, and those that did not run because of them; returns their names.
+    """Run failed nodes again, and those that did not run because of them; return their names.
 
-    The record says first that nodes may be held, so that a worker releases them if this breaks off. ``only`` leaves
-    other nodes as they are.
+    The record first says that nodes may be held, so that a worker releases them if this is interrupted. ``only`` leaves
+    other nodes unchanged.
     """
     whole = yield from with_elements(flow)
     if not _to_retry(whole, (yield from survey(whole)), only):
         return []
     (server_time,) = all_good((yield [Call("TIME")]))
     all_good((yield _reopen(flow, now_ms, int(server_time[0]) * 1000)))
-    # Until the record said so, reconcilers went on, and more nodes may have failed.
+    # Until the record said so, reconcilers continued, and more nodes may have failed.
     records = yield from survey(whole)
     failed = _to_retry(whole, records, only)
     revived: dict[QueueKeys, list[graphs.Revived]] = {}
@@ -158,9 +158,9 @@ def retry(flow: StoredFlow, now_ms: int, only: Collection[str] | None = None) ->
 def _find_known_elsewhere(
     flow: StoredFlow, failed: Sequence[FlowJob], records: Mapping[str, JobRecord | None]
 ) -> list[tuple[FlowJob, FlowJob]]:
-    """Nodes to retry, each with one of another queue that it waits for and that is not retried.
+    """Return nodes to retry, each with a dependency in another queue that is not retried.
 
-    Such a node knows the other only by its notifications, of which one may tell of an end before a retry.
+    Such a node knows the dependency only by its notifications, one of which may report an end before a retry.
     """
     names = {job.name for job in failed}
     return [
@@ -172,9 +172,9 @@ def _find_known_elsewhere(
 
 
 def find_misinformed(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[str]:
-    """Names of nodes that ended as ``upstream_failed`` although nothing that they wait for has failed.
+    """Return names of nodes that ended as ``upstream_failed`` although none of their dependencies has failed.
 
-    A notification from another queue of an end before a retry can arrive after the retry.
+    A notification from another queue about an end before a retry can arrive after the retry.
     """
     found: list[str] = []
     for name, job in flow.jobs.items():  # dependencies come before dependents
@@ -188,9 +188,9 @@ def find_misinformed(flow: StoredFlow, records: Mapping[str, JobRecord | None]) 
 
 
 def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None], only: Collection[str] | None) -> list[FlowJob]:
-    """Return what failed, or did not run because of that; what was skipped only where it waits for such a node.
+    """Return nodes that failed, or did not run because of that; skipped ones only if they wait for such a node.
 
-    Elements of a node that has completed nevertheless have been read, and are left as they are.
+    Elements of a completed node have been read, and are unchanged.
     """
     found: dict[str, FlowJob] = {}
     settled = {
@@ -211,9 +211,9 @@ def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None], only: C
 def _cancel_unfinished(
     flow: StoredFlow, spare: Collection[str], now_ms: int
 ) -> Conversation[tuple[dict[str, FlowJob], list[FlowJob]]]:
-    """Revoke what has not finished, dependents first; returns it by name, and of it what ended at once.
+    """Revoke unfinished nodes, dependents first; return them by name, and those that ended immediately.
 
-    Elements are looked up each time: a node that maps adds more until it is revoked itself.
+    Elements are read each time: a mapped node adds more until it is revoked itself.
     """
     flow = yield from with_elements(flow)
     records = yield from survey(flow, ("state",))
@@ -231,7 +231,7 @@ def _cancel_unfinished(
 
 
 def _reopen(flow: StoredFlow, now_ms: int, server_ms: int) -> list[Call]:
-    """Note that a flow goes on, and since when its nodes may be held."""
+    """Record that a flow continues, and since when its nodes may be held."""
     key = flow.keys.flow(flow.id)
     return [
         Call("HSET", (key,), ("state", FlowState.RUNNING, HELD, server_ms, RETRIED, 1)),
@@ -242,10 +242,10 @@ def _reopen(flow: StoredFlow, now_ms: int, server_ms: int) -> list[Call]:
 
 
 def remove(flow: StoredFlow, now_ms: int) -> Conversation[None]:
-    """Remove all jobs, dependents first, and the record last, so that the next reader of it can go on."""
+    """Remove all jobs, dependents first, and the record last, so that an interrupted removal can be continued."""
     own = flow.keys
     all_good((yield [Call("HSET", (own.flow(flow.id),), ("removing", 1)), schedule_check(own, flow.id, now_ms)]))
-    # Elements go before the nodes by which they are found.
+    # Elements are removed before the nodes by which they are found.
     whole = yield from with_elements(flow)
     jobs = sorted(whole.jobs.values(), key=lambda job: (job.name in flow.jobs, -job.depth))
     for piece in chunks(jobs):
@@ -254,17 +254,17 @@ def remove(flow: StoredFlow, now_ms: int) -> Conversation[None]:
 
 
 def undo(flow: StoredFlow, planned: Sequence[PlannedCall], replies: Sequence[Reply], now_ms: int) -> Conversation[None]:
-    """Remove what a transaction created of which a call was refused. An older job of the same id stays.
+    """Remove what a transaction created if one of its calls was refused. An older job with the same id stays.
 
     Args:
         flow: The flow that was submitted.
         planned: The transaction's calls; the flow's record comes first.
-        replies: What the server answered to each.
+        replies: The server's reply to each.
         now_ms: Epoch milliseconds by the caller's clock.
     """
     record = planned[0].call.args
     if replies[0] != len(record) // 2:
-        return  # nothing was carried out, or the record is of an earlier submission
+        return  # nothing was executed, or the record belongs to an earlier submission
     created_at = str(record[record.index("createdAt") + 1])
     older: set[str] = set()
     unsure: list[FlowJob] = []
@@ -275,7 +275,7 @@ def undo(flow: StoredFlow, planned: Sequence[PlannedCall], replies: Sequence[Rep
             unsure.append(flow.jobs[each.node])
         elif text(reply) in additions.DUPLICATE:
             older.add(each.node)
-    # A call that failed may have left half a job, of the record's time; calls after it, fields without an id.
+    # A failed call may have left part of a job, with the record's time; calls after it, fields without an id.
     found = yield from job_records.jobs([(job.keys, job.job_id) for job in unsure], ("id", "timestamp"))
     for job, known in zip(unsure, found, strict=True):
         fields = known.fields if known else {}
@@ -292,7 +292,7 @@ def _forget(keys: QueueKeys, flow_id: str) -> Iterable[Call]:
 
 
 def find_pending_notifications(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> tuple[set[str], set[str]]:
-    """Names of nodes that ended, or whose job is gone, and of which a dependent that still waits may not know."""
+    """Return names of nodes that ended, or whose job is gone, and that a waiting dependent may not know of."""
     ended: set[str] = set()
     gone: set[str] = set()
     for name, record in records.items():

@@ -1,4 +1,4 @@
-"""Graphs as data: nodes that name what they wait for. A :class:`Dag` that exists can run."""
+"""Graphs as data: nodes that name their dependencies. A :class:`Dag` that exists is valid."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ __all__ = ["Dag", "FlowOptions", "checked_node", "leaves", "nodes_of", "roots"]
 
 
 class FlowOptions(Options):
-    """What holds for a flow as a whole.
+    """Options of a flow as a whole.
 
-    ``fail_fast``, ``timeout`` and ``retention`` are seen to by the workers of the flow's queue, every few seconds.
+    The workers of the flow's queue enforce ``fail_fast``, ``timeout`` and ``retention``, every few seconds.
     """
 
     fail_fast: bool = False
-    """When a node fails for good, cancel all that do not wait for it, too; callbacks still run."""
+    """If a node fails for good, also cancel nodes that don't depend on it. Callbacks still run."""
     timeout: Positive | None = None
-    """How long the flow may take from its submission; what has not finished then is cancelled. None sets no limit."""
+    """How long after its submission unfinished nodes of the flow are cancelled. None sets no limit."""
     retention: Retention | None = None
-    """Which finished flows to keep, of those in the queue: whole, with all their jobs. None keeps all."""
+    """Which finished flows of the queue to keep, with all their jobs. None keeps all."""
     concurrency: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
-    """Maximum nodes at a time; None sets no limit. Nodes wait for a slot when they could run, not before.
-    Slots are counted in one queue, so a flow of several queues cannot have it; nor can nodes with an ``ordering``."""
+    """Maximum nodes at a time; None sets no limit. A node waits for a slot once it could run.
+
+    Slots are counted in one queue, so the nodes must be in one queue and have no ``ordering``.
+    """
     priority: Annotated[int, Field(ge=0, le=MAX_PRIORITY)] = 0
-    """The priority of nodes that wait for nothing and name none. All others run in the order in which they become
-    ready: the wire releases jobs into the plain queue."""
+    """The priority of nodes without dependencies and without their own.
+
+    All other nodes run in the order in which they become ready: the wire releases jobs into the plain queue.
+    """
     budget: Budget | None = None
-    """What the nodes may use together, callbacks apart."""
+    """What the nodes may use together, without callbacks."""
     on_success: Node | None = None
-    """A node that runs when all leaves (the nodes that nothing waits for) have completed. It names no ``deps``."""
+    """A node that runs when all leaves (the nodes that no node waits for) have completed. It names no ``deps``."""
     on_failure: Node | None = None
-    """A node that runs as soon as any node has failed; else it is skipped. It names no ``deps``."""
+    """A node that runs as soon as any node has failed, and is skipped otherwise. It names no ``deps``."""
 
     @model_validator(mode="after")
     def _callbacks_wait_for_the_flow(self) -> FlowOptions:
@@ -67,22 +71,22 @@ _DEFAULT_RULE = TriggerRule.ALL_SUCCESS
 
 @dataclass(frozen=True)
 class Dag:
-    """A graph of jobs that can run: names are unique, dependencies exist, and nothing waits for itself.
+    """A graph of jobs that can run: names are unique, dependencies exist, and there are no cycles.
 
     Attributes:
-        name: What the graph is called in listings and drawings.
+        name: The graph's name in lists and diagrams.
         nodes: The jobs, in any order.
-        queue: Where nodes without a queue of their own run.
-        options: What holds for the flow as a whole.
-        callbacks: The options' callbacks, wired to the nodes they wait for.
+        queue: The queue of nodes without their own.
+        options: Options of the flow as a whole.
+        callbacks: The options' callbacks, with the nodes they wait for.
         levels: The nodes and callbacks by level: those of one level wait only for lower ones.
 
     Raises:
-        DuplicateNodeError: Two nodes have one name.
-        UnknownDependencyError: A node waits for a name that no node has.
+        DuplicateNodeError: Two nodes have the same name.
+        UnknownDependencyError: A dependency is not a node's name.
         CycleError: Nodes wait for each other.
-        InvalidNameError: A queue's name is one the wire cannot carry.
-        FlowError: There is no node, or an option cannot be kept with these nodes.
+        InvalidNameError: A queue's name is invalid.
+        FlowError: There is no node, or an option is not possible with these nodes.
     """
 
     name: str
@@ -112,17 +116,17 @@ class Dag:
 
     @cached_property
     def all_nodes(self) -> tuple[Node, ...]:
-        """The nodes, and the callbacks after them."""
+        """The nodes, followed by the callbacks."""
         return (*self.nodes, *self.callbacks)
 
     @cached_property
     def queues(self) -> list[str]:
-        """The flow's queue, and after it those of its nodes, each once."""
+        """The flow's queue, followed by those of its nodes, without duplicates."""
         return list(dict.fromkeys([self.queue, *map(self.queue_of, self.all_nodes)]))
 
     def queue_of(self, node: Node) -> str:
-        """Return the queue the node runs in."""
-        # A node has replaced a remote queue by one of ours.
+        """Return the queue that the node runs in."""
+        # A node has replaced a remote queue with one of ours.
         return self.queue if node.queue is None else cast("str", node.queue)
 
     def _wired_callbacks(self) -> Iterator[Node]:
@@ -170,7 +174,7 @@ def nodes_of(nodes: object, owner: str) -> tuple[Node, ...]:
     """Return the nodes of an iterable.
 
     Raises:
-        FlowError: It holds something else, or is no iterable.
+        FlowError: It contains something else, or is not iterable.
     """
     if isinstance(nodes, str | Mapping) or not isinstance(nodes, Iterable):
         raise FlowError(f"{owner} must have a list of nodes, got {nodes!r}; pass `[Node('load'), ...]`.")
@@ -182,7 +186,7 @@ def nodes_of(nodes: object, owner: str) -> tuple[Node, ...]:
 
 
 def checked_node(node: object, owner: str) -> Node:
-    """Return a node as such.
+    """Return a node.
 
     Raises:
         FlowError: It is something else.
@@ -194,11 +198,11 @@ def checked_node(node: object, owner: str) -> Node:
 
 
 def roots(nodes: Sequence[Node]) -> list[str]:
-    """Names of the nodes that wait for nothing."""
+    """Return the names of the nodes without dependencies."""
     return [node.name for node in nodes if not node.waits_for]
 
 
 def leaves(nodes: Sequence[Node]) -> list[str]:
-    """Names of the nodes that nothing waits for."""
+    """Return the names of the nodes without dependents."""
     awaited = {name for node in nodes for name in node.waits_for}
     return [node.name for node in nodes if node.name not in awaited]

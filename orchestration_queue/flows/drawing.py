@@ -1,4 +1,4 @@
-"""Graphs and plans as text that people read, or that Mermaid and Graphviz draw."""
+"""Graphs and plans as text tables, Mermaid flowcharts and Graphviz digraphs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_CELL = 60
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return columns in text; the first, a number, is right-aligned, and long cells are cut."""
+    """Return columns as text; the first, a number, is right-aligned, and long cells are truncated."""
     lines = [header, *([_cut(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     padded = [
@@ -28,7 +28,7 @@ def _cut(cell: str) -> str:
 
 
 def node_table(dag: Dag) -> str:
-    """Each node with its level, its rule and what it waits for, dependents first."""
+    """Return each node with its level, its rule and its dependencies, dependents first."""
     rows = [
         (str(level), node.name, dag.queue_of(node), node.trigger_rule if node.deps else "", _edges(node))
         for level, nodes in reversed([*enumerate(dag.levels)])
@@ -42,7 +42,7 @@ def _edges(node: Node) -> str:
 
 
 def _label(node: Node) -> str:
-    """Return the rule that a node runs by, where it is not the usual one."""
+    """Return the node's trigger rule, if it is not the default."""
     return "" if node.trigger_rule is TriggerRule.ALL_SUCCESS else f" ({node.trigger_rule})"
 
 
@@ -61,7 +61,7 @@ def mermaid(dag: Dag) -> str:
 
 
 def _mermaid_text(text: str) -> str:
-    """Names that Mermaid would take for markup, as character codes."""
+    """Escape names that Mermaid would read as markup."""
     return "".join(c if c.isalnum() or c in " .-_/" else f"#{ord(c)};" for c in text)
 
 

@@ -1,4 +1,4 @@
-"""The elements of nodes that map, as they are on the server: as nodes, as states, as results."""
+"""The elements of mapped nodes, as stored on the server: as nodes, as states, as results."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = [
 ]
 
 PAGE: Final = 500
-"""Elements read or added in one exchange."""
+"""Elements read or added per exchange."""
 
 
 def maps(job: FlowJob) -> bool:
-    """Whether a node maps over a list."""
+    """Whether a node is mapped over a list."""
     return job.node.task == MAP
 
 
 def element_names(job: FlowJob) -> list[str]:
-    """Return the names of a node's elements, in order, in a flow :func:`with_elements`."""
+    """Return the names of a node's elements, in order, in a flow from :func:`with_elements`."""
     return [name for name in job.node.deps if element_index(job.name, name) is not None]
 
 
@@ -52,9 +52,9 @@ def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
 
 
 def with_elements(flow: StoredFlow) -> Conversation[StoredFlow]:
-    """Return the flow with the elements that have been added as nodes, for which those that map wait.
+    """Return the flow with the elements added so far as nodes, for which their mapped nodes wait.
 
-    One exchange, and none for a flow without nodes that map.
+    One exchange, and none for a flow without mapped nodes.
     """
     mapped = [job for job in flow.jobs.values() if maps(job)]
     if not mapped:
@@ -70,7 +70,7 @@ def with_elements(flow: StoredFlow) -> Conversation[StoredFlow]:
 
 
 def forget_maps(flow: StoredFlow) -> Iterable[Call]:
-    """Remove what limited the elements."""
+    """Remove the limits of the elements."""
     for job in filter(maps, flow.jobs.values()):
         group = group_of(job.job_id)
         yield Call("DEL", (job.keys.named(f"group:{group}"),))
@@ -79,7 +79,7 @@ def forget_maps(flow: StoredFlow) -> Iterable[Call]:
 
 @dataclass(frozen=True, slots=True)
 class MappedResults:
-    """Where the results of a node's elements are.
+    """Where the results of a mapped node's elements are.
 
     Attributes:
         ref: The node's own job.
@@ -91,11 +91,11 @@ class MappedResults:
 
 
 def find_results(keys: QueueKeys, job_id: str, node: str) -> Conversation[MappedResults]:
-    """Find what a node that this job waits for has mapped. Two trips.
+    """Find the elements of a mapped node that this job waits for. Two exchanges.
 
     Raises:
-        UsageError: The job waits for no such node, or the node maps nothing.
-        StateError: The node has not completed, or is not there any more.
+        UsageError: The job doesn't wait for such a node, or the node is not mapped.
+        StateError: The node has not completed, or no longer exists.
     """
     refs = yield from job_records.children(keys, job_id)
     mine = split_job_id(job_id)
@@ -114,12 +114,12 @@ def find_results(keys: QueueKeys, job_id: str, node: str) -> Conversation[Mapped
 
 
 def page(results: MappedResults, start: int, default: Any = None) -> Conversation[list[Any]]:
-    """Results of up to 500 elements, in order, from the element ``start`` on. One exchange.
+    """Return up to 500 results of elements, in order, from the element ``start`` on. One exchange.
 
     Args:
         results: Where they are.
         start: The first element.
-        default: What stands for an element that failed.
+        default: Replaces the result of an element that failed.
 
     Raises:
         JobNotFoundError: An element's job was removed.
@@ -137,13 +137,13 @@ def page(results: MappedResults, start: int, default: Any = None) -> Conversatio
 
 
 def list_of(keys: QueueKeys, job_id: str) -> Conversation[str | None]:
-    """Return the list that a job returned, encoded; None when it has no result, or is gone. One exchange."""
+    """Return the list that a job returned, encoded; None if it has no result, or no longer exists. One exchange."""
     (reply,) = all_good((yield [Call("HGET", (keys.job(job_id),), ("returnvalue",))]))
     return optional_text(reply)
 
 
 def ends(keys: QueueKeys, job_id: str, start: int, count: int) -> Conversation[Sequence[tuple[str, JobRecord | None]]]:
-    """Job ids and records of up to 500 of a node's elements, with what says how they ended. One exchange."""
+    """Return job ids and outcome fields of up to 500 of a node's elements. One exchange."""
     ids = [element(job_id, index) for index in range(start, min(start + PAGE, count))]
     records = yield from job_records.jobs([(keys, one) for one in ids], ("state", "failedReason"))
     return list(zip(ids, records, strict=True))

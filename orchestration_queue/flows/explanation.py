@@ -1,4 +1,4 @@
-"""Why a flow is where it is: one sentence, and the reason of each node that holds the others up."""
+"""Explain a flow's state: one sentence, and the reason for each node that blocks others."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from orchestration_queue.states import JobState
 __all__ = ["FlowExplanation", "explain_flow"]
 
 _MOST_EXPLAINED = 5
-"""Nodes whose own reason is read; those further on wait for them, or for the same."""
+"""How many nodes' own reasons are read; other nodes wait for them, or for the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowExplanation:
-    """Why a flow is where it is.
+    """The explanation of a flow's state.
 
     Attributes:
         flow_id: The submission's id.
-        state: How far the flow has come.
-        sentence: The reason, for people.
-        action: What would move it on; None when nothing needs to be done.
-        nodes: The reason of the nodes that the sentence rests on, five at most, by node.
+        state: The flow's state.
+        sentence: The reason, as text.
+        action: What to do about it; None if nothing needs to be done.
+        nodes: The explanations of the nodes that the sentence is about, at most five, by node.
     """
 
     flow_id: str
@@ -42,7 +42,7 @@ class FlowExplanation:
 
 
 def explain_flow(snapshot: FlowSnapshot, now_ms: int) -> Conversation[FlowExplanation]:
-    """Explain where a flow is. One exchange per thousand nodes, and :func:`explain` for at most five of them."""
+    """Explain a flow's state. One exchange per thousand nodes, and :func:`explain` for at most five of them."""
     flow = yield from with_elements(snapshot.flow)
     records = yield from survey(flow)
     state = derive_state(snapshot, {name: records[name] for name in snapshot.flow.jobs})
@@ -76,7 +76,7 @@ def _failed(outcomes: Mapping[str, str]) -> list[str]:
 
 
 def _unblocked(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[str]:
-    """Return the open nodes that wait for no other node: those without a worker or a due time before those that run."""
+    """Return unfinished nodes that wait for no other node: those without a worker or due time before running ones."""
     found = [
         (record.state is JobState.ACTIVE, flow.jobs[name].depth, name)
         for name, record in records.items()

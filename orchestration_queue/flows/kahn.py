@@ -1,4 +1,4 @@
-"""Kahn's order: who can run first, who next, and which circle keeps the rest from ever running."""
+"""Kahn's order: which nodes can run first, which next, and which cycle keeps the rest from running."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["levels"]
 def levels(graph: Iterable[tuple[str, Sequence[str]]]) -> tuple[tuple[str, ...], ...]:
     """Sort names into levels, each after the levels it depends on.
 
-    A name's level is one more than the highest level among its dependencies; without any it is 0. Within a level
-    names keep the order they came in. Takes time in proportion to names plus dependencies, and no recursion.
+    A name's level is one more than the highest level among its dependencies, or 0 without any. Within a level, names
+    keep their order. Takes time proportional to names plus dependencies, without recursion.
 
     Args:
         graph: Pairs of a name and the distinct names it depends on.
 
     Raises:
-        DuplicateNodeError: A name comes twice.
-        UnknownDependencyError: A dependency is no name of the graph.
-        CycleError: Names depend on each other in a circle; the path runs from each name to one that depends on it.
+        DuplicateNodeError: A name is repeated.
+        UnknownDependencyError: A dependency is not a name of the graph.
+        CycleError: Names depend on each other in a cycle; the path runs from each name to one that depends on it.
     """
     dependencies = _by_name(graph)
     position = {name: index for index, name in enumerate(dependencies)}
@@ -60,7 +60,7 @@ def _by_name(graph: Iterable[tuple[str, Sequence[str]]]) -> dict[str, Sequence[s
 
 
 def _cycle(blocked: set[str], dependencies: Mapping[str, Sequence[str]]) -> list[str]:
-    """One circle among the blocked: each has a blocked dependency, so walking along these must come round."""
+    """Return a cycle among the blocked nodes: each has a blocked dependency, so following these leads into one."""
     walked: dict[str, int] = {}
     name = next(name for name in dependencies if name in blocked)
     while name not in walked:

@@ -1,7 +1,7 @@
-"""Nodes that run a task once for each element of a list which is known only when another node has returned it.
+"""Mapped nodes: they run a task once for each element of a list that another node returns.
 
-Such a node is a job of a reserved name, which workers of this package run by themselves. It adds the elements as jobs
-of its own, waits until all have ended, and then ends itself, so that it is what others wait for.
+Such a node is a job with a reserved name, which workers of this package run themselves. It adds the elements as jobs,
+waits until all have ended, and then ends itself, so that it is what others wait for.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 MAP: Final = "oq.map"
-"""The name of the jobs that stand for such nodes."""
+"""The name of the jobs of such nodes."""
 
 MAX_ELEMENTS: Final = 20_000
-"""Most elements of one node: what its job knows of each is read in one call when it goes on."""
+"""Maximum elements of one node: their outcomes are read in one call when its job resumes."""
 
 _OWN_OPTIONS = JobOptions(attempts=5, backoff=Backoff(delay=timedelta(seconds=1)))
-"""How the node's own job is retried, when the server cannot be reached. It runs no code of users."""
+"""How the node's own job is retried if the server is unreachable. It runs no user code."""
 
 
 _NO_HEADERS = Headers()
@@ -53,13 +53,13 @@ class ElementMap(Options):
     over: str
     """The node that returns the list."""
     over_queue: str | None = None
-    """Where that node's job is; None before the graph is compiled."""
+    """The queue of that node's job; None before the graph is compiled."""
     task: Annotated[str, Field(min_length=1)]
     """The name of the elements' jobs."""
     parameter: Annotated[str, Field(min_length=1)] | None = None
-    """The key under which an element is in its job's data; None when it is the data itself, or part of it."""
+    """The key of the element in its job's data; None if it is the data itself, or merged with it."""
     data: dict[str, Any] | None = None
-    """What all elements' jobs are given beside."""
+    """Further data of all elements' jobs."""
     options: JobOptions = NO_OPTIONS
     """How the elements' jobs are retried and limited."""
     max_concurrency: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = None
@@ -87,9 +87,9 @@ class ElementMap(Options):
         """Return the node.
 
         Raises:
-            InvalidNameError: The name cannot be part of a job id.
-            FlowError: The options cannot be kept for elements.
-            PayloadError: What all elements are given is not JSON, or is larger than 1 MiB.
+            InvalidNameError: The name can't be part of a job id.
+            FlowError: An option is not possible for elements.
+            PayloadError: The data for all elements is not JSON, or larger than 1 MiB.
         """
         codec.encode(self.data, f"The data of the elements of node {name!r}")
         Node(name, self.task, options=self.options)  # the same options are refused for elements as for nodes
@@ -105,7 +105,7 @@ class ElementMap(Options):
         """Return the data of one element's job.
 
         Raises:
-            PayloadError: The element has no name there, and is no dict that has names itself.
+            PayloadError: The element has no key there, and is not a dict.
         """
         if self.parameter is not None:
             return {**(self.data or {}), self.parameter: value}
@@ -127,10 +127,10 @@ class ElementMap(Options):
             job_id: The node's own job.
             values: The elements.
             now_ms: Epoch milliseconds by the caller's clock.
-            headers: Those of the node's own job: its elements have them too, but for names that their options give.
+            headers: The headers of the node's own job, which its elements get unless their options set the same names.
 
         Raises:
-            PayloadError: An element's job cannot be given its data; the error names it.
+            PayloadError: An element's job can't get its data; the error names the element.
         """
         options = self._placed(job_id, headers).at(now_ms)
         alike, wire = new_job(self.task, "", options, now_ms), options.wire()
@@ -159,7 +159,7 @@ def mapped_node(
     max_concurrency: int | None,
     allow_failures: bool,
 ) -> Node:
-    """Return a node that maps, as :meth:`DagBuilder.map` describes it, over the only node that ``over`` names."""
+    """Return a mapped node, as :meth:`DagBuilder.map` describes it, over the only node in ``over``."""
     if len(over) != 1 or isinstance(over, str):
         raise FlowError(f"Node {name!r} maps over {len(over)} nodes, and it takes the list of one; name the one.")
     elements = ElementMap(
@@ -175,37 +175,37 @@ def mapped_node(
 
 
 def group_of(job_id: str) -> str:
-    """Return the group in which a node's elements are counted while they run."""
+    """Return the group in which a node's running elements are counted."""
     return f"map.{job_id}"
 
 
 def element(name: str, index: int) -> str:
-    """Return what an element is called, by the name or the job id of its node."""
+    """Return an element's name or job id, from that of its node."""
     return f"{name}[{index}]"
 
 
 def element_index(name: str, element_name: str) -> int | None:
-    """Return which element of a node this is; None for any other name. The reverse of :func:`element`."""
+    """Return an element's index from its name; None for any other name. The reverse of :func:`element`."""
     inner = element_name.removeprefix(f"{name}[").removesuffix("]")
     return int(inner) if inner.isdecimal() and element(name, int(inner)) == element_name else None
 
 
 def moved_data(node: Node, prefix: str) -> object:
-    """Return a node's data when its graph becomes part of another, where all names begin with ``prefix``."""
+    """Return a node's data when its graph is included in another, where all names begin with ``prefix``."""
     if node.job_name != MAP or not isinstance(node.data, dict):
         return node.data
     return {**node.data, "over": f"{prefix}{node.data['over']}"}
 
 
 def bound_data(node: Node, queues: Mapping[str, str]) -> object:
-    """Return a node's data as its job is given them: a map is told where the node that returns its list is."""
+    """Return a node's data for its job: a map also contains the queue of the node that returns its list."""
     if node.job_name != MAP or not isinstance(node.data, dict):
         return node.data
     return {**node.data, "over_queue": queues[node.data["over"]]}
 
 
 def map_problem(nodes: Sequence[Node]) -> str | None:
-    """Why these nodes' maps cannot be part of one graph; None when they can."""
+    """Return why these nodes' maps can't be in one graph; None if they can."""
     maps = {node.name: node for node in nodes if node.job_name == MAP}
     for node in maps.values():
         if not isinstance(node.data, dict) or node.data.get("over") not in node.deps:

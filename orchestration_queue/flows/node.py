@@ -1,4 +1,4 @@
-"""One job of a graph, and what it waits for."""
+"""One job of a graph, and its dependencies."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["IGNORED_ON_RELEASE", "NO_OPTIONS", "Node", "RelayedNode", "RemoteQue
 class TriggerRule(StrEnum):
     """When a node runs, with Airflow's names and meanings.
 
-    A node that will not run ends as ``upstream_failed`` or ``skipped`` as soon as that is certain, and so decides for
-    its dependents. The outcome does not depend on the order in which dependencies end. A dependency that ended as
+    A node that can no longer run ends immediately as ``upstream_failed`` or ``skipped``, which decides about its
+    dependents in turn. The outcome doesn't depend on the order in which dependencies end. A dependency that ended as
     ``upstream_failed`` counts as failed; optional dependencies are waited for and not counted.
     """
 
@@ -30,7 +30,7 @@ class TriggerRule(StrEnum):
     ALL_FAILED = "all_failed"
     """All have failed."""
     ALL_DONE = "all_done"
-    """All have ended, however that was."""
+    """All have ended, with any outcome."""
     ONE_SUCCESS = "one_success"
     """One has completed; the others are not waited for."""
     ONE_FAILED = "one_failed"
@@ -38,13 +38,13 @@ class TriggerRule(StrEnum):
     NONE_FAILED = "none_failed"
     """All have completed or were skipped."""
     NONE_FAILED_MIN_ONE_SUCCESS = "none_failed_min_one_success"
-    """All have completed or were skipped, and one at least has completed."""
+    """All have completed or were skipped, and at least one has completed."""
     ALWAYS = "always"
-    """Whatever becomes of them: nothing is waited for."""
+    """Runs immediately, without waiting."""
 
 
 IGNORED_ON_RELEASE = ("delay", "delay_until", "priority", "lifo")
-"""Job options that the wire ignores when a node that waited becomes ready."""
+"""Job options that the wire ignores when a waiting node becomes ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class RelayedNode:
     """The task that runs a node's job on another system, and waits for it.
 
     Attributes:
-        queue: Where the task runs; None takes the flow's queue.
+        queue: The queue of the task; None: the flow's queue.
         task: The task's name.
         data: The task's arguments.
     """
@@ -64,10 +64,10 @@ class RelayedNode:
 
 @runtime_checkable
 class RemoteQueue(Protocol):
-    """A queue of another system, as :class:`~orchestration_queue.dialects.chasquimq.ChasquiRef` names one."""
+    """A queue of another system, such as a :class:`~orchestration_queue.dialects.chasquimq.ChasquiRef`."""
 
     def relay(self, name: str, data: object) -> RelayedNode:
-        """Return the task that runs a job of this name and data there."""
+        """Return the task that runs a job with this name and data there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,18 @@ class Node:
 
     Attributes:
         name: Unique in the flow; its job's id is ``{flow_id}.{name}``.
-        task: The job's name, by which workers choose the handler; None takes the node's name.
-        queue: Where it runs; None takes the flow's queue. Given a queue of another system, such as ``ChasquiRef``, the
-            node becomes the task that runs its job there.
+        task: The job's name, by which workers choose the handler; None: the node's name.
+        queue: Where it runs; None: the flow's queue. With a queue of another system, such as ``ChasquiRef``, the node
+            becomes the task that runs its job there.
         data: The job's data, any JSON value.
-        options: How the job is retried, limited and kept. What the wire would ignore in a flow is refused.
-        deps: The nodes it waits for, given as nodes or by name; kept as names.
-        trigger_rule: What must have become of ``deps`` for it to run; by default all have completed.
-        optional_deps: Further nodes it waits for, likewise, whatever becomes of them: they may fail.
+        options: How the job is retried, limited and kept. Options that the wire would ignore in a flow are refused.
+        deps: The nodes it waits for, passed as nodes or names, and stored as names.
+        trigger_rule: Which outcomes of ``deps`` it needs to run; by default all must have completed.
+        optional_deps: Further nodes it waits for, in the same form, which may fail.
 
     Raises:
-        InvalidNameError: The name cannot be part of a job id.
-        FlowError: The options cannot be kept in a flow, the rule is unknown, or the dependencies are no sequences of
+        InvalidNameError: The name can't be part of a job id.
+        FlowError: An option is not possible in a flow, the rule is unknown, or the dependencies are not sequences of
             names, or name a node in both.
     """
 
@@ -126,7 +126,7 @@ class Node:
 
     @property
     def job_name(self) -> str:
-        """What workers see as the job's name."""
+        """The job's name, as workers see it."""
         return self.task or self.name
 
     @property
@@ -135,7 +135,7 @@ class Node:
         return (*self.deps, *self.optional_deps) if self.optional_deps else self.deps
 
     def _names(self, field_name: str, deps: object) -> tuple[str, ...]:
-        """Return the names of dependencies that are given as nodes or by name, each once."""
+        """Return the names of dependencies passed as nodes or names, without duplicates."""
         if isinstance(deps, str):
             raise FlowError(f"Node {self.name!r} has the text {deps!r} as {field_name}; pass a list of names.")
         if not isinstance(deps, Iterable):
@@ -155,7 +155,7 @@ _RULES = frozenset(TriggerRule)
 
 
 def _option_problem(options: JobOptions, *, waits: bool) -> str | None:
-    """Which option a flow cannot keep, why, and what to do."""
+    """Return which option is not possible in a flow, why, and what to do."""
     if options is NO_OPTIONS:
         return None
     if options.job_id is not None:
@@ -168,11 +168,11 @@ def _option_problem(options: JobOptions, *, waits: bool) -> str | None:
         return None
     ignored = [name for name in IGNORED_ON_RELEASE if getattr(options, name)]
     if ignored:
-        # The wire stores them and puts the released job at the end of the stream all the same; a stored priority or
-        # lifo then also makes servers count the running job as one that came from a list.
+        # The wire stores them, but puts the released job at the end of the stream. A stored priority or lifo also makes
+        # servers count the running job as one that came from a list.
         return f"waits for other nodes, and the wire ignores {ignored[0]} on release; drop {ignored[0]}"
     if options.ordering is not None:
-        # Turns are taken when the job is added, and a flow's dependents are added before their dependencies.
+        # Turns are assigned when the job is added, and a flow's dependents are added before their dependencies.
         return (
             "waits for other nodes, and would hold its turn in the ordering group meanwhile, "
             "so that later jobs of the group (its own dependencies among them) could not start; drop ordering"

@@ -1,4 +1,4 @@
-"""Compile a graph into a plan: each node with its job's id, its data and its dependents, and what will be sent."""
+"""Compile a graph into a plan: each node with its job's id, its data and its dependents, and the calls to send."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 __all__ = ["CARRIERS", "Carrier", "FlowPlan", "compile"]
 
 Carrier: TypeAlias = Literal["transaction", "packed"]
-"""How a plan's calls reach the server: as they are in one MULTI/EXEC, or packed into calls of ``oq1_submitGraph``."""
+"""How a plan's calls are sent: as they are in one MULTI/EXEC, or packed into calls of ``oq1_submitGraph``."""
 
 CARRIERS: Final[tuple[Carrier, ...]] = ("transaction", "packed")
 
 
 @dataclass(frozen=True)
 class FlowPlan:
-    """A graph, compiled for one submission. Reading it sends nothing.
+    """A graph, compiled for one submission. It sends nothing.
 
     Attributes:
         flow_id: The submission's id.
         dag: The graph.
-        keys: The flow's own queue, where its record is kept.
+        keys: The flow's own queue, which stores its record.
         nodes: The planned nodes by name, dependencies before dependents.
     """
 
@@ -52,7 +52,7 @@ class FlowPlan:
 
     @cached_property
     def record(self) -> FlowRecord:
-        """What the server keeps of the graph."""
+        """The graph as the server stores it."""
         return FlowRecord.of(self.dag)
 
     def submission(self) -> Submission:
@@ -61,9 +61,9 @@ class FlowPlan:
 
     @property
     def carrier(self) -> Carrier:
-        """How the calls reach the server unless the caller says: in one transaction, if one slot holds all their keys.
+        """How the calls are sent by default: in one transaction, if all their keys share one slot.
 
-        A graph of several queues, or one that would hold up the server for too long, is packed.
+        A graph that spans queues, or would block the server for too long, is packed.
         """
         few = sum([3 + 2 * len(planned.dependents) for planned in self.nodes.values()]) <= MAX_CALLS
         return "transaction" if few and len(self.queues) == 1 else "packed"
@@ -73,15 +73,15 @@ class FlowPlan:
         return [planned.call for planned in self.planned(now_ms)]
 
     def planned(self, now_ms: int) -> Iterator[PlannedCall]:
-        """Yield the calls that a server knows that has no library but glide-mq's, each with what it is for.
+        """Yield the calls for a server that has only glide-mq's library, each with its purpose.
 
-        Sent twice, they change nothing, as long as the jobs of the first time are still kept.
+        Sending them twice changes nothing, as long as the jobs of the first time are still kept.
 
         Args:
             now_ms: Epoch milliseconds by the caller's clock.
 
         Raises:
-            FlowError: That library cannot run the graph.
+            FlowError: That library can't run the graph.
         """
         if beyond := [name for name in OUR_OPTIONS if getattr(self.dag.options, name)]:
             raise FlowError(
@@ -90,11 +90,11 @@ class FlowPlan:
         return plan_calls.plan_calls(self.nodes, now_ms)
 
     def transaction(self, now_ms: int, carrier: Carrier = "transaction") -> list[PlannedCall]:
-        """Return the list of calls that the plan is, in order, each with what it is for.
+        """Return the plan's calls, in order, each with its purpose.
 
         Args:
             now_ms: Epoch milliseconds by the caller's clock.
-            carrier: What takes them to the server. Packed ones may go to several slots.
+            carrier: How they are sent. Packed ones can go to several slots.
         """
         registers_all = carrier == "packed"
         return transaction_calls(
@@ -102,10 +102,10 @@ class FlowPlan:
         )
 
     def explain(self, carrier: Carrier | None = None) -> str:
-        """Return the plan as text: the list of calls, what takes them to the server, and the nodes with their rules.
+        """Return the plan as text: the calls, how they are sent, and the nodes with their rules.
 
         Args:
-            carrier: What takes them there; default as :attr:`carrier` says.
+            carrier: How the calls are sent; default: :attr:`carrier`.
         """
         carrier = carrier or self.carrier
         planned = self.transaction(0, carrier)
@@ -134,11 +134,11 @@ class FlowPlan:
         return f"{packed}, held until all are there, then {released} oq1_releaseGraph"
 
     def to_mermaid(self) -> str:
-        """Return a Mermaid flowchart: arrows from a node to those that wait for it, dotted where it may fail."""
+        """Return a Mermaid flowchart, with arrows from a node to its dependents, dotted for optional dependencies."""
         return drawing.mermaid(self.dag)
 
     def to_dot(self) -> str:
-        """Return a Graphviz digraph: arrows from a node to those that wait for it, dashed where it may fail."""
+        """Return a Graphviz digraph, with arrows from a node to its dependents, dashed for optional dependencies."""
         return drawing.dot(self.dag)
 
 
@@ -155,17 +155,17 @@ def compile(  # noqa: A001 - what it does
     prefix: str = DEFAULT_PREFIX,
     finish: Callable[[str, str, JobOptions], JobOptions] | None = None,
 ) -> FlowPlan:
-    """Turn a graph into a plan. Nothing is sent.
+    """Compile a graph into a plan. Nothing is sent.
 
     Args:
         dag: The graph.
-        flow_id: The submission's id, without dots; the same id again means the same submission.
+        flow_id: The submission's id, without dots; the same id means the same submission.
         prefix: The key prefix of all queues.
-        finish: From a job's queue, name and options, the options it is added with: it may add headers.
+        finish: Returns the options a job is added with, from its queue, name and options; it can add headers.
 
     Raises:
-        InvalidNameError: A job id made of flow id and node name is one the wire cannot carry.
-        PayloadError: A node's data is not JSON, or is larger than 1 MiB.
+        InvalidNameError: The job id made of flow id and node name is invalid.
+        PayloadError: A node's data is not JSON, or larger than 1 MiB.
     """
     check_flow_id(flow_id)
     keys = {queue: QueueKeys(queue, prefix) for queue in dag.queues}
@@ -203,7 +203,7 @@ def compile(  # noqa: A001 - what it does
 
 
 def _urgent(node: Node, priority: int) -> JobOptions:
-    """Return a node's options, with the flow's priority where it has none of its own and the wire keeps it."""
+    """Return a node's options, with the flow's priority if it has none of its own and the wire would keep it."""
     if node.waits_for or node.options.priority or node.options.lifo:
         return node.options
     return node.options.model_copy(update={"priority": priority})

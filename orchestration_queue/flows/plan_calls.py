@@ -1,8 +1,8 @@
-"""A plan in calls: its nodes, the calls of glide-mq's library, and the transaction that carries them.
+"""A plan as calls: its nodes, the calls of glide-mq's library, and the transaction that carries them.
 
-Dependents are created before what they wait for, and each names all its dependencies at birth. So when a dependency
+Dependents are created before their dependencies, and each names all its dependencies from the start. So if a dependency
 completes, even halfway through a submission sent call by call, its dependents know what else is missing. In a
-transaction nothing else reaches the server between these calls, so nothing starts before all of it is there.
+transaction nothing else reaches the server between these calls, so nothing starts before all of it is stored.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class PlannedNode:
     """One node, ready to be submitted.
 
     Attributes:
-        node: What the graph says about it, with what the flow's options make of it.
-        level: 0 when it waits for nothing, else one more than the highest level it waits for.
+        node: The graph's node, after the flow's options were applied.
+        level: 0 without dependencies; otherwise one more than the highest level of its dependencies.
         keys: Its queue.
         job_id: Its job's id.
         data_text: Its encoded data.
         dependents: Names of the nodes that wait for it.
-        options: Its options, with its id among them.
+        options: Its options, including its id.
         task: Its job's name.
         waits_for: Names of the nodes that it waits for.
-        member: How dependents name it among what they wait for.
+        member: Its name in its dependents' lists of dependencies.
     """
 
     node: Node
@@ -72,7 +72,7 @@ class PlannedNode:
 
 
 PlannedNodes: TypeAlias = Mapping[str, PlannedNode]
-"""The nodes of a plan by node, dependencies before dependents."""
+"""The nodes of a plan by name, dependencies before dependents."""
 
 
 def dependents_first(nodes: PlannedNodes) -> list[PlannedNode]:
@@ -82,17 +82,17 @@ def dependents_first(nodes: PlannedNodes) -> list[PlannedNode]:
 
 
 _MEMBERS_PER_CALL = 1000
-"""Dependencies named in one call: a script unpacks them onto a stack of some thousand places."""
+"""Dependencies named in one call: a script unpacks them onto a stack with a limit of some thousand."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """One call of a plan, and what it is for.
+    """One call of a plan, and its purpose.
 
     Attributes:
-        node: The node it creates or completes the wiring of.
+        node: The node that it creates, or whose wiring it completes.
         waits_for: The nodes that ``node`` waits for from this call on.
-        call: What to send.
+        call: The call.
     """
 
     node: str
@@ -108,7 +108,7 @@ def plan_calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
         now_ms: Epoch milliseconds by the caller's clock.
 
     Raises:
-        FlowError: The graph needs what these calls cannot say.
+        FlowError: The graph needs more than these calls can express.
     """
     for planned in nodes.values():
         if problem := _problem(planned, nodes):
@@ -117,7 +117,7 @@ def plan_calls(nodes: PlannedNodes, now_ms: int) -> Iterator[PlannedCall]:
 
 
 def _problem(planned: PlannedNode, nodes: PlannedNodes) -> str | None:
-    """Return what of a node the frozen functions cannot do; what to do about it."""
+    """Return what the frozen functions can't do for a node, and what to do about it."""
     if planned.node.trigger_rule is not TriggerRule.ALL_SUCCESS:
         return f"has the trigger rule {planned.node.trigger_rule}, which glide-mq's library does not know; drop it"
     if planned.node.optional_deps:
@@ -144,7 +144,7 @@ def node_calls(
         planned: The node.
         now_ms: Epoch milliseconds by the caller's clock.
         registers_all: Register a dependent of another queue, too, instead of naming it in the job's record. In a
-            cluster a record must not name it: other clients' completions would touch keys of another slot.
+            cluster a record must not name it: other clients' completions would access keys in another slot.
     """
     only = nodes[planned.dependents[0]] if len(planned.dependents) == 1 else None
     is_elsewhere = only is not None and only.keys != planned.keys
@@ -162,13 +162,13 @@ def node_calls(
     if in_record is None:
         calls += _registrations(nodes, planned)
     elif planned.waits_for:
-        # registerParent serves parents of the job's own queue; a parent elsewhere is found through these fields.
+        # registerParent serves parents in the job's own queue; a parent elsewhere is found through these fields.
         calls.append(_fields(planned, {"parentId": in_record.job_id, "parentQueue": in_record.keys.queue}))
     return calls
 
 
 def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> list[PlannedCall]:
-    """Create a job that waits, before anything that it waits for exists."""
+    """Create a job that waits, before any of its dependencies exists."""
     name, keys, deps = planned.node.name, planned.keys, planned.waits_for
     members = [nodes[dep].member for dep in deps]
     create = glidemq.add_flow(
@@ -213,29 +213,29 @@ def _registrations(nodes: PlannedNodes, planned: PlannedNode) -> list[PlannedCal
 
 
 def _fields(planned: PlannedNode, fields: Mapping[str, str]) -> PlannedCall:
-    """Note the dependents in the job, where other clients look for them."""
+    """Store the dependents in the job, where other clients read them."""
     words = tuple(chain.from_iterable(fields.items()))
     return PlannedCall(planned.node.name, (), Call("HSET", (planned.keys.job(planned.job_id),), words))
 
 
 RUNNING: Final = "running"
-"""State of a flow's record when nothing of it is missing."""
+"""State of a flow's record when it is completely stored."""
 
 MAX_CALLS: Final = 300
-"""Most calls of one transaction, which blocks all other clients for some 5 ms."""
+"""Maximum calls of one transaction, which blocks all other clients for about 5 ms."""
 
 _NEEDS_MORE = (TriggerRule.ALL_FAILED, TriggerRule.ONE_FAILED)
-"""Rules by which a node does not run once all that it waits for have completed."""
+"""Rules by which a node doesn't run once all of its dependencies have completed."""
 
 
 def needs_our_library(dag: Dag) -> bool:
-    """Return whether a graph needs workers of ours, and our library, to run as it says."""
+    """Return whether a graph needs our workers, and our library, to run as specified."""
     special = [node for node in dag.all_nodes if node.trigger_rule is not TriggerRule.ALL_SUCCESS or node.optional_deps]
     return bool(special or [name for name in OUR_OPTIONS if getattr(dag.options, name)])
 
 
 OUR_OPTIONS: Final = ("fail_fast", "timeout", "retention", "concurrency", "budget")
-"""Options of flows that glide-mq's library does not know."""
+"""Options of flows that glide-mq's library doesn't have."""
 
 
 def transaction_calls(
@@ -255,7 +255,7 @@ def transaction_calls(
         dag: The graph.
         keys: The flow's own queue.
         nodes: The nodes, dependencies before dependents.
-        record: What the server keeps of the graph.
+        record: The graph as the server stores it.
         now_ms: Epoch milliseconds by the caller's clock.
         registers_all: As for :func:`node_calls`.
     """
@@ -276,7 +276,7 @@ def transaction_calls(
 def _own_calls(
     flow_id: str, nodes: PlannedNodes, planned: PlannedNode, now_ms: int, noted: Sequence[Word]
 ) -> list[Call]:
-    """Return the calls that note of a node its flow, its rule, and which of its dependencies are optional."""
+    """Return the calls that store a node's flow, its rule, and which of its dependencies are optional."""
     node, keys = planned.node, planned.keys
     fields: list[Word] = [*noted, "flow", flow_id]
     if planned.waits_for and node.trigger_rule is not TriggerRule.ALL_SUCCESS:
@@ -296,7 +296,7 @@ def _own_calls(
 
 
 def limit_calls(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) -> Iterable[Call]:
-    """Callbacks are bound by nothing: they are to tell of a spent budget, too."""
+    """Return the calls that limit the jobs. Callbacks are not limited: they also report an exceeded budget."""
     bound = [ParentRef((planned := nodes[node.name]).keys, planned.job_id) for node in dag.nodes]
     if dag.options.budget is not None:
         yield from budget_calls(keys, flow_id, dag.options.budget)
@@ -306,7 +306,7 @@ def limit_calls(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) ->
 
 
 def _share_places(flow_id: str, places: int, jobs: Sequence[ParentRef]) -> Iterator[Call]:
-    """Make the jobs, all of one queue, a group whose members have no turns: each takes a place when it could run."""
+    """Make the jobs, all in one queue, a group without turns: each takes a slot when it could run."""
     group, keys = f"flow.{flow_id}", jobs[0].keys
     yield Call("HSET", (keys.named(f"group:{group}"),), ("maxConcurrency", places))
     for ref in jobs:

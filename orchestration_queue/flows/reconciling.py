@@ -1,7 +1,7 @@
-"""Reconciles flows: re-sends lost notifications, enforces timeouts, records completion.
+"""Reconcile flows: re-send lost notifications, enforce timeouts, record completion.
 
-Every action is derived from the records and safe to repeat: a reconciler that dies leaves its flows due, and the
-lock only keeps several reconcilers from doing the same work. A queue without open flows costs one command a round.
+Every action is derived from the records and safe to repeat: a reconciler that dies leaves its flows due, and the lock
+only keeps several reconcilers from doing the same work. A queue without open flows costs one command per round.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ _FLOWS_A_ROUND = 20
 _REMOVED_AT_ONCE = 100
 _LOCK_MS = 5_000
 _CONFIRM_MS = 60_000
-"""When an end is checked again: a caller may have retried a node while it was noted."""
+"""When to check an end again: a caller may have retried a node while it was being recorded."""
 _UNREADABLE_MS = 3_600_000
 _NODE_MS = 5
 """How much later a flow is checked again for each of its nodes, so that large ones cost no more than small ones."""
 
 
 class Reconciliation:
-    """What a reconciler does about the flows of a queue. A worker or a client sends its calls.
+    """Reconciles the flows of a queue. A worker or a client sends its calls.
 
     Args:
         keys: The queue's keys.
-        now_ms: The time, in epoch milliseconds.
+        now_ms: Returns the time, in epoch milliseconds.
         interval: The usual time between two checks of a flow.
-        patience: How long a submission may take before it is given up.
+        patience: How long a submission may take before it is abandoned.
     """
 
     def __init__(self, keys: QueueKeys, now_ms: Callable[[], int], *, interval: timedelta, patience: timedelta) -> None:
@@ -71,10 +71,10 @@ class Reconciliation:
         self._gone: dict[str, set[str]] = {}
 
     def round(self, token: str) -> Conversation[None]:
-        """Reconcile the flows that are due, at most 20. One command when none is.
+        """Reconcile the flows that are due, at most 20. One command if there are none.
 
         Args:
-            token: Names this round as the holder of the lock.
+            token: Identifies this round as the holder of the lock.
         """
         if not (yield from self._due()):
             return
@@ -83,14 +83,14 @@ class Reconciliation:
             return
         for flow_id in (yield from self._due()):
             yield from self._look(flow_id)
-        # A round that breaks off leaves the lock to its time to live.
+        # If the round is interrupted, the lock expires.
         yield from _send(glidemq.unlock(lock_key=self._keys.flows_lock, token=token))
 
     def _due(self) -> Conversation[list[str]]:
         return (yield from _run(due(self._keys, self._now_ms(), _FLOWS_A_ROUND)))
 
     def _look(self, flow_id: str) -> Conversation[None]:
-        """See to one flow; one that cannot be seen to keeps no other waiting."""
+        """Reconcile one flow. An error doesn't delay the others."""
         try:
             snapshot = yield from _run(read_flow(self._keys, flow_id))
             if snapshot is None:
@@ -112,7 +112,7 @@ class Reconciliation:
         else:
             if snapshot.held_ms is not None:
                 patient_ms = max(_created_ms(snapshot), snapshot.held_ms) + self._interval_ms
-                if at_ms <= patient_ms:  # who holds its jobs is about to let them go
+                if at_ms <= patient_ms:  # the process that holds its jobs is about to release them
                     yield from self._look_again(flow.id, patient_ms)
                     return
                 if not snapshot.is_paused:
@@ -135,7 +135,7 @@ class Reconciliation:
         if at_ms >= given_up_ms:
             yield from self._remove(snapshot.flow, "its submission was given up")
         else:
-            # Soon: the submitter may have come to its end since the record was read, and would not say so again.
+            # Soon: the submitter may have finished since the record was read, and would not report it again.
             yield from self._look_again(snapshot.flow.id, min(given_up_ms, at_ms + self._interval_ms))
 
     def _keep(self, snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
@@ -162,10 +162,10 @@ class Reconciliation:
         yield from self._look_again(flow.id, next_ms if deadline_ms is None else min(next_ms, deadline_ms))
 
     def _reconcile(self, flow: StoredFlow, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
-        """Tell nodes that wait of those that ended; who ended them may have died, or know nothing of our rules.
+        """Notify waiting nodes of ended ones: the worker that ended them may have died, or not know trigger rules.
 
-        A job that is not kept notified its dependents as it ended, if ever: where it did not, until the next look, it
-        counts as failed.
+        A job that is not kept notified its dependents when it ended, if at all. If it didn't, it counts as failed until
+        the next check.
         """
         ended, gone = control.find_pending_notifications(flow, records)
         yield from control.propagate(flow, [flow.jobs[name] for name in ended], at_ms)
@@ -181,7 +181,7 @@ class Reconciliation:
     def _end(
         self, snapshot: FlowSnapshot, state: FlowState, records: Mapping[str, JobRecord | None]
     ) -> Conversation[None]:
-        """Record the end, check it once more, and leave it then, or when its time to be kept is over."""
+        """Record the end, check it once more, and then stop checking the flow until its retention ends."""
         flow, keys, at_ms = snapshot.flow, self._keys, self._now_ms()
         self._gone.pop(flow.id, None)
         ends = [record.finished_at for record in records.values() if record is not None and record.finished_at]
@@ -208,7 +208,7 @@ class Reconciliation:
         yield from self._retain(flow)
 
     def _retain(self, flow: StoredFlow) -> Conversation[None]:
-        """Remove the flows that ended before the newest ones, of which retention keeps a number."""
+        """Remove finished flows beyond the number that retention keeps, oldest first."""
         retention = flow.record.options.retention
         if retention is None or retention.count is None:
             return
@@ -227,7 +227,7 @@ class Reconciliation:
         yield from control.remove(flow, self._now_ms())
 
     def _forget(self, flow_id: str) -> Conversation[None]:
-        """Take a flow without a record out of the books."""
+        """Remove a flow without a record from the index."""
         indexes = (self._keys.flows, self._keys.flows_due, self._keys.flows_ended)
         calls = [Call("ZREM", (index,), (flow_id,)) for index in indexes]
         all_good((yield calls))

@@ -1,4 +1,4 @@
-"""A submitted flow as the server keeps it: enough to show it, continue it, and distinguish it from another."""
+"""A submitted flow's record: enough to show it, continue it, and distinguish it from another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _SCHEDULED = "repeat"
-"""What the ids of scheduled jobs start with."""
+"""The prefix of scheduled jobs' ids."""
 
 
 def job_id_of(flow_id: str, node: str) -> str:
@@ -41,13 +41,13 @@ def job_id_of(flow_id: str, node: str) -> str:
 
 
 def split_job_id(job_id: str) -> tuple[str, str] | None:
-    """Return the flow's id and the node's name in a job id; None when it cannot be a flow's."""
+    """Return the flow's id and the node's name in a job id; None if it can't be a flow's."""
     flow_id, dot, node = job_id.partition(".")
     return (flow_id, node) if dot and flow_id and node and flow_id != _SCHEDULED else None
 
 
 def check_flow_id(flow_id: str) -> None:
-    """Refuse an id that could not be told from the node's name in a job's id.
+    """Refuse an id that could not be distinguished from the node's name in a job's id.
 
     Raises:
         InvalidNameError: It could not.
@@ -64,7 +64,7 @@ def checked_job_id(flow_id: str, node: str) -> str:
     """Return a node's job id.
 
     Raises:
-        InvalidNameError: It is longer than the wire carries.
+        InvalidNameError: It is too long for the wire.
     """
     job_id = f"{flow_id}.{node}"
     if len(job_id) > MAX_NAME_LENGTH:
@@ -81,10 +81,10 @@ class RecordedNode:
     Attributes:
         name: The node.
         queue: Where its job runs.
-        deps: The nodes it waits for, by its rule.
+        deps: The nodes it waits for by its rule.
         task: Its job's name.
-        rule: What must have become of ``deps`` for it to run.
-        optional_deps: The nodes it waits for, whatever becomes of them.
+        rule: The trigger rule: which outcomes of ``deps`` it needs to run.
+        optional_deps: Nodes that it waits for whatever their outcome.
     """
 
     name: str
@@ -102,7 +102,7 @@ class RecordedNode:
 
 @dataclass(frozen=True, slots=True)
 class RecordedOptions:
-    """What the reconciler enforces while a flow runs, and after.
+    """What the reconciler enforces while a flow runs, and afterwards.
 
     Attributes:
         fail_fast: Whether one failure cancels the rest.
@@ -154,7 +154,7 @@ class FlowRecord:
     """A submitted flow: its graph without the jobs' data, which the jobs have.
 
     Attributes:
-        name: What the graph is called.
+        name: The graph's name.
         nodes: Its nodes by name, dependencies before dependents.
         options: What the reconciler enforces.
     """
@@ -194,7 +194,7 @@ class FlowRecord:
 
     @property
     def queues(self) -> list[str]:
-        """The queues its jobs are in, each once."""
+        """The queues of its jobs, without duplicates."""
         return list(dict.fromkeys(node.queue for node in self.nodes.values()))
 
     def jobs(self, flow_id: str) -> Iterator[tuple[RecordedNode, str]]:
@@ -202,7 +202,7 @@ class FlowRecord:
         return ((node, job_id_of(flow_id, node.name)) for node in self.nodes.values())
 
     def text(self) -> str:
-        """Return the record as the server keeps it: compact JSON, the same for the same graph."""
+        """Return the record as the server stores it: compact JSON, the same for the same graph."""
         rows = [
             [
                 node.name,
@@ -218,7 +218,7 @@ class FlowRecord:
 
     @classmethod
     def read(cls, text: str) -> FlowRecord:
-        """Read a record back from its text.
+        """Parse a stored record.
 
         Raises:
             ServerError: The text is not a record.

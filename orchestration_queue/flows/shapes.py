@@ -1,4 +1,4 @@
-"""Usual shapes of graphs, made of nodes and of each other: one after the other, side by side, children before parent.
+"""Common shapes of graphs, made of nodes and of each other: sequences, groups, trees.
 
 ::
 
@@ -20,10 +20,10 @@ __all__ = ["Part", "Shape", "chain", "chord", "group", "tree"]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Nodes that are wired to each other, and may become part of a larger shape, or a graph.
+    """Nodes with their dependencies, which can become part of a larger shape, or a graph.
 
     Attributes:
-        nodes: Those that come first, first.
+        nodes: The nodes, dependencies first.
     """
 
     nodes: tuple[Node, ...]
@@ -32,12 +32,12 @@ class Shape:
         """Return the shape as a graph.
 
         Args:
-            name: What the graph is called.
-            queue: Where nodes without a queue of their own run.
-            options: What holds for the flow as a whole.
+            name: The graph's name.
+            queue: The queue of nodes without their own.
+            options: Options of the flow as a whole.
 
         Raises:
-            FlowError: It cannot run, as :class:`Dag` says.
+            FlowError: It is invalid; see :class:`Dag`.
         """
         return Dag(name, self.nodes, queue, options or FlowOptions())
 
@@ -46,10 +46,10 @@ Part: TypeAlias = Node | Shape
 
 
 def chain(*parts: Part) -> Shape:
-    """One after the other: what comes first in each part waits for what comes last in the part before.
+    """Run the parts in sequence: the first nodes of each part wait for the last nodes of the previous one.
 
     Raises:
-        FlowError: There is no part, one is no node, or a node that waits has options that the wire then ignores.
+        FlowError: There is no part, one is not a node, or a waiting node has options that the wire ignores.
     """
     nodes: list[Node] = []
     before: Sequence[str] = ()
@@ -61,7 +61,7 @@ def chain(*parts: Part) -> Shape:
 
 
 def group(*parts: Part) -> Shape:
-    """Side by side: no part waits for another.
+    """Run the parts in parallel: no part waits for another.
 
     Raises:
         FlowError: There is no part.
@@ -70,19 +70,19 @@ def group(*parts: Part) -> Shape:
 
 
 def chord(parts: Iterable[Part], callback: Part) -> Shape:
-    """Side by side, and when all have completed, the callback.
+    """Run the parts in parallel, and the callback when all have completed.
 
     Raises:
-        FlowError: There is no part, or the callback has options that the wire ignores in nodes that wait.
+        FlowError: There is no part, or the callback has options that the wire ignores in waiting nodes.
     """
     return chain(group(*_listed("chord", parts)), callback)
 
 
 def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
-    """Return a job that runs when its children have completed, which may be trees themselves.
+    """Return a job that runs when its children have completed, which can be trees themselves.
 
     Raises:
-        FlowError: The job has options that the wire ignores in nodes that wait.
+        FlowError: The job has options that the wire ignores in waiting nodes.
     """
     branches = _listed("tree", children)
     return chord(branches, job) if branches else Shape((checked_node(job, "A tree"),))

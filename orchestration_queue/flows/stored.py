@@ -30,18 +30,18 @@ __all__ = [
 
 
 class FlowState(StrEnum):
-    """How far a flow as a whole has come."""
+    """The state of a flow as a whole."""
 
     SUBMITTING = "submitting"
-    """Parts of it may be missing; none of it starts yet."""
+    """Parts of it may be missing; none of its nodes starts yet."""
     RUNNING = "running"
     """Not all of its nodes have ended."""
     COMPLETED = "completed"
-    """All have ended, and none has failed; some may have been skipped."""
+    """All nodes have ended, and none has failed; some may have been skipped."""
     FAILED = "failed"
-    """All have ended, and one at least has failed."""
+    """All nodes have ended, and at least one has failed."""
     CANCELLED = "cancelled"
-    """It was cancelled before all had ended."""
+    """It was cancelled before all nodes had ended."""
 
     @property
     def is_final(self) -> bool:
@@ -54,10 +54,10 @@ class FlowJob:
     """A node of a flow, with its job.
 
     Attributes:
-        node: What the flow's record says of it.
+        node: The node in the flow's record.
         keys: Its job's queue.
         job_id: Its job's id.
-        depth: 0 when it waits for nothing, else one more than the deepest node it waits for.
+        depth: 0 without dependencies; otherwise one more than its deepest dependency.
     """
 
     node: RecordedNode
@@ -77,7 +77,7 @@ class StoredFlow:
 
     Attributes:
         id: The submission's id.
-        keys: The flow's own queue, where its record is.
+        keys: The flow's own queue, which stores its record.
         record: What was submitted.
         jobs: The jobs by node, dependencies before dependents.
     """
@@ -115,20 +115,20 @@ class StoredFlow:
 
 @dataclass(frozen=True, slots=True)
 class FlowSnapshot:
-    """What the server notes of a flow as a whole.
+    """What the server stores about a flow as a whole.
 
     Attributes:
         flow: The flow.
-        state: As it was noted last, which is a few seconds after it came about.
+        state: As last recorded, which can be a few seconds after a change.
         created_at: When it was submitted.
-        finished_at: When the last of its nodes ended, as far as that was noted.
-        held_ms: Since when jobs may be held, from its submission or a retry, epoch ms; None when none is. Submissions
-            leave out the time, which is no earlier than ``created_at``.
-        is_paused: Whether those that wait for others are held.
+        finished_at: When the last of its nodes ended, if that was recorded.
+        held_ms: Since when jobs may be held, from its submission or a retry, epoch ms; None if none is. Submissions
+            don't store the time, which is no earlier than ``created_at``.
+        is_paused: Whether nodes that wait for others are held.
         is_removing: Whether it is being removed.
-        stopped: Why what had not finished was cancelled: what a caller said, or ``timeout`` or ``fail_fast``; None when
-            nothing was.
-        was_retried: Whether failed nodes were let run again, ever.
+        stopped: Why unfinished nodes were cancelled: the caller's reason, ``timeout`` or ``fail_fast``; None if they
+            were not.
+        was_retried: Whether failed nodes were ever retried.
     """
 
     flow: StoredFlow
@@ -148,29 +148,29 @@ class FlowSnapshot:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When its time is up, epoch ms."""
+        """When its timeout expires, epoch ms."""
         timeout = self.flow.record.options.timeout
         return None if timeout is None or self.created_at is None else epoch_ms(self.created_at + as_timedelta(timeout))
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether a caller stopped it, and not its own options."""
+        """Whether a caller cancelled it, not its own options."""
         return self.stopped is not None and self.stopped not in (TIMEOUT, FAIL_FAST)
 
 
 RETRIED = "retried"
 """The field of a flow's record that says that it was retried."""
 TIMEOUT, FAIL_FAST = "timeout", "fail_fast"
-"""Why a flow's own options cancel what has not finished."""
+"""Reasons for which a flow's own options cancel unfinished nodes."""
 
 
 def epoch_ms(at: datetime) -> int:
-    """Return a time as the wire counts it."""
+    """Return a time in epoch milliseconds."""
     return round(at.timestamp() * 1000)
 
 
 def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowSnapshot | None]:
-    """Return what is noted of a flow; None when there is no record of it. One command."""
+    """Return what is stored about a flow; None without a record. One command."""
 
     def read(reply: list[bytes]) -> FlowSnapshot | None:
         fields = pairs(reply)
@@ -192,7 +192,7 @@ def read_flow(keys: QueueKeys, flow_id: str) -> Operation[FlowSnapshot | None]:
 
 
 def flow_ids(keys: QueueKeys, start: int, end: int) -> Operation[list[str]]:
-    """Ids of the queue's flows, newest first, ``start`` to ``end`` inclusive."""
+    """Return the ids of the queue's flows, newest first, ``start`` to ``end`` inclusive."""
     return Operation(Call("ZREVRANGE", (keys.flows,), (start, end)), texts)
 
 
@@ -207,9 +207,9 @@ def schedule_check(keys: QueueKeys, flow_id: str, at_ms: int) -> Call:
 
 
 def derive_state(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None]) -> FlowState:
-    """How far a flow has come, by the records of its nodes' jobs; a job that is not kept has ended well.
+    """Return the state of a flow, from its jobs' records; a job that is not kept counts as completed.
 
-    Callbacks count as nodes that must end, but not for how the flow ended.
+    Callbacks must end, but don't affect the outcome of the flow.
     """
     if snapshot.state is FlowState.SUBMITTING:
         return snapshot.state
@@ -226,7 +226,7 @@ _UNRUN = {"upstream_failed": "upstream failed", "skipped": "skipped"}
 
 
 def outcome_of(record: JobRecord) -> str:
-    """Its state, or ``upstream_failed`` or ``skipped`` when it ended as such: one that was run after all did not."""
+    """Return a job's state, or ``upstream_failed`` or ``skipped`` if it ended as such and did not run after all."""
     outcome = record.fields.get("outcome", "")
     unrun = record.state is JobState.FAILED and outcome in _UNRUN and _UNRUN[outcome] == record.failed_reason
     return outcome if unrun else str(record.state)

@@ -1,9 +1,9 @@
-"""Submit a plan by our own library: whole graphs at a time, over any number of queues.
+"""Submit a plan with our own library: whole graphs at a time, over any number of queues.
 
-A graph of one queue is one call. A larger one, or one of several queues, goes in parts: first all parts are written,
-with all jobs held; then the flow's record says that nothing is missing; then the jobs are released. So nothing starts
-before all of it is there, and whatever finds the record knows how far its submitter came. The conversation may break
-off anywhere, and start again.
+A graph in one queue is one call. A larger one, or one that spans queues, is sent in parts: first all parts are written,
+with all jobs held; then the flow's record says that it is complete; then the jobs are released. So nothing starts
+before all of it is stored, and a reader of the record knows how far its submitter came. The conversation can be
+interrupted at any point and repeated.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ HELD = "held"
 """Field of a running flow's record while jobs may be held from its submission."""
 
 _NODE_COST, _BYTES = 8, 256
-"""What a node costs a server, in edges, and how many bytes of data cost as much as an edge."""
+"""The cost of a node in edges, and how many bytes of data cost as much as an edge."""
 _MOST_COST = 8 * graphs.MOST_NODES
-"""Most of a call, so that it holds the server for less than 10 ms."""
+"""Maximum cost of a call, so that it blocks the server for less than 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class GraphPart:
 
     Attributes:
         keys: The queue.
-        nodes: The nodes, dependents before those they wait for.
+        nodes: The nodes, dependents before their dependencies.
     """
 
     keys: QueueKeys
@@ -80,10 +80,10 @@ class Submission:
 
     Attributes:
         flow_id: The submission's id.
-        keys: The flow's own queue, where its record is.
+        keys: The flow's own queue, which stores its record.
         record: The record's text.
-        parts: What is written call by call; the first of them writes the record, too.
-        limits: Calls that bind the jobs to the flow's budget and concurrency, when all are there.
+        parts: What is written call by call; the first also writes the record.
+        limits: Calls that apply the flow's budget and concurrency to the jobs, once all are stored.
     """
 
     flow_id: str
@@ -111,21 +111,21 @@ class Submission:
             )
 
     def commit(self) -> Call:
-        """Say in the record that nothing is missing: from here on, the flow only has to be released."""
+        """Record that nothing is missing: from here on, the flow only has to be released."""
         return Call("HSET", (self.keys.flow(self.flow_id),), ("state", RUNNING, HELD, "1"))
 
     def releases(self, now_ms: int) -> Iterator[tuple[QueueKeys, Operation[notifications.Propagated]]]:
-        """Let the jobs go, those first that wait for others. Sent again, they pass over what is not held."""
+        """Release the jobs, dependents first. Sent again, they skip jobs that are not held."""
         for part in self.parts:
             if part.nodes:
                 yield part.keys, graphs.release(part.keys, part.job_ids, now_ms)
 
     def done(self) -> Call:
-        """Say in the record that nothing is held from the submission any more."""
+        """Record that no jobs are held from the submission."""
         return Call("HDEL", (self.keys.flow(self.flow_id),), (HELD,))
 
     def graph(self, part: GraphPart, now_ms: int) -> Graph:
-        """One part, as the server is told of it."""
+        """Return one part as the server function takes it."""
         nodes, edges = [], []
         waits_for, awaited_by = [], []
         for place, planned in enumerate(part.nodes):
@@ -151,14 +151,14 @@ def _ref(part: GraphPart, place: int) -> ParentRef:
 
 
 def submission(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes, record: FlowRecord) -> Submission:
-    """Cut a plan into calls.
+    """Divide a plan into calls.
 
     Args:
         flow_id: The submission's id.
         dag: The graph.
         keys: The flow's own queue.
         nodes: The nodes, dependencies before dependents.
-        record: What the server keeps of the graph.
+        record: The graph as the server stores it.
     """
     parts = _parts(keys, nodes)
     places = {planned.node.name: (part, place) for part in parts for place, planned in enumerate(part.nodes)}
@@ -186,7 +186,7 @@ def _parts(own: QueueKeys, nodes: PlannedNodes) -> list[GraphPart]:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionSnapshot:
-    """What the server knows of a flow.
+    """What the server knows about a flow.
 
     Attributes:
         record: The text of its record; None without one.
@@ -200,7 +200,7 @@ class SubmissionSnapshot:
 
 
 def read_submission(keys: QueueKeys, flow_id: str) -> Operation[SubmissionSnapshot]:
-    """Look how far a flow was submitted."""
+    """Read how far a flow's submission came."""
 
     def read(reply: Reply) -> SubmissionSnapshot:
         record, state, held = map(optional_text, reply)
@@ -216,11 +216,11 @@ _UNKNOWN = SubmissionSnapshot(None, None, is_held=False)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A flow that is under way.
+    """A submitted flow.
 
     Attributes:
         cursors: By queue, the id of the last event before it was submitted.
-        is_new: Whether all its jobs were added just now.
+        is_new: Whether all its jobs were just added.
     """
 
     cursors: Mapping[QueueKeys, str]
@@ -228,10 +228,10 @@ class Launch:
 
 
 def launch(whole: Submission, now_ms: int, *, is_fresh: bool) -> Conversation[Launch]:
-    """Submit a plan, or what is missing of it. Every exchange may be sent twice.
+    """Submit a plan, or what is missing of it. Every exchange can be repeated.
 
-    A graph that is one call takes one exchange, others some more: to write the parts, to record that all are there,
-    to release the jobs, and to record that all are released.
+    A graph in one call takes one exchange. Others take more: to write the parts, to record that all are stored, to
+    release the jobs, and to record that all are released.
 
     Args:
         whole: What to submit.
@@ -239,7 +239,7 @@ def launch(whole: Submission, now_ms: int, *, is_fresh: bool) -> Conversation[La
         is_fresh: The flow's id is new, so nothing is read first.
 
     Raises:
-        StateError: The id stands for another flow, or workers gave the submission up because it took too long.
+        StateError: The id belongs to another flow, or workers abandoned the submission because it took too long.
         ServerError: The server refused a part; nothing has started.
     """
     known = _UNKNOWN if is_fresh else (yield from _look(whole))
@@ -280,7 +280,7 @@ def _count(told: Iterable[Submitted]) -> int:
 
 
 def _commit(whole: Submission) -> Conversation[None]:
-    """Bind the jobs to the flow's limits, and say that nothing is missing: unless it has been swept meanwhile."""
+    """Apply the flow's limits to the jobs, and record that nothing is missing, unless it has been swept meanwhile."""
     seen = yield from _look(whole)
     if seen.record is None:
         raise StateError(
