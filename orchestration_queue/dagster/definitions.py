@@ -46,32 +46,32 @@ def build_queue_definitions(
     sweep: Duration | None = EVERY,
     running: bool = False,
 ) -> dg.Definitions:
-    """All that one queue is to Dagster: its resources, assets that its workers make, and what it sets off.
+    """Build the definitions for one queue: its resources, assets that its workers make, schedules, and sensors.
 
-    Merge it with the definitions of the jobs and assets that its sensors run. What needs other options than the usual
-    is written with :func:`queue_event_sensor` and its like beside it.
+    Merge them with the definitions of the jobs and assets that the sensors run. For other options than the default
+    ones, add :func:`queue_event_sensor` and other sensors yourself.
 
     Args:
         queue: The queue.
-        url: The server; default ``dagster.EnvVar("OQ_URL")``. Give one with a password as an ``EnvVar``, too.
-        prefix: What the server's keys begin with.
-        flows: Assets that are made together, by the name of their flow; each gets a job ``<name>_job`` as well.
-        schedules: Repeatable jobs of the queue that Dagster's daemon decides about, see :func:`queue_schedules`.
+        url: The server; default ``dagster.EnvVar("OQ_URL")``. Pass a URL with a password as an ``EnvVar``, too.
+        prefix: First part of every key.
+        flows: Assets that are made together, by the name of their flow. Each also gets a job ``<name>_job``.
+        schedules: Repeatable jobs of the queue that Dagster's daemon runs, see :func:`queue_schedules`.
         on_events: What to run for each event of a type, such as ``failed``.
-        on_flows: What to run when a flow of that name has completed or failed.
-        on_schedulers: What to run when a scheduler of that name fires, which the queue decides.
+        on_flows: What to run when a flow with that name has completed or failed.
+        on_schedulers: What to run when one of the queue's own schedulers with that name runs.
         on_dead_letter: What to run for each job that failed for good.
         replay: How many dead letters to replay instead; needs ``on_dead_letter``.
         on_backlog: When the backlog is too long, and what to run then.
-        sweep: How often to stop, or wake, what was left behind in the queue by steps and runs whose workers died, see
-            :func:`sweep_sensor`, which runs without being switched on; None for never. Default ten minutes.
+        sweep: How often to clean up after steps and runs whose workers died, see :func:`sweep_sensor`, which runs
+            without being switched on; None for never. Default: ten minutes.
         running: Whether all other sensors and schedules run without being switched on.
 
     Returns:
         Definitions with the resources ``queue``, ``flows`` and ``schedulers``.
 
     Raises:
-        UsageError: ``replay`` comes without ``on_dead_letter``, or what is given cannot be used, see each part.
+        UsageError: ``replay`` is given without ``on_dead_letter``, or an argument is invalid; see each part.
     """
     QueueKeys(queue)
     if replay is not None and on_dead_letter is None:

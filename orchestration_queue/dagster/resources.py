@@ -166,8 +166,8 @@ class QueueResource(SubmittingResource):
         """Open a client of one queue.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
-            TransportError: The server cannot be reached.
+            InvalidNameError: The queue's name is invalid.
+            TransportError: The server is unreachable.
         """
         return Queue(self._check_queue(name), connection=self.connection, prefix=self.prefix)
 
@@ -175,8 +175,8 @@ class QueueResource(SubmittingResource):
         """Open a reader of one queue's events.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
-            TransportError: The server cannot be reached.
+            InvalidNameError: The queue's name is invalid.
+            TransportError: The server is unreachable.
         """
         return QueueEvents(self._check_queue(name), connection=self.connection, prefix=self.prefix)
 
@@ -184,13 +184,13 @@ class QueueResource(SubmittingResource):
         """Open a client that submits flows.
 
         Raises:
-            TransportError: The server cannot be reached.
+            TransportError: The server is unreachable.
         """
         return self._flow_producer()
 
 
 class FlowResource(SubmittingResource):
-    """Flows on one server: submit, inspect and control them; see :class:`ServerResource`.
+    """Flows on one server: submit, read and control them; see :class:`ServerResource`.
 
     Examples:
         >>> import dagster as dg
@@ -198,15 +198,16 @@ class FlowResource(SubmittingResource):
     """
 
     def submit(self, dag: Dag, *, flow_id: str | None = None) -> Flow:
-        """Submit a flow: nothing of it starts before all of it is there.
+        """Submit a flow. None of its jobs starts before all of them are stored.
 
         Args:
             dag: The graph.
-            flow_id: Its id, such as the run's; submitted again under one id, nothing runs twice. Default a new one.
+            flow_id: Its id, such as the run's. Submitting again with the same id runs nothing twice. Default: a new
+                one.
 
         Raises:
-            FlowError: The graph cannot run, or the id is taken by another.
-            TransportError: The server cannot be reached.
+            FlowError: The graph is invalid, or the id belongs to another flow.
+            TransportError: The server is unreachable.
         """
         return self._flow_producer().submit(dag, flow_id=flow_id)
 
@@ -214,8 +215,8 @@ class FlowResource(SubmittingResource):
         """Return the flows whose record is in a queue: ``get`` one by its id, or ``list`` them.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
-            TransportError: The server cannot be reached.
+            InvalidNameError: The queue's name is invalid.
+            TransportError: The server is unreachable.
         """
         return Queue(self._check_queue(queue), connection=self.connection, prefix=self.prefix).flows
 
@@ -229,10 +230,10 @@ class JobSchedulerResource(ServerResource):
     """
 
     def of(self, queue: str) -> JobSchedulers:
-        """Return the schedulers of a queue: set, look up, pause, run now, remove.
+        """Return the schedulers of a queue: set, read, pause, run now, remove.
 
         Raises:
-            InvalidNameError: The wire cannot carry the queue's name.
-            TransportError: The server cannot be reached.
+            InvalidNameError: The queue's name is invalid.
+            TransportError: The server is unreachable.
         """
         return Queue(self._check_queue(queue), connection=self.connection, prefix=self.prefix).schedulers

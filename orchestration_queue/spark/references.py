@@ -20,22 +20,22 @@ __all__ = ["DataFrameRef", "references_in", "replace_each", "segment"]
 
 
 class DataFrameRef(Options):
-    """Where a DataFrame is, and what it is: what a job returns in its place."""
+    """A reference to a stored DataFrame: what a job returns instead of it."""
 
     kind: Literal["dataframe"] = "dataframe"
-    """By which others know a reference when they see one."""
+    """Marks JSON as such a reference."""
     format: Literal["parquet", "orc", "delta", "table"] = "parquet"
     """How to read it."""
     location: str
     """The directory or URI of the files, or the table's name."""
     columns: dict[str, str]
-    """Each column's type, in Spark's short words, in order."""
+    """Each column's type, as Spark's short name, in order."""
     rows: NonNegativeInt
-    """How many."""
+    """The number of rows."""
     bytes: NonNegativeInt | None = None
-    """What the files hold; None for a table."""
+    """The size of the files; None for a table."""
     inputs: tuple[str, ...] = ()
-    """What it was made from: directories of files, and other references' locations; at most 100."""
+    """What it was made from: directories of files, and locations of other references; at most 100."""
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return the DataFrame, in a session."""
@@ -45,7 +45,7 @@ class DataFrameRef(Options):
 
     @classmethod
     def model_validate(cls, obj: Any, **_: Any) -> Self:
-        """Return a reference from its JSON, as a job's result has it.
+        """Return a reference from its JSON, as in a job's result.
 
         Raises:
             InvalidOptionError: It is not the JSON of a reference.

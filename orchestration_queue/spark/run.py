@@ -48,32 +48,32 @@ def run_spark(
     progress: Callable[[dict[str, Any]], None] = lambda _: None,
     results: ResultLocation | None = None,
 ) -> Any:
-    """Run PySpark work in a fresh process, and wait for it.
+    """Run PySpark work in a new process, and wait for it.
 
-    The process has its own process group, dies with this one, and takes every process it started with it, whichever
-    way the run ends.
+    The process leads its own process group and dies with this one. When the run ends, for any reason, all processes
+    that it started are ended as well.
 
     Args:
         target: A module's function ``f(spark, **arguments)``, or its name ``"module:function"``; or the path of a
-            script, whose result is what it leaves in a variable named ``result``.
-        arguments: A function's keyword arguments, of JSON; a script's words, as ``sys.argv[1:]``.
+            script, whose result is its variable ``result``.
+        arguments: A function's keyword arguments, which must be JSON; a script's arguments, as ``sys.argv[1:]``.
         options: How it runs.
-        log: Receives the lines it prints, and Spark's warnings.
-        should_stop: Asked a few times a second; true stops the work.
-        job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
-        progress: Receives how far it is, as a job's progress: ``percent``, ``text``, and under ``spark`` its id.
-        results: Where a DataFrame is kept that a function returns.
+        log: Called with the lines it prints, and Spark's warnings.
+        should_stop: Called a few times a second; the work is stopped when it returns true.
+        job_id: The job that it runs for, stored in the application's property ``spark.orchestration_queue.job``.
+        progress: Called with its progress, in a job's format: ``percent``, ``text``, and its id under ``spark``.
+        results: Where a DataFrame that a function returns is stored.
 
     Returns:
-        What the function returned, by way of JSON.
+        What the function returned, as JSON.
 
     Raises:
-        SparkFailedError: The work raised, or its process ended without a result.
+        SparkFailedError: The work raised an error, or its process ended without a result.
         SparkTimeoutError: It took longer than ``options.timeout``.
-        SparkCancelledError: ``should_stop`` said so.
-        UnrecoverableError: The work raised that.
+        SparkCancelledError: ``should_stop`` returned true.
+        UnrecoverableError: The work raised it.
         JavaNotFoundError: There is no Java for it.
-        UsageError: The target or its arguments cannot be handed over.
+        UsageError: The target can't be imported, or its arguments can't be passed.
     """
     check_callbacks(log=log, should_stop=should_stop, progress=progress)
     options = SparkOptions.coerce(options, "options")

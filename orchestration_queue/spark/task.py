@@ -56,30 +56,29 @@ def spark_task(
     runtime: Runtime | None = None,
     server: ConnectServer | None = None,
 ) -> Any:
-    """Make ``f(spark, **arguments)`` a function ``f(**arguments)`` that runs in a Spark session of its own.
+    """Make ``f(spark, **arguments)`` a function ``f(**arguments)`` that runs in its own Spark session.
 
-    Stacked under ``@tasks.task`` it runs as a queue job: what it prints becomes the job's log, how far its queries are
-    the job's progress, and its session ends with the job, whichever way that ends. Arguments and result are JSON. A
+    Combined with ``@tasks.task`` it runs as a queue job: its output becomes the job's log, the progress of its queries
+    the job's progress, and its session ends when the job ends, for any reason. Arguments and result are JSON. A
     DataFrame that it returns, alone or in lists, tuples and dicts, is written to ``options.results``, and the job's
-    result has a :class:`DataFrameRef` in its place. For a parameter annotated ``DataFrame`` it gets what a reference
-    stands for: one in the job's data, or else the one that the flow's node of the parameter's name returned, alone or
-    as the only DataFrame of a dict (``{"table": frame, "rows": 3}``). ``list[DataFrame]``, ``tuple[DataFrame, ...]``
-    and ``dict[str, DataFrame]`` (by node) take those of all nodes. The undecorated function stays at hand as
-    ``f.__wrapped__``.
+    result contains a :class:`DataFrameRef` instead. A parameter annotated ``DataFrame`` receives the DataFrame of a
+    reference: one in the job's data, or the one returned by the flow's node with the parameter's name, alone or as the
+    only DataFrame of a dict (``{"table": frame, "rows": 3}``). ``list[DataFrame]``, ``tuple[DataFrame, ...]`` and
+    ``dict[str, DataFrame]`` (by node) receive those of all nodes. The undecorated function is ``f.__wrapped__``.
 
     Args:
-        function: The function, when used as a bare decorator. With ``runtime="process"`` it must be at the top level of
-            a module.
+        function: The function, if used as a bare decorator. With ``runtime="process"`` it must be at the top level of a
+            module.
         options: How it runs.
-        runtime: ``connect``: in the worker, its session on a Spark Connect server that is there already. ``process``:
-            in a process with a Java of its own. By default ``connect`` where PySpark finds what it needs for it.
-        server: The Connect server; by default the one at ``SPARK_REMOTE``, else one of this machine with the master,
+        runtime: ``connect``: in the worker, with its session on an existing Spark Connect server. ``process``: in a
+            separate process with its own Java. Default: ``connect`` if PySpark has the packages for it.
+        server: The Connect server; default: the one at ``SPARK_REMOTE``, or else one on this machine with the master,
             memory, environment and Java of the options.
 
     Raises:
-        InvalidOptionError: With ``runtime="process"``, the function cannot be imported by another process.
-        UsageError: It has no parameter for the session, there is no such runtime, or the options concern the server
-            and a server is named.
+        InvalidOptionError: With ``runtime="process"``, another process can't import the function.
+        UsageError: It has no parameter for the session, there is no such runtime, or the options apply to the server
+            and a server is given.
 
     Examples:
         ::
@@ -126,7 +125,7 @@ def spark_script(script: str | Path, options: SparkOptions | None = None) -> Cal
     """Make a PySpark script a function ``f(arguments: list[str])``, named after the file, for a task registry.
 
     Args:
-        script: Its path. The words arrive in ``sys.argv``; the result is what it leaves in a variable ``result``.
+        script: Its path. It finds the arguments in ``sys.argv``; the result is its variable ``result``.
         options: How it runs.
     """
     path = Path(check_program(script, "script")).absolute()
@@ -136,7 +135,7 @@ def spark_script(script: str | Path, options: SparkOptions | None = None) -> Cal
 def spark_submit(application: str | Path, options: SparkSubmit | None = None) -> Callable[..., Any]:
     """Make an application a function ``f(arguments: list[str])``, named after the file, for a task registry.
 
-    It runs by ``spark-submit``, whose driver ends with the job, whichever way that ends.
+    It runs by ``spark-submit``, whose driver is stopped when the job ends, for any reason.
 
     Args:
         application: The path of a Python program or a jar, or a URI that Spark can read.

@@ -22,26 +22,25 @@ from orchestration_queue.tasks.task import Isolation
 __all__ = ["Arguments", "AssetTask", "queue_asset", "queue_flow_assets", "queue_task_asset"]
 
 Arguments: TypeAlias = Mapping[str, object] | Callable[[dg.AssetExecutionContext], Mapping[str, object]]
-"""A task's keyword arguments, or how to find them when the run is there (its partition key, for instance)."""
+"""A task's keyword arguments, or a function that returns them when the run exists, for example from its partition."""
 
 _KIND = "queue"
 
 
 @dataclass(frozen=True, slots=True)
 class AssetTask:
-    """One asset, and the task by which a worker makes it.
+    """One asset, and the task that makes it on a worker.
 
     Attributes:
         asset: The asset, or just its key. Its ``deps`` on assets of the same group become the flow's edges.
-        task: The task's name; None takes the last part of the asset's key.
+        task: The task's name; None: the last part of the asset's key.
         arguments: The task's keyword arguments.
-        queue: Where the job runs; None takes the group's queue.
+        queue: Where the job runs; None: the group's queue.
         options: How the job is retried, limited and kept.
-        checks: What the task tells about the asset's quality, as ``checks`` in the object that it returns: for each
-            check, whether it passed, or an object with ``passed`` and perhaps ``severity``, ``description`` and
-            ``metadata``.
-        partition_arguments: The further arguments for one partition, by its key. The asset, whose spec has partitions,
-            then is a node for each partition of the run, in the same flow as assets without partitions.
+        checks: Asset checks whose results the task returns, under the key ``checks`` of its result: for each check,
+            whether it passed, or a dict with ``passed`` and optionally ``severity``, ``description`` and ``metadata``.
+        partition_arguments: Additional arguments for one partition, by its key. The asset, whose spec has partitions,
+            is then one node per partition of the run, in the same flow as assets without partitions.
     """
 
     asset: dg.AssetSpec | str
@@ -72,7 +71,7 @@ class AssetTask:
 
     @property
     def spec(self) -> dg.AssetSpec:
-        """The asset as the UI shows it: marked as the queue's work."""
+        """The asset as the UI shows it, marked as made by the queue."""
         spec = self.asset if isinstance(self.asset, dg.AssetSpec) else dg.AssetSpec(self.asset)
         return spec.merge_attributes(kinds={_KIND})
 
@@ -90,10 +89,10 @@ class AssetTask:
         return self.spec.key.to_user_string()
 
     def nodes_in(self, context: dg.AssetExecutionContext | None) -> Mapping[str, str | None]:
-        """Return the asset's nodes, and the partition that each makes: in a run, or all without one.
+        """Return the asset's nodes, and the partition that each makes, for a run; without one, all.
 
         Raises:
-            dagster.Failure: The run names no partition.
+            dagster.Failure: The run has no partition.
         """
         if self.partition_arguments is None or self.spec.partitions_def is None:
             return {self.node: None}
@@ -127,31 +126,31 @@ def queue_flow_assets(
     retry_policy: dg.RetryPolicy | None = None,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
-    """Assets that are made together, as one flow.
+    """Define assets that are made together, as one flow.
 
-    A run submits a graph of the selected assets' tasks, in Kahn order, and reports each asset as materialized when
-    its node completes, with what the task returned, how it ran, and its log. A failed node fails the step with its
-    reason and the names of the assets that therefore could not be made; nodes that do not depend on it run to their
-    end all the same. Cancelling the run cancels the flow.
+    A run submits a graph of the selected assets' tasks, in Kahn order. Each asset is reported as materialized when its
+    node completes, with the task's result, its timing, and its log. A failed node fails the step with its reason and
+    the names of the assets that could not be made because of it; nodes that don't depend on it still run. Cancelling
+    the run cancels the flow.
 
-    The flow's id is ``{name}-{run id}``, so a step that is tried again joins the flow it submitted before: what is
-    done stays done, what runs goes on, and what failed is given its attempts again.
+    The flow's id is ``{name}-{run id}``, so a retried step joins the flow that it submitted before: completed nodes are
+    kept, running ones continue, and failed ones get all their attempts again.
 
-    An asset with ``partition_arguments`` is a node for each partition that the run names; Dagster shows what became of
-    each. Its checks pass when they pass for all of them.
+    An asset with ``partition_arguments`` is one node per partition of the run, and Dagster shows the outcome of each.
+    Its checks pass if they pass for all of them.
 
     Args:
         tasks: The assets and their tasks.
         name: The flow's name, and the op's.
-        queue: Where the jobs run that name no queue.
+        queue: The queue of jobs without their own.
         resource_key: The :class:`QueueResource` among the definitions' resources.
         partitions_def: The partitions of all these assets.
-        backfill_policy: How backfills run; default in one run if any asset has ``partition_arguments``.
-        retry_policy: Whether and when Dagster tries the step again. The jobs' own attempts are in their options.
+        backfill_policy: How backfills run; default: in one run if any asset has ``partition_arguments``.
+        retry_policy: Whether and when Dagster retries the step. The jobs' own attempts are in their options.
         pool: Dagster's concurrency pool for the step.
 
     Raises:
-        FlowError: The tasks are no graph that can run.
+        FlowError: The tasks are not a valid graph.
     """
     checked_items(tasks, AssetTask, "tasks")
     checked_text(name, "name")
@@ -204,7 +203,7 @@ def queue_task_asset(
     retry_policy: dg.RetryPolicy | None = None,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
-    """One asset that is made by one job: a flow of one node, with all that :func:`queue_flow_assets` promises.
+    """Define one asset that is made by one job: a flow of one node, with all features of :func:`queue_flow_assets`.
 
     Args:
         task: The asset and its task.
@@ -212,7 +211,7 @@ def queue_task_asset(
         resource_key: The :class:`QueueResource` among the definitions' resources.
         partitions_def: The asset's partitions.
         backfill_policy: How backfills run.
-        retry_policy: Whether and when Dagster tries the step again. The job's own attempts are in its options.
+        retry_policy: Whether and when Dagster retries the step. The job's own attempts are in its options.
         pool: Dagster's concurrency pool for the step.
     """
     checked(task, AssetTask, "task", optional=False)
@@ -283,26 +282,27 @@ def queue_asset(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Make a function an asset, and a task that makes it on a worker.
 
-    Dagster's process only passes the arguments on, and reports what the function returned. Start workers with the
-    registry, as for any task: ``oq worker module:tasks --queue ...``.
+    Dagster's process only passes the arguments on, and reports the result. Start workers with the registry, as for any
+    task: ``oq worker module:tasks --queue ...``.
 
     Args:
         tasks: The registry that the workers serve.
-        asset: The asset, or just its key; default the function's name, with its docstring as description.
-        arguments: The function's keyword arguments, or how to find them when the run is there.
-        queue: Where the job runs; default the registry's.
+        asset: The asset, or just its key; default: the function's name, with its docstring as description.
+        arguments: The function's keyword arguments, or a function that returns them when the run exists.
+        queue: Where the job runs; default: the registry's queue.
         options: How the job is retried, limited and kept.
-        isolation: ``process`` runs it in a process of its own; see :meth:`Tasks.task`.
-        checks: What the function tells of the asset's quality; see :class:`AssetTask`.
+        isolation: ``process`` runs it in a separate process; see :meth:`Tasks.task`.
+        checks: Asset checks whose results the function returns; see :class:`AssetTask`.
         resource_key: The :class:`QueueResource` among the definitions' resources.
         partitions_def: The asset's partitions.
         backfill_policy: How backfills run.
-        retry_policy: Whether and when Dagster tries the step again. The job's own attempts are in its options.
+        retry_policy: Whether and when Dagster retries the step. The job's own attempts are in its options.
         pool: Dagster's concurrency pool for the step.
 
     Raises:
         InvalidOptionError: Neither the registry nor the asset names a queue.
-        UsageError: The arguments do not fit the function; those that depend on the run fail it instead.
+        UsageError: The arguments don't match the function's signature. (If they depend on the run, the run fails
+            instead.)
 
     Examples:
         >>> tasks = Tasks(queue="data")

@@ -23,8 +23,8 @@ __all__ = ["QueueRunCoordinator"]
 class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass):
     """Puts runs on the queue of the instance's :class:`QueueRunLauncher`, where they wait for a worker.
 
-    Dagster shows them as queued until one has taken them; no daemon moves them on. How many run at a time is decided
-    by the workers' concurrency and the queue's own limits, and which is next by ``dagster/priority``.
+    Dagster shows them as queued until a worker has taken them; no daemon is involved. The workers' concurrency and the
+    queue's limits decide how many run at a time, and ``dagster/priority`` decides which is next.
 
     In ``dagster.yaml``, beside the launcher::
 
@@ -41,24 +41,24 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
-        """What Dagster makes another instance of."""
+        """Dagster's data for creating another instance."""
         return self._inst_data
 
     @classmethod
     def config_type(cls) -> dict[str, dg.Field]:
-        """Nothing: the launcher has the configuration."""
+        """Return an empty schema: the launcher has the configuration."""
         return {}
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> Self:  # noqa: ARG003  Dagster's
-        """Make one."""
+        """Create one from the configuration in ``dagster.yaml``."""
         return cls(inst_data)
 
     def register_instance(self, instance: dg.DagsterInstance) -> None:
-        """Take the instance.
+        """Store the instance.
 
         Raises:
-            UsageError: ``dagster.yaml`` asks for limits that only Dagster's own coordinator enforces.
+            UsageError: ``dagster.yaml`` sets limits that only Dagster's own coordinator enforces.
         """
         settings = instance.get_settings("concurrency") or {}
         asked = [
@@ -84,12 +84,12 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
         return launcher
 
     def submit_run(self, context: SubmitRunContext) -> dg.DagsterRun:
-        """Put the run on its queue: one trip. One that was submitted before stays as it is.
+        """Put the run on its queue, in one exchange. A run that was submitted before is unchanged.
 
         Raises:
-            InvalidOptionError: A tag of the run says something impossible.
-            UsageError: The instance has another launcher, or the run does not tell where its code is.
-            TransportError: The server cannot be reached.
+            InvalidOptionError: A tag of the run is invalid.
+            UsageError: The instance has another launcher, or the run does not say where its code is.
+            TransportError: The server is unreachable.
         """
         launcher = self._launcher
         run = context.dagster_run
@@ -105,6 +105,6 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
     def cancel_run(self, run_id: str) -> bool:
         """Cancel a run, queued or running; see :meth:`QueueRunLauncher.terminate`.
 
-        Either it is cancelled before any worker takes it, and never starts; or a worker has it, and stops it.
+        Either it is cancelled before any worker takes it, and never starts, or a worker has it and stops it.
         """
         return self._launcher.terminate(run_id)

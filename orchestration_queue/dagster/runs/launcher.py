@@ -73,9 +73,10 @@ class LauncherOptions(Options):
 class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
     """Launches runs as jobs on a queue.
 
-    Launching adds one job, and waits for no process. Workers take it, and execute the run in a copy of a process that
-    has the code loaded. A run may have tags: ``orchestration_queue/run_queue`` (or ``orchestration_queue/queue``, which
-    its steps follow, too) for its queue, and ``dagster/priority``: the higher, the earlier.
+    Launching adds one job and starts no process. A worker takes the job, and executes the run in a fork of a process
+    that has the code loaded. A run can have these tags: ``orchestration_queue/run_queue`` for its queue (or
+    ``orchestration_queue/queue``, which also applies to its steps), and ``dagster/priority``; higher priorities start
+    earlier.
 
     In ``dagster.yaml``::
 
@@ -86,12 +87,12 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             url: {env: OQ_URL}
 
     Args:
-        options: How it is configured.
+        options: Its configuration.
         inst_data: Dagster's own.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name, or the prefix.
-        UsageError: The URL cannot be read.
+        InvalidNameError: The queue's name or the prefix is invalid.
+        UsageError: The URL is invalid.
     """
 
     def __init__(self, options: LauncherOptions | None = None, inst_data: ConfigurableClassData | None = None) -> None:
@@ -103,12 +104,12 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
-        """What Dagster makes another instance of."""
+        """Dagster's data for creating another instance."""
         return self._inst_data
 
     @classmethod
     def config_type(cls) -> dict[str, dg.Field]:
-        """Return what ``dagster.yaml`` may say."""
+        """Return the schema of its configuration in ``dagster.yaml``."""
         fields: dict[str, tuple[Any, str]] = {
             "url": (dg.StringSource, "The server; default OQ_URL, else the embedded server of this directory."),
             "prefix": (dg.StringSource, "First part of every key."),
@@ -130,10 +131,10 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> Self:
-        """Make one of what ``dagster.yaml`` says.
+        """Create one from the configuration in ``dagster.yaml``.
 
         Raises:
-            InvalidOptionError: A value is out of its limits.
+            InvalidOptionError: A value is out of range.
         """
         options = {name: value for name, value in config_value.items() if value is not None}
         options |= {name: timedelta(seconds=options[name]) for name in _DURATIONS if name in options}
@@ -141,7 +142,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def queue(self) -> str:
-        """Where runs go that have no tag to say otherwise."""
+        """The queue of runs without a tag that says otherwise."""
         return self._options.queue
 
     def dispose(self) -> None:
@@ -149,12 +150,12 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         self._connection.close()
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Add the run's job: one trip. A run that was launched before stays as it is.
+        """Add the run's job, in one exchange. A run that was launched before is unchanged.
 
         Raises:
-            InvalidOptionError: A tag of the run says something impossible.
-            UsageError: The run does not tell where its code is.
-            TransportError: The server cannot be reached.
+            InvalidOptionError: A tag of the run is invalid.
+            UsageError: The run does not say where its code is.
+            TransportError: The server is unreachable.
         """
         run = context.dagster_run
         self._add(
@@ -164,17 +165,17 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def supports_resume_run(self) -> bool:
-        """Yes: a run whose worker was lost goes on with another, and its steps meanwhile."""
+        """True: if a run's worker is lost, another worker resumes the run, and its steps continue meanwhile."""
         return True
 
     def resume_run(self, context: ResumeRunContext) -> None:
-        """Add a job for the rest of the run: one trip. Steps that are in flight go on, and are found again.
+        """Add a job for the rest of the run, in one exchange. Steps that are running continue, and are found again.
 
-        It gets what is left of its time, which began with the run's first start. When nothing is, the run has failed.
+        Its timeout counts from the run's first start. If it has expired, the run fails.
 
         Raises:
-            UsageError: The run does not tell where its code is.
-            TransportError: The server cannot be reached.
+            UsageError: The run does not say where its code is.
+            TransportError: The server is unreachable.
         """
         run = context.dagster_run
         args = ResumeRunArgs(_origin(run), run.run_id, None)
@@ -236,22 +237,22 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return find_run_job(self._instance, run.run_id, self._queue_of(run))
 
     def without_a_job(self, runs: Sequence[dg.DagsterRun]) -> list[dg.DagsterRun]:
-        """Those runs whose first job does not wait or run where their tags say. One trip for a thousand."""
+        """Return the runs whose first job is not waiting or running where their tags say. One exchange per thousand."""
         places = [JobAddress(self._queue_of(run), run_job_id(run.run_id, 0)) for run in runs]
         records = self.jobs.records(places)
         return [run for run, record in zip(runs, records, strict=True) if record is None or record.is_finished]
 
     def terminate(self, run_id: str) -> bool:
-        """Stop a run and its steps, and wait until they have ended, for 15 s at most, all in all.
+        """Stop a run and its steps, and wait up to 15 s until they have ended.
 
-        A run that no worker has taken is cancelled at once. The steps are told here, too, and not by the run alone:
-        while a run may be resumed, Dagster's executors leave their steps running.
+        A run that no worker has taken is cancelled immediately. This also stops the steps itself: while a run may be
+        resumed, Dagster's executors leave their steps running.
 
         Returns:
             Whether there was a run to stop.
 
         Raises:
-            TransportError: The server cannot be reached; the run is marked, and is cancelled when a worker takes it.
+            TransportError: The server is unreachable; the run is marked, and is cancelled when a worker takes it.
         """
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
@@ -286,14 +287,14 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """Yes: the queue knows whether a worker has a run."""
+        """True: the queue knows whether a worker has a run."""
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Whether a worker executes the run, or will. If none does, and it is not resumed, its steps are stopped.
+        """Return whether a worker executes the run, or will. If not, and it is not resumed, its steps are stopped.
 
         Raises:
-            TransportError: The server cannot be reached, and nothing is known.
+            TransportError: The server is unreachable, so the state is unknown.
         """
         place = self.find_job(run)
         record = self.jobs.record(place)
@@ -315,7 +316,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         run: dg.DagsterRun,
         include_container_logs: bool | None = True,  # noqa: ARG002  Dagster's
     ) -> str | None:
-        """Describe the run's job: its state, its times, its last log lines, and who could take it."""
+        """Describe the run's job: its state, its times, its last log lines, and which workers could take it."""
         return self.jobs.describe(self.find_job(run))
 
 

@@ -17,7 +17,7 @@ AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.Asset
 """What a sensor tells of an asset, without a run."""
 Answer: TypeAlias = dg.RunRequest | AssetEvent
 Reaction: TypeAlias = Callable[[QueueEvent, QueueResource], Answer | Iterable[Answer] | None]
-"""What one event asks for: a run, an asset event, several of them, or nothing."""
+"""What to do for one event: a run request, an asset event, several of them, or nothing."""
 Partition: TypeAlias = Callable[[QueueEvent], str | None]
 """The partition that an event is about; None for none."""
 

@@ -31,13 +31,13 @@ class Limits:
     """When a backlog is too long, and when it is short again.
 
     Attributes:
-        depth: Too many jobs wait at this number; None if that does not matter.
-        age: The job that waits longest is too old at this age; None if that does not matter.
-        clear_depth: It is short again below this number; default half of ``depth``.
-        clear_age: It is short again below this age; default half of ``age``.
+        depth: It is too long with at least this many waiting jobs; None ignores their number.
+        age: It is too long if the oldest waiting job is at least this old; None ignores the age.
+        clear_depth: It is short again below this number; default: half of ``depth``.
+        clear_age: It is short again below this age; default: half of ``age``.
 
     Raises:
-        InvalidOptionError: None is given, one is not above 0, or one to clear is above the one to raise.
+        InvalidOptionError: Neither is given, one is not above 0, or a clear value exceeds its limit.
     """
 
     depth: int | None = None
@@ -69,7 +69,7 @@ class Limits:
         return is_deep or (self.age is not None and seconds(oldest) >= seconds(self.age))
 
     def is_short(self, waiting: int, oldest: Duration) -> bool:
-        """Whether all that matters is well below its limit."""
+        """Whether the number and the age are below their clear values."""
         by_depth = self.depth is None or waiting < (self.clear_depth or max(1, self.depth // 2))
         return by_depth and (self.age is None or seconds(oldest) < seconds(self.clear_age or seconds(self.age) / 2))
 
@@ -123,24 +123,24 @@ def backlog_sensor(
     interval: Duration = timedelta(seconds=30),
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Build a sensor that requests one run when a queue's backlog has been too long for a time.
+    """Build a sensor that requests one run when a queue's backlog has been too long for some time.
 
-    It requests the next one only after the backlog was short again, so a backlog that swings around its limit is told
-    once. Two trips a tick. The run carries ``orchestration_queue/waiting`` and ``orchestration_queue/oldest_seconds``
-    as tags.
+    It requests the next run only after the backlog was short again, so a backlog that fluctuates around its limit is
+    reported once. Two exchanges per tick. The run has the tags ``orchestration_queue/waiting`` and
+    ``orchestration_queue/oldest_seconds``.
 
     Args:
         queue: The queue.
-        job: What its runs execute: a job (one that starts workers, say), or an asset selection.
+        job: What its runs execute: a job (one that starts workers, for example), or an asset selection.
         limits: When the backlog is too long, and when it is short again.
-        hold: How long it has to be too long before that is told, without a break from tick to tick.
-        name: The sensor's name; default made of the queue's.
-        interval: The time between two ticks, at least.
+        hold: How long it must be too long in every tick before a run is requested.
+        name: The sensor's name; default: derived from the queue's.
+        interval: Minimum time between two ticks.
         options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range.
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidOptionError: An option is out of range.
+        InvalidNameError: The queue's name is invalid.
     """
     shown = Shown(**options)
     checked_target(job)

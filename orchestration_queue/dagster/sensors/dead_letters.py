@@ -43,7 +43,7 @@ class ReplayBudget:
     Attributes:
         most: Maximum replays within each ``window``; all others become alerts.
         window: Any period of this length.
-        where: Replay only letters for which this is true; default all.
+        where: Replay only dead letters for which this returns true; default: all.
 
     Raises:
         InvalidOptionError: ``most`` is below 1, or the window is not above 0.
@@ -84,30 +84,31 @@ def dead_letter_sensor(
 ) -> dg.SensorDefinition:
     """Build a sensor that requests one run for each job that failed for good and left a dead letter.
 
-    It reads the letters themselves, and not events: none is missed, however long the daemon is down. Its cursor is the
-    last letter's place, which is the run key, too. Each tick reads up to 200 letters; two exchanges for an empty queue.
+    It reads the dead letters, not events, so it misses none, no matter how long the daemon is down. Its cursor, which
+    is also the run key, is the last dead letter's position. Each tick reads up to 200 dead letters, and takes two
+    exchanges if there are none.
 
-    With a ``replay`` budget, it replays letters instead, as long as that lasts; a letter that cannot be replayed within
-    it becomes an alert. So a job that always fails is replayed until the budget is used up, and then reported. The
-    queue's server keeps the count, by the sensor's name, and counts a letter before it is replayed: a tick that is
-    killed forgets no replay, and replays no letter twice. A replay costs three trips and the count one.
+    With a ``replay`` budget, it replays dead letters instead while the budget lasts, and reports those that it can't
+    replay. So a job that always fails is replayed until the budget is used up, and then reported. The queue's server
+    stores the count by the sensor's name, and counts a dead letter before it is replayed: a tick that is killed forgets
+    no replay, and replays no dead letter twice. A replay takes three exchanges and the count one.
 
     Args:
         queue: The queue in which jobs fail.
         job: What its runs execute: a job, or an asset selection.
-        asset: The asset that gets an observation for each letter, instead of a run; give this or ``job``.
-        name: The sensor's name; default made of the queue's.
-        react: What to do about a letter; default a run with its name and reason as tags, or the observation.
-        replay: How many letters may be replayed; None for none.
-        dead_letter_queue: Where the letters are; default where the queue's workers put them.
-        start: Where to begin without a cursor: with the ``oldest`` letter, or with those that come from ``now`` on.
-        interval: The time between two ticks, at least.
+        asset: The asset that gets an observation for each dead letter, instead of a run; pass this or ``job``.
+        name: The sensor's name; default: derived from the queue's.
+        react: What to do for a dead letter; default: a run with its name and reason as tags, or the observation.
+        replay: How many dead letters may be replayed; None for none.
+        dead_letter_queue: Where they are stored; default: the queue that the workers configured.
+        start: Where to begin without a cursor: at the ``oldest`` dead letter, or at those that arrive from ``now`` on.
+        interval: Minimum time between two ticks.
         options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, both queues are one, or not one of ``job`` and ``asset`` is
-            given.
-        InvalidNameError: The wire cannot carry a queue's name.
+        InvalidOptionError: An option is out of range, both queues are the same, or not exactly one of ``job`` and
+            ``asset`` is given.
+        InvalidNameError: A queue's name is invalid.
     """
     shown = Shown(**options)
     checked_target(job, optional=True)

@@ -123,40 +123,40 @@ def queue_event_sensor(
     dynamic_partitions: dg.DynamicPartitionsDefinition | None = None,
     **options: Unpack[ListenOptions],
 ) -> dg.SensorDefinition | Callable[[Reaction], dg.SensorDefinition]:
-    """Build a sensor that requests runs, or reports assets, as queues' events ask. A decorator without ``react``.
+    """Build a sensor that requests runs, or reports assets, for events of queues. A decorator without ``react``.
 
-    Each tick listens for up to ``wait``, so an event is met as it happens and not at the next poll. The cursor is the
-    id of the last event heard in each queue: what happens while the daemon is down is met when it is back, as long as
-    the server still has the event (about the last thousand of each queue). When it has not, ``on_gap`` says what
+    Each tick listens for up to ``wait``, so the sensor reacts to an event when it happens, not at the next poll. The
+    cursor is the id of the last event read from each queue, so events that happen while the daemon is down are read
+    later, if the server still has them (about the last thousand of each queue). If it doesn't, ``on_gap`` says what
     happens.
 
-    A run without a run key gets the event's id, so that no event fires twice. Asset events are written at least once:
-    once more, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` is
+    A run without a run key gets the event's id, so that no event requests two runs. Asset events are written at least
+    once: again, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` are
     unique.
 
-    A function that raises fails the tick, and the next one starts with the event it raised for; what the events before
-    it asked for is done.
+    If the function raises, the tick fails, and the next one starts with the same event. The requests for earlier events
+    are made.
 
-    In ``dagster.yaml`` set ``sensors: {use_threads: true}``; without it the other sensors wait while this one listens.
+    In ``dagster.yaml`` set ``sensors: {use_threads: true}``; otherwise the other sensors wait while this one listens.
 
     Args:
-        react: Called for each event that passes the filters; returns what it asks for, see :data:`Reaction`.
+        react: Called for each event that passes the filters; returns what to do, see :data:`Reaction`.
         queue: The queue to listen to, or several.
-        job: What its runs execute: a job, or an asset selection; None for a sensor that only tells of assets.
-        name: The sensor's name; default the function's.
+        job: What its runs execute: a job, or an asset selection; None for a sensor that only reports assets.
+        name: The sensor's name; default: the function's.
         events: The types of events to react to, such as ``completed``, ``failed``, ``stalled`` or ``progress``.
-        job_names: React to events of these kinds of jobs only; default all. Costs a trip per thousand events. A job
-            that is removed as it ends has no name any more, so its end is passed over.
-        where: React only to events for which this is true.
-        partition: The partition of what an event asks for, unless that has one.
-        dynamic_partitions: Add partitions here as they come.
+        job_names: React only to events of jobs with these names; default: all. Takes one exchange per thousand events.
+            The end of a job that is not kept is skipped, because its name is no longer known.
+        where: React only to events for which this returns true.
+        partition: Returns the partition for an event's requests that have none.
+        dynamic_partitions: Add new partitions here.
         options: ``start``, ``wait``, ``linger``, ``limit``, ``tick_limit``, ``on_gap``, ``gap_asset``, see
             :class:`Listening`; ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, no queue has events of such a type, no job or asset is given,
-            or no queue is named.
-        InvalidNameError: The wire cannot carry a queue's name.
+        InvalidOptionError: An option is out of range, no queue has events of such a type, neither job nor asset is
+            given, or no queue is named.
+        InvalidNameError: A queue's name is invalid.
     """
     queues = checked_queues(queue)
     listening = Listening(**options)

@@ -57,21 +57,21 @@ def flow_completed_sensor(
 ) -> dg.SensorDefinition:
     """Build a sensor that requests one run for each completed flow of :func:`queue_flow_assets`.
 
-    A flow is complete when all of ``last_nodes`` are, even if others failed. Its id is the run key, so it fires once,
-    whatever happens. The run carries the flow's id as tag ``orchestration_queue/flow_id``. To hear of flows that end as
-    a whole, well or not, use :func:`flow_sensor`.
+    A flow is complete when all of ``last_nodes`` are, even if others failed. Its id is the run key, so there is one run
+    per flow. The run has the tag ``orchestration_queue/flow_id``. To react to the end of whole flows, whatever their
+    outcome, use :func:`flow_sensor`.
 
     Args:
-        flow: The flow's name, as given to :func:`queue_flow_assets`.
-        last_nodes: The assets (nodes) that nothing else in the flow waits for.
+        flow: The flow's name, as passed to :func:`queue_flow_assets`.
+        last_nodes: The assets (nodes) that no other node of the flow waits for.
         name: The sensor's name.
-        queue: The queue the flow's last nodes run in.
+        queue: The queue of the flow's last nodes.
         job: What its runs execute: a job, or an asset selection.
-        options: As :func:`queue_event_sensor` takes them.
+        options: As for :func:`queue_event_sensor`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, or there is no last node.
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidOptionError: An option is out of range, or there is no last node.
+        InvalidNameError: The queue's name is invalid.
     """
     checked_flow_name(checked_text(flow, "flow"))
     checked_target(job)
@@ -110,22 +110,23 @@ def flow_sensor(
 ) -> dg.SensorDefinition:
     """Build a sensor that requests one run for each flow that has ended, from any submitter.
 
-    The run key is the flow's id and how it ended, so each end fires once; a flow that is retried and then completes has
-    two. The run carries ``orchestration_queue/flow_id`` and ``orchestration_queue/flow_state`` as tags.
+    The run key is the flow's id and outcome, so each end requests one run; a flow that is retried and then completes
+    has two. The run has the tags ``orchestration_queue/flow_id`` and ``orchestration_queue/flow_state``.
 
     Args:
         flow: The name of the flows' graph; None for all flows of the queue.
-        queue: The flows' own queue, which has their records.
+        queue: The flows' own queue, which stores their records.
         job: What its runs execute: a job, or an asset selection.
-        name: The sensor's name; default made of queue and flow.
-        on: Which ends count: ``completed``, ``failed``, ``cancelled``.
-        react: What to request for a flow that ended; default a run. A run without a run key gets the usual one.
-        node_queues: Other queues in which nodes run. Without them, the end of a node there is met some seconds later.
-        options: As :func:`queue_event_sensor` takes them.
+        name: The sensor's name; default: derived from queue and flow.
+        on: Which outcomes to react to: ``completed``, ``failed``, ``cancelled``.
+        react: What to request for a flow that ended; default: a run. A run without a run key gets the usual one.
+        node_queues: Other queues in which nodes run. Without them, the end of a node there is noticed some seconds
+            later.
+        options: As for :func:`queue_event_sensor`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, or ``on`` names no end.
-        InvalidNameError: The wire cannot carry a queue's name.
+        InvalidOptionError: An option is out of range, or ``on`` names no outcome.
+        InvalidNameError: A queue's name is invalid.
     """
     checked_flow_name(flow)
     checked_target(job)

@@ -32,12 +32,12 @@ _LONGEST_TAG = 200
 def queue_health_checks(
     queue: str, *, asset: dg.AssetKey | str, resource_key: str = "queue"
 ) -> dg.AssetChecksDefinition:
-    """Build asset checks for a queue's health, from what ``oq doctor`` finds.
+    """Build asset checks for a queue's health, from the findings of ``oq doctor``.
 
     The checks are ``<queue>_workers``, ``<queue>_consumers``, ``<queue>_jobs``, ``<queue>_letters``,
-    ``<queue>_schedules`` and ``<queue>_growth``, with other characters than letters and digits as ``_``. A problem
-    fails its check with severity ERROR, a hint with WARN. They run with the asset's jobs, from the UI, or in a job of
-    their own; :func:`health_sensor` reports them without runs.
+    ``<queue>_schedules`` and ``<queue>_growth``, with characters other than letters and digits replaced by ``_``. A
+    problem fails its check with severity ERROR, a hint with WARN. They run with the asset's jobs, from the UI, or in
+    their own job; :func:`health_sensor` reports them without runs.
 
     Args:
         queue: The queue.
@@ -45,7 +45,7 @@ def queue_health_checks(
         resource_key: The :class:`QueueResource` among the definitions' resources.
 
     Raises:
-        InvalidNameError: The wire cannot carry the queue's name.
+        InvalidNameError: The queue's name is invalid.
     """
     QueueKeys(queue)
     key = checked_asset(asset)
@@ -81,26 +81,26 @@ def health_sensor(
     interval: Duration = timedelta(minutes=1),
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Build a sensor that inspects queues as ``oq doctor`` does, to page the person on call.
+    """Build a sensor that checks queues as ``oq doctor`` does, for paging the person on call.
 
-    A run of ``job`` is requested when a check of a queue finds a problem, and the next for this check only after it
-    passed. Hints never request a run. The run has the tags ``orchestration_queue/source_queue``,
+    It requests a run of ``job`` when a check of a queue finds a problem, and the next run for this check only after it
+    has passed. Hints request no run. The run has the tags ``orchestration_queue/source_queue``,
     ``orchestration_queue/check``, ``orchestration_queue/finding`` and ``orchestration_queue/action``; a job that fails
-    on purpose reaches Dagster's own alerts. With ``asset``, each tick also reports the checks of
-    :func:`queue_health_checks`. A server that cannot be reached fails the tick. A tick inspects up to 10,000 jobs of
-    each queue, in about 30 exchanges.
+    on purpose triggers Dagster's own alerts. With ``asset``, each tick also reports the checks of
+    :func:`queue_health_checks`. An unreachable server fails the tick. A tick reads up to 10,000 jobs of each queue, in
+    about 30 exchanges.
 
     Args:
         queue: The queue, or several.
-        job: What its runs execute: a job, or an asset selection; None to request no runs.
-        asset: The asset whose checks are reported; None to report none.
-        name: The sensor's name; default made of the queues'.
-        interval: The time between two ticks, at least.
+        job: What its runs execute: a job, or an asset selection; None requests no runs.
+        asset: The asset whose checks are reported; None reports none.
+        name: The sensor's name; default: derived from the queues'.
+        interval: Minimum time between two ticks.
         options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, or neither ``job`` nor ``asset`` is given.
-        InvalidNameError: The wire cannot carry a queue's name.
+        InvalidOptionError: An option is out of range, or neither ``job`` nor ``asset`` is given.
+        InvalidNameError: A queue's name is invalid.
     """
     shown, queues = Shown(**options), checked_queues(queue)
     checked_target(job, optional=True)

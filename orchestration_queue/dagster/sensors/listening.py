@@ -70,11 +70,11 @@ def _unreadable(cursor: str) -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class QueueEvent(Event):
-    """One thing that happened in one of the queues that a sensor listens to.
+    """An event in one of the queues that a sensor listens to.
 
     Attributes:
-        queue: Where it happened.
-        job_name: What kind of job it is about; None unless the sensor filters by job name, or if the job is gone.
+        queue: The queue.
+        job_name: The name of its job; None unless the sensor filters by job name, or if the job no longer exists.
     """
 
     queue: str = ""

@@ -33,23 +33,23 @@ def sweep_sensor(
 ) -> dg.SensorDefinition:
     """Build a sensor that does what ``oq dagster sweep`` does.
 
-    The jobs of runs that are over or deleted are stopped; queued runs that have lost their job get one; and runs whose
-    job has ended without them fail. A run that lives is left alone, and so is what changed within ``grace``. Each
-    queue is swept once in an interval, however many code locations and daemons have such a sensor. It needs an
-    instance with a :class:`QueueRunLauncher`, whose queue is known, and skips on any other. Jobs of other instances
-    that share the queue are left to them.
+    It stops the jobs of runs that have ended or were deleted, adds a job for queued runs that have lost theirs, and
+    fails runs whose job has ended without them. Running runs are left alone, and so are runs that changed within
+    ``grace``. Each queue is swept once per interval, no matter how many code locations and daemons have such a sensor.
+    It needs an instance with a :class:`QueueRunLauncher`, whose queue it knows, and skips on any other. Jobs of other
+    instances that share the queue are left alone.
 
     Args:
-        queue: Where steps run, which the launcher does not know: one queue, or several.
-        interval: How often to sweep. Default ten minutes.
-        grace: How long ago a run must have changed. Default a minute.
-        name: The sensor's name; default made of the queues'.
+        queue: The queues of steps, which the launcher doesn't know: one queue, or several.
+        interval: How often to sweep. Default: ten minutes.
+        grace: Minimum time since a run's last change. Default: one minute.
+        name: The sensor's name; default: derived from the queues'.
         default_status: Whether the sensor runs without being switched on; unlike others, this one does.
-        description: What the UI shows.
+        description: Text for the UI.
 
     Raises:
         InvalidOptionError: The interval is below a second, the grace below 0, or no queue is named.
-        InvalidNameError: The wire cannot carry a queue's name.
+        InvalidNameError: A queue's name is invalid.
     """
     queues = checked_queues(queue)
     checked(default_status, dg.DefaultSensorStatus, "default_status", optional=False)

@@ -26,11 +26,11 @@ _COUNTED = ("input_rows", "input_bytes", "output_rows", "output_bytes")
 
 
 class PipesSparkClient(PipesQueueClient):
-    """Runs a step's Spark work as a job of the queue, and reports what it reports.
+    """Runs a step's Spark work as a job of the queue, and reports its messages.
 
-    The job runs on a worker, by ``spark-submit`` or in a session on its Connect server, while the step's process does
-    nothing but wait for messages. All that :class:`PipesQueueClient` promises holds: a step that is tried again finds
-    its job, and Spark is not started twice. Cancelling the run cancels the job, and with it Spark's part.
+    The job runs on a worker, by ``spark-submit`` or in a session on its Connect server, while the step's process only
+    waits for messages. All guarantees of :class:`PipesQueueClient` apply: a retried step finds its job, and Spark is
+    not started twice. Cancelling the run cancels the job and its Spark work.
 
     Examples:
         >>> import dagster as dg
@@ -58,25 +58,26 @@ class PipesSparkClient(PipesQueueClient):
             context: The step's context.
             script: A script below the directory of the worker's :func:`spark_steps`. It opens Pipes with
                 ``PipesStreamContextLoader`` and ``PipesStreamMessageWriter``.
-            task: Instead, the name of a task of the worker's: a ``@spark_task`` that takes ``job: ActiveJob``, too, and
-                reports by ``open_job_pipes(job)``.
-            arguments: A script's words, or a task's keyword arguments.
-            extras: What the work finds in its Pipes context.
-            spark: How a script runs. A ``SparkSubmit`` asks for an application of its own by ``spark-submit``, anything
-                else for a session on the worker's Connect server. The worker says what may be said here.
-            queue: The queue to add the job to; default ``default_queue``.
-            options: How the job is retried, limited and kept. It must be kept, and its id is the client's.
-            name: What this work is called within the step; default by its place among the step's calls.
-                Calls from several threads need names.
+            task: Instead, the name of one of the worker's tasks: a ``@spark_task`` with a parameter ``job: ActiveJob``,
+                which reports with ``open_job_pipes(job)``.
+            arguments: A script's arguments, or a task's keyword arguments.
+            extras: Values that the work finds in its Pipes context.
+            spark: How a script runs. A ``SparkSubmit`` requests a separate application by ``spark-submit``, anything
+                else a session on the worker's Connect server. The worker limits the options that are possible here.
+            queue: The queue to add the job to; default: ``default_queue``.
+            options: How the job is retried, limited and kept. It must be kept, and its id is set by the client.
+            name: The name of this work within the step; default: its number among the step's calls. Calls from several
+                threads need names.
 
         Returns:
-            What the work reported. Its metadata name Spark's session and application.
+            The reported results. Their metadata name Spark's session and application.
 
         Raises:
-            PipesJobFailure: The job failed for good: a ``dagster.Failure``, with what was reported before.
-            InvalidOptionError: Script and task do not name one thing, or the arguments, options or path do not fit it.
-            UsageError: The wire cannot carry the queue, the task or the arguments.
-            TransportError: The server cannot be reached.
+            PipesJobFailure: The job failed for good: a ``dagster.Failure``, with everything reported before.
+            InvalidOptionError: Not exactly one of script and task is given, or the arguments, options or path are
+                invalid.
+            UsageError: The queue's name, the task's name or the arguments are invalid.
+            TransportError: The server is unreachable.
         """
         data: dict[str, Any]
         if (script is None) == (task is None):

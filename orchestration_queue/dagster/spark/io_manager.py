@@ -116,17 +116,17 @@ _MAY_LACK = "allow_missing_partitions"
 
 
 class ParquetIOManager(dg.ConfigurableIOManager):
-    """Keeps the DataFrames that assets return as files, Parquet by default, and gives them to assets that need them.
+    """Stores the DataFrames that assets return as files, Parquet by default, and loads them for downstream assets.
 
-    Each attempt writes to a directory of its own. When all files are there, a small file is replaced, which names the
-    directory that counts: a reader finds the old files or the new ones, whole, and whatever an attempt that was killed
-    has left is nothing to it. The previous version stays for those that still read it.
+    Each attempt writes to a new directory. Once all files are written, a small file that names the current directory is
+    replaced. So a reader finds either the old files or the new ones, complete, and never those of an attempt that was
+    killed. The previous version remains for readers that still use it.
 
-    An asset may return a :class:`~orchestration_queue.spark.DataFrameRef` as well, such as the result of a Spark task:
-    then nothing is copied. An input annotated as ``DataFrameRef`` gets the reference, for which no Spark is needed. For
-    several partitions at once, an asset returns a dictionary of DataFrames by partition. An input gets the DataFrames
-    of all its partitions as one, or annotated as ``dict`` by partition; with the metadata ``allow_missing_partitions``
-    it takes those that are there.
+    An asset can also return a :class:`~orchestration_queue.spark.DataFrameRef`, such as the result of a Spark task;
+    nothing is copied then. An input annotated as ``DataFrameRef`` gets the reference and needs no Spark. For several
+    partitions in one run, an asset returns a dict of DataFrames by partition. An input gets the DataFrames of all its
+    partitions as one, or, if annotated as ``dict``, by partition. With the metadata ``allow_missing_partitions``,
+    missing ones are skipped.
 
     Examples:
         >>> import dagster as dg
@@ -157,7 +157,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         """Write what an asset returned, and describe it.
 
         Raises:
-            UsageError: It is no DataFrame, or not one for each partition.
+            UsageError: It is not a DataFrame, or not one for each partition.
         """
         keys = _partitions(context)
         frames = _by_partition(obj, keys, _shown(context))
@@ -165,11 +165,11 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         context.add_output_metadata(_described(written, is_partition=keys != [None]))
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Load what an asset returned, as the parameter's annotation asks for it.
+        """Load what an asset returned, in the form of the parameter's annotation.
 
         Raises:
-            StateError: It is not there, or not for all partitions.
-            UsageError: A reference is asked for, and there are several partitions.
+            StateError: It does not exist, or not for all partitions.
+            UsageError: A reference is requested, and there are several partitions.
         """
         found = self._references(context)
         kind = context.dagster_type.typing_type

@@ -60,23 +60,24 @@ def pipeline_assets(
 ) -> dg.AssetsDefinition:
     """Make the datasets of a declarative pipeline (``pyspark.pipelines``) one multi-asset.
 
-    A run refreshes what is selected, as one job in a session of the workers' Connect server, and reports each dataset
-    that was completed, also if another failed. Dependencies are read from the queries, through temporary views;
-    tables that the pipeline does not define become dependencies on assets of their names.
+    A run refreshes the selected datasets, as one job in a session of the workers' Connect server, and reports each one
+    that completed, even if another failed. Dependencies are derived from the queries, also through temporary views;
+    tables that the pipeline does not define become dependencies on assets with their names.
 
     Args:
         spec: The pipeline's specification, ``spark-pipeline.yml``. It is read here, and run by workers.
-        scripts: The directory that workers serve by :func:`spark_steps`; they have it, too, with the pipeline in it.
-        queue: Where the job runs; default the client's.
+        scripts: The directory that workers serve with :func:`spark_steps`, which contains the pipeline there, too.
+        queue: Where the job runs; default: the client's.
         options: How the job is retried, limited and kept.
-        key_prefix: Put before the datasets' names in the assets' keys.
+        key_prefix: Prefix of the assets' keys, before the datasets' names.
         group_name: The assets' group.
         resource_key: The :class:`PipesSparkClient` among the definitions' resources.
-        retry_policy: Whether and when Dagster tries the step again.
+        retry_policy: Whether and when Dagster retries the step.
         pool: Dagster's concurrency pool for the step.
 
     Raises:
-        InvalidOptionError: The specification is not below the directory, cannot be read, or defines nothing that stays.
+        InvalidOptionError: The specification is not below the directory, is invalid, or defines no dataset that is
+            stored.
     """
     from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, read_pipeline  # it loads PySpark
 

@@ -33,13 +33,13 @@ _NAMESPACE = uuid.UUID("0b5c1b2e-6c0b-4a0b-8a3d-6a5f0a7f2f0e")
 class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
     """A Spark session for each step, on a Spark Connect server.
 
-    Nothing connects before a step asks for :attr:`session`. Steps have sessions of their own, also in one process:
-    views and properties are the step's alone, and neighbours do not see them. When the step's process ends with it, or
-    the run that has its steps in one process, in whatever way, so do the sessions and all that runs in them; what an
-    attempt that was killed has left running, the next one ends.
+    It connects when a step first uses :attr:`session`. Each step has its own session, also in a shared process, so
+    views and properties of other steps are invisible. When the step's process ends for any reason, or the run that has
+    its steps in one process, their sessions end with everything that runs in them. If an attempt is killed, the next
+    one ends its leftover session.
 
-    Without an address it is a server of this machine, shared with all workers and programs that ask for an equal one,
-    and started by the first of them (see :class:`~orchestration_queue.spark.ConnectServer`).
+    Without an address, it uses a server on this machine, shared with all workers and programs that request an equal
+    one, and started by the first of them (see :class:`~orchestration_queue.spark.ConnectServer`).
 
     Examples:
         >>> import dagster as dg
@@ -62,7 +62,7 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
 
     @contextlib.contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:  # noqa: ARG002  Dagster's
-        """Lend the resource to a step, or to the steps of a run in one process, and end their sessions afterwards."""
+        """Yield the resource to a step, or to the steps of a run in one process, and end their sessions afterwards."""
         try:
             yield self
         finally:
@@ -70,17 +70,17 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
 
     @property
     def session(self) -> SparkSession:
-        """The session of the step that runs here; outside of a step, one for all who ask.
+        """The session of the running step; outside of a step, one shared session.
 
         Raises:
             SparkFailedError: The server does not start or answer.
             UnrecoverableError: Spark refuses a property.
-            InvalidOptionError: The address cannot be used, or there is one for a server of this machine.
+            InvalidOptionError: The address is invalid, or it is combined with options of a server on this machine.
         """
         return self.session_of(running_step())
 
     def session_of(self, step: StepExecutionContext | None) -> SparkSession:
-        """Return the session of a step, for what works for it outside of its body, such as an IO manager."""
+        """Return the session of a step, for code that works for it outside of its body, such as an IO manager."""
         name = (self._server(), id(self) if step is None else step_key_of(step))
         with _lock:
             if name not in self._held:
@@ -91,7 +91,7 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
             return self._held[name].connection.session
 
     def close(self) -> None:
-        """End all sessions, and what runs in them. One that another resource of the same step uses, ends with that."""
+        """End all sessions, and what runs in them, except a session that another resource of the step uses."""
         with _lock:
             while self._held:
                 name, session = self._held.popitem()

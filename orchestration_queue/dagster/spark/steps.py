@@ -112,19 +112,19 @@ def spark_steps(
 ) -> Callable[..., Any]:
     """Make a task ``spark_step`` that runs scripts for :class:`PipesSparkClient`.
 
-    A job names a script below the directory, and nothing else runs. The script finds its Pipes session in its
-    environment; what it prints becomes the job's log and the step's compute log; what it leaves in a variable
-    ``result``, the job's result. It ends with the job, whichever way that ends.
+    A job names a script below the directory; nothing else can run. The script finds its Pipes session in its
+    environment. Its output becomes the job's log and the step's compute log, and the variable ``result`` the job's
+    result. It is stopped when the job ends, for any reason.
 
     Args:
         scripts: The directory.
-        options: Where and how Spark runs. A step may say memory, numbers of executors and cores, a name, a time limit,
-            and properties that ``conf`` names.
-        server: The Connect server for steps that ask for no ``spark-submit``; by default the one at ``SPARK_REMOTE``,
-            else one of this machine.
+        options: Where and how Spark runs. A step can set memory, numbers of executors and cores, a name, a timeout, and
+            the properties in ``conf``.
+        server: The Connect server for steps that don't request ``spark-submit``; default: the one at ``SPARK_REMOTE``,
+            or else one on this machine.
         conf: Properties that a step may set: names, or patterns such as ``spark.sql.*``.
         ui: The URL of an application's page, such as ``http://history:18080/history/{application}``.
-        url: The queue's server, for workers that were given it otherwise than by ``OQ_URL``.
+        url: The queue's server, for workers that don't get it from ``OQ_URL``.
 
     Raises:
         InvalidOptionError: There is no such directory.

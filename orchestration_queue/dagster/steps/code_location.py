@@ -19,13 +19,13 @@ class CodeLocation:
     """Where definitions are; exactly one of module, file and package is given.
 
     Attributes:
-        name: As Dagster's workspace calls it; default the module, the package, or the file's name.
+        name: Its name in Dagster's workspace; default: the module, the package, or the file's name.
         module: A module's import name.
         file: A file's path.
         package: A package's import name.
-        attribute: The definitions' name there; '' finds them.
-        working_directory: What imports are resolved from, too.
-        autoload: A module whose folder of definitions is loaded, as ``dg`` projects have it.
+        attribute: The name of the definitions in it; '' finds them.
+        working_directory: An additional directory for imports.
+        autoload: A module whose folder of definitions is loaded, as in ``dg`` projects.
     """
 
     name: str = ""
@@ -50,10 +50,10 @@ class CodeLocation:
 
     @classmethod
     def of_workspace(cls, files: Sequence[str]) -> list[CodeLocation]:
-        """Return the code locations of workspace files, but for those that are servers of their own.
+        """Return the code locations of workspace files, except those that are servers.
 
         Raises:
-            UsageError: A file cannot be read as a workspace, or names no Python code.
+            UsageError: A file is not a valid workspace, or names no Python code.
         """
         from orchestration_queue.dagster._compat import location_origins
 
@@ -79,11 +79,11 @@ class CodeLocation:
         ]
 
     def settings(self) -> dict[str, str]:
-        """Return the same as JSON."""
+        """Return the code location as JSON."""
         return asdict(self)
 
     def load(self) -> None:
-        """Import the code, here and now, and make all its definitions."""
+        """Import the code in this process, and create all its definitions."""
         from orchestration_queue.dagster._compat import LoadableTargetOrigin, load_definitions
 
         origin = LoadableTargetOrigin(

@@ -50,14 +50,14 @@ _DURATIONS = ("step_timeout", "unclaimed_timeout", "lease")
 class QueueExecutor(StepDelegatingExecutor):
     """Runs steps as jobs on a queue.
 
-    Dagster's own loop decides what runs next; this wakes it when the queue has news, instead of every second, and
-    gives steps whose worker was lost another try that their retry policy does not count.
+    Dagster's own loop decides what runs next. This wakes it when the queue has events, instead of every second, and
+    retries steps whose worker was lost without counting against their retry policy.
 
     Args:
-        options: How it is configured.
+        options: Its configuration.
         retries: Whether steps are retried at all.
-        tag_concurrency_limits: Most steps of a run at a time that have a tag.
-        step_dependency_config: When a step may start, in relation to those before it.
+        tag_concurrency_limits: Maximum concurrent steps of a run with a tag.
+        step_dependency_config: When a step may start, in relation to its upstream steps.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class QueueExecutor(StepDelegatingExecutor):
         """Run the plan's steps.
 
         Raises:
-            InvalidOptionError: A tag of the run, or of a step, says something impossible; no step was started.
+            InvalidOptionError: A tag of the run, or of a step, is invalid; no step was started.
         """
         for step in execution_plan.get_all_steps_in_topo_order():
             self._handler.route(step.tags or {}, plan_context.dagster_run)
@@ -159,7 +159,7 @@ class QueueExecutor(StepDelegatingExecutor):
     def log_failure_or_retry_event_after_error(
         self, step_context: IStepContext, err_info: SerializableErrorInfo, known_state: KnownExecutionState
     ) -> dg.DagsterEvent:
-        """Log how a step goes on that could not say so itself."""
+        """Log the failure or retry of a step that could not log it itself."""
         self._must_look_now = True  # at what is logged here: the queue has no news of it
         key = step_context.step.key
         verdict = self._handler.verdicts.pop(key, None)
@@ -230,12 +230,13 @@ def _config() -> dict[str, dg.Field]:
 
 @dg.executor(name="queue", config_schema=_config(), requirements=dg.multiple_process_executor_requirements())
 def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
-    """Run each step as a job on a queue, in a process of its own, on any machine with a worker.
+    """Run each step as a job on a queue, in a separate process, on any machine with a worker.
 
-    Start workers with ``oq dagster worker -m your.definitions``. Steps may have tags: ``orchestration_queue/queue``,
-    ``orchestration_queue/priority`` (or ``dagster/priority``: the higher, the earlier),
-    ``orchestration_queue/isolation``, ``orchestration_queue/timeout`` in seconds, and ``orchestration_queue/config``:
-    JSON with the fields of :class:`StepConfig`. The tags of dagster-celery mean here what they mean there.
+    Start workers with ``oq dagster worker -m your.definitions``. Steps can have these tags:
+    ``orchestration_queue/queue``, ``orchestration_queue/priority`` (or ``dagster/priority``; higher priorities start
+    earlier), ``orchestration_queue/isolation``, ``orchestration_queue/timeout`` in seconds, and
+    ``orchestration_queue/config``: JSON with the fields of :class:`StepConfig`. The tags of dagster-celery have the
+    same meaning as there.
 
     Examples:
         >>> import dagster as dg

@@ -23,24 +23,24 @@ _NO_RECYCLING = Recycling()
 
 
 class DagsterWorker(Worker):
-    """Does the work of one queue that executors and launchers of Dagster have added.
+    """Runs the steps and runs that Dagster's executors and launchers have added to one queue.
 
-    Each work runs in a process of its own, copied within milliseconds from one that has the user's code loaded. It is
-    a :class:`Worker` in all else: leases, heartbeats, draining, priorities.
+    Each work item runs in a separate process, forked within milliseconds from one that has the user's code loaded. In
+    all other respects it is a :class:`Worker`: leases, heartbeats, draining, priorities.
 
-    When the lease of a work is lost, its process is killed before another worker may take the job, and no event of it
-    reaches Dagster any more. A step that was taken from a lost worker is not done again: its job fails, and the
-    executor starts Dagster's next attempt.
+    If the lease of a work item is lost, its process is killed before another worker can take the job, and its events no
+    longer reach Dagster. A step that was taken over from a lost worker is not repeated: its job fails, and the executor
+    starts Dagster's next attempt.
 
     Args:
         queue: The queue's name.
-        locations: The code locations this worker serves.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        locations: The code locations that this worker serves.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         options: Concurrency, lease, intervals and limits.
         prefix: First part of every key.
-        recycling: When the processes that are copied, or kept, are replaced; default never.
-        grace: How long a work may take to clean up when it is cancelled or out of time, before it is killed.
-        code_version: The version of the code this worker has; it puts back work items that want another one.
+        recycling: When to replace the processes that are forked from, or reused; default: never.
+        grace: How long a work item may clean up after it was cancelled or timed out, before it is killed.
+        code_version: The version of this worker's code. Work items that require another one are put back.
         first_sign: How long a forked work item may take to write its first event to Dagster's log. One that takes
             longer is killed and runs once more in a new process.
 
@@ -95,7 +95,7 @@ class DagsterWorker(Worker):
         return {"isolation": self._step_runner.decisions}
 
     def cancel(self, job_id: str) -> bool:
-        """Stop a job that runs here; see :meth:`Worker.cancel`. Its work is asked to end, then killed."""
+        """Stop a job that runs here; see :meth:`Worker.cancel`. Its process is asked to end, then killed."""
         self._step_runner.cancel(job_id)
         return super().cancel(job_id)
 

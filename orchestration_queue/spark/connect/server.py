@@ -73,21 +73,21 @@ class SessionLease:
 class ConnectServer:
     """A Spark Connect server for the jobs of all workers that name an equal one.
 
-    Without an address, it is a server of this machine: started by its first job, shared by the processes of
-    one user that ask for the same, on loopback and behind a secret, started again when it is killed, and gone soon
-    after its last user. docs/decisions/0010-spark-connect-servers.md has the whole picture.
+    Without an address, it is a server on this machine: started by its first job, shared by all processes of one user
+    that request an equal one, listening on loopback with a secret, restarted if it is killed, and stopped soon after
+    its last user. docs/decisions/0010-spark-connect-servers.md describes the design.
 
     Args:
-        options: Its master, memory, properties, environment, Python and Java; default ``local[*]`` with 1 GiB. Java
-            compiles well, unless they say ``quick_start=True``.
-        url: The address of a server that others run, ``sc://host:15002``; then there is nothing to start.
+        options: Its master, memory, properties, environment, Python and Java; default: ``local[*]`` with 1 GiB. Java
+            optimizes for long runs, unless they set ``quick_start=True``.
+        url: The address of an existing server, ``sc://host:15002``; nothing is started then.
         max_jobs: Replace it after this many jobs, each of which leaves some memory behind; None never does.
-        max_memory_gib: Replace it when it holds more; None never does.
-        linger: How long it stays without users.
+        max_memory_gib: Replace it when it uses more GiB of memory; None never does.
+        linger: How long it keeps running without users.
         start_timeout: How long a job waits for its start.
 
     Raises:
-        InvalidOptionError: The address cannot be used, or a limit is not positive.
+        InvalidOptionError: The address is invalid, or a limit is not positive.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ConnectServer:
         """Start it without waiting, so that it warms up before the first job.
 
         Raises:
-            UsageError: PySpark is not installed, or the server's directory cannot be used.
+            UsageError: PySpark is not installed, or the server's directory can't be used.
             JavaNotFoundError: There is no Java for it.
         """
         if self.url is None:
@@ -136,22 +136,22 @@ class ConnectServer:
                 self._join()
 
     def close(self) -> None:
-        """Be no user of it any more. Without this, a process is one until it ends."""
+        """Stop using it. Without this, a process uses it until it ends."""
         if "_supervisor" in self.__dict__:
             self._supervisor.leave()
 
     def lease_session(self, run: str, should_stop: Callable[[], bool] = lambda: False) -> SessionLease:
-        """Have a place on the server for one run, waiting for its start if need be.
+        """Reserve a session on the server for one run; wait for the server's start if needed.
 
         Args:
             run: The run's id.
-            should_stop: Asked while waiting; true ends it.
+            should_stop: Called while waiting; stops waiting when it returns true.
 
         Raises:
             SparkFailedError: The server does not start.
             SparkTimeoutError: It takes longer than ``start_timeout``.
-            SparkCancelledError: ``should_stop`` said so.
-            UsageError: PySpark is not installed, or the server's directory cannot be used.
+            SparkCancelledError: ``should_stop`` returned true.
+            UsageError: PySpark is not installed, or the server's directory can't be used.
         """
         if self.url is not None:
             return SessionLease(self.url, address.place(self.url), lambda: True, lambda: None)
@@ -177,7 +177,7 @@ class ConnectServer:
             time.sleep(_LOOK_S)
 
     def url_of(self, place: str) -> str | None:
-        """Return the address of the server that had an earlier run, if that may still serve."""
+        """Return the address of the server that had an earlier run, if it may still be running."""
         if self.url is not None:
             return self.url if address.place(self.url) == place else None
         state = read_state(self.directory)
@@ -236,7 +236,7 @@ class ConnectServer:
 
     @cached_property
     def directory(self) -> Path:
-        """Where a server like this is kept: equal ones have the same."""
+        """The directory of a server with these options; equal ones share it."""
         try:
             installed = version("pyspark")
         except PackageNotFoundError:

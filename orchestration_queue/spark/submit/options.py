@@ -53,16 +53,16 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class SparkSubmit(SparkOptions):
-    """How an application runs: all that :class:`SparkOptions` says, and what concerns a cluster and its files."""
+    """How an application runs: everything in :class:`SparkOptions`, and options for a cluster and for files."""
 
     main_class: str | None = None
-    """The class to run, of an application that is a jar."""
+    """The main class, if the application is a jar."""
     packages: _Entries = ()
-    """Maven coordinates, ``group:artifact:version``, to be fetched with what they need."""
+    """Maven coordinates, ``group:artifact:version``, to fetch with their dependencies."""
     exclude_packages: _Entries = ()
-    """``group:artifact`` of what those need and must not be fetched."""
+    """``group:artifact`` of dependencies not to fetch."""
     repositories: _Entries = ()
-    """Maven repositories to look in besides Maven Central."""
+    """Further Maven repositories, besides Maven Central."""
     jars: _Entries = ()
     """Jars for the class path of driver and executors."""
     py_files: _Entries = ()
@@ -76,38 +76,45 @@ class SparkSubmit(SparkOptions):
     proxy_user: str | None = None
     """Run as this user. Not together with a keytab."""
     principal: str | None = None
-    """Kerberos principal that logs in by ``keytab``."""
+    """Kerberos principal that logs in with ``keytab``."""
     keytab: str | None = None
     """Path of the principal's key table."""
     driver_cores: _Count | None = None
-    """Cores of a driver that runs in a cluster."""
+    """Cores of a driver in a cluster."""
     executors: _Count | None = None
-    """How many executors."""
+    """Number of executors."""
     executor_memory: _Memory | None = None
     """The heap of each executor."""
     executor_cores: _Count | None = None
     """Cores of each executor."""
     deploy_mode: Literal["client", "cluster"] = "client"
-    """Where the driver runs: beside the worker, or on a machine of the cluster."""
+    """Where the driver runs: on the worker's machine, or on a machine of the cluster."""
     livy_url: _Url | None = None
-    """The Livy server that submits the application, to the cluster that it knows."""
+    """The Livy server that submits the application to its cluster."""
     rest_url: _Url | None = None
-    """Who knows of drivers, for ``deploy_mode="cluster"``: a standalone master's submission server, by default port
-    6066 of its host; YARN's ResourceManager, ``http://host:8088``; Kubernetes' API server, by default the master."""
+    """The API that knows of drivers, for ``deploy_mode="cluster"``.
+
+    A standalone master's submission server, by default port 6066 of its host; YARN's ResourceManager,
+    ``http://host:8088``; Kubernetes' API server, by default the master.
+    """
     web_url: _Url | None = None
-    """The pages of a standalone master, which lead to a driver's log; by default port 8080 of its host."""
+    """The web UI of a standalone master, which leads to a driver's log; default: port 8080 of its host."""
     listener_jar: str | None = None
-    """Where the cluster's machines find this package's ``spark/listener.jar``; without it a driver there tells no
-    progress."""
+    """Where the cluster's machines find this package's ``spark/listener.jar``.
+
+    Without it, a driver there reports no progress.
+    """
     ui_url: _Template | None = None
-    """Spark's page of the application, with ``{application}`` in place of its id, as in
-    ``http://history:18080/history/{application}/jobs/``; by default the page of a standalone master."""
+    """The URL of the application's page, with ``{application}`` for its id; default: the page of a standalone master.
+
+    For example ``http://history:18080/history/{application}/jobs/``.
+    """
     properties_file: Path | None = None
-    """Spark's properties, in a file of Java's format; ``conf`` wins over them."""
+    """A file with Spark's properties, in Java's format; ``conf`` takes precedence."""
 
     @property
     def own_properties(self) -> dict[str, str]:
-        """What the fields of this class come to."""
+        """The properties that the fields of this class set."""
         lists = {
             "spark.jars.packages": self.packages,
             "spark.jars.excludes": self.exclude_packages,
@@ -143,20 +150,20 @@ class SparkSubmit(SparkOptions):
 
     @property
     def is_away(self) -> bool:
-        """Whether the driver runs on machines to which only properties travel: by YARN, Kubernetes or Livy."""
+        """Whether the driver runs on machines to which only properties are sent: by YARN, Kubernetes or Livy."""
         return self.livy_url is not None or (self.deploy_mode == "cluster" and not self.is_on_standalone_cluster)
 
     @property
     def is_on_standalone_cluster(self) -> bool:
-        """Whether a standalone master is to run the driver."""
+        """Whether a standalone master runs the driver."""
         return self.deploy_mode == "cluster" and self.master.startswith(_STANDALONE)
 
     @property
     def master_urls(self) -> tuple[str, str]:
-        """A standalone master's submission server and pages.
+        """A standalone master's submission server and web UI.
 
         Raises:
-            InvalidOptionError: There are several masters, and nothing says which.
+            InvalidOptionError: There are several masters, and no option says which.
         """
         first, *others = self.master.removeprefix(_STANDALONE).split(",")
         if others and not (self.rest_url and self.web_url):
@@ -169,17 +176,17 @@ class SparkSubmit(SparkOptions):
 
     @property
     def ui_template(self) -> str | None:
-        """Spark's page of an application; None where nothing says which."""
+        """The URL of an application's page; None if no option says it."""
         if self.ui_url or not self.master.startswith(_STANDALONE) or ("," in self.master and not self.web_url):
             return self.ui_url
         host = self.master.removeprefix(_STANDALONE).rpartition(":")[0]
         return f"{self.web_url or f'http://{host}:{_WEB_PORT}'}/app/?appId={{application}}"
 
     def complete(self) -> SparkSubmit:
-        """Return the same without a properties file: its contents are in ``conf``, and its master unless we name one.
+        """Return the options without a properties file: with its contents in ``conf``, and its master if none is given.
 
         Raises:
-            InvalidOptionError: The file cannot be read, or the driver cannot run where it should.
+            InvalidOptionError: The file can't be read, or the driver can't run where it should.
         """
         complete = self._with_file()
         if complete.livy_url:

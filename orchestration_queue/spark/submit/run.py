@@ -46,30 +46,30 @@ def run_submit(
 ) -> dict[str, Any]:
     """Run an application, and wait for its end. Its driver runs here, and dies with this process.
 
-    With ``deploy_mode="cluster"``, or by Livy, its driver runs on a machine of the cluster. It is found again by the
-    attempt after one that died, and killed when this one has to stop: on a standalone cluster, by Livy, and on YARN and
-    Kubernetes where options say how to ask them.
+    With ``deploy_mode="cluster"``, or with Livy, its driver runs on a machine of the cluster. If an attempt dies, the
+    next one finds the driver again. When this call must stop, it kills the driver: on a standalone cluster, with Livy,
+    and on YARN and Kubernetes if the options give their API.
 
     Args:
         application: The path of a Python program or a jar, or a URI that Spark can read.
-        arguments: Its words.
+        arguments: Its arguments.
         options: How it runs.
-        log: Receives the lines it prints, and Spark's warnings.
-        should_stop: Asked a few times a second; true stops it.
-        job_id: The job it is for, which the application carries as the property ``spark.orchestration_queue.job``.
-        progress: Receives how far it is, as a job's progress: ``percent``, ``text``, and under ``spark`` its id.
-        earlier: The progress that an earlier attempt of the job has left, whose driver may run on a cluster.
+        log: Called with the lines it prints, and Spark's warnings.
+        should_stop: Called a few times a second; the application is stopped when it returns true.
+        job_id: The job that it runs for, stored in the application's property ``spark.orchestration_queue.job``.
+        progress: Called with its progress, in a job's format: ``percent``, ``text``, and its id under ``spark``.
+        earlier: The progress left by an earlier attempt of the job, whose driver may run on a cluster.
 
     Returns:
-        ``exit_code``, which is 0; of a driver on a cluster ``driver`` or ``batch``; and where its listener reports,
-        ``application``, ``ui`` (Spark's page of it), ``input_rows``, ``input_bytes``, ``output_rows`` and
+        ``exit_code``, which is 0; for a driver on a cluster, ``driver`` or ``batch``; and if its listener reports them,
+        ``application``, ``ui`` (the URL of its page), ``input_rows``, ``input_bytes``, ``output_rows`` and
         ``output_bytes``.
 
     Raises:
         SparkFailedError: It ended with another exit code, or was killed.
         SparkTimeoutError: It took longer than ``options.timeout``.
-        SparkCancelledError: ``should_stop`` said so.
-        InvalidOptionError: There is no such application, or its words or options cannot be used.
+        SparkCancelledError: ``should_stop`` returned true.
+        InvalidOptionError: There is no such application, or its arguments or options are invalid.
         JavaNotFoundError: There is no Java for it.
     """
     check_callbacks(log=log, should_stop=should_stop, progress=progress)
