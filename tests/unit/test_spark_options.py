@@ -49,6 +49,35 @@ def test_the_users_properties_win() -> None:
     assert "-XX:TieredStopAtLevel=1" not in properties["spark.driver.extraJavaOptions"]
 
 
+def _java_options(options: SparkOptions) -> list[str]:
+    return options.properties(SCRATCH, "x", None)["spark.driver.extraJavaOptions"].split()
+
+
+def test_a_long_lived_java_collects_garbage_for_throughput() -> None:
+    lasting = _java_options(SparkOptions(quick_start=False))
+    assert "-XX:+UseParallelGC" in lasting
+    assert "-XX:+UseSerialGC" not in lasting
+    assert not [option for option in _java_options(SparkOptions(master="yarn", quick_start=False)) if "GC" in option]
+
+
+@pytest.mark.parametrize("quick_start", [True, False])
+@pytest.mark.parametrize("where", ["extraJavaOptions", "defaultJavaOptions", "env", "environ"])
+def test_a_collector_of_the_users_is_the_only_one(
+    quick_start: bool, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java does not start with two."""
+    theirs = "-Xlog:gc -XX:+UseZGC"
+    if where == "environ":
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", theirs)
+    options = SparkOptions(
+        quick_start=quick_start,
+        conf={f"spark.driver.{where}": theirs} if where.endswith("JavaOptions") else {},
+        env={"SPARK_SUBMIT_OPTS": theirs} if where == "env" else {},
+    )
+    found = [option for option in _java_options(options) if option.startswith("-XX:+Use")]
+    assert found == (["-XX:+UseZGC"] if where == "extraJavaOptions" else [])
+
+
 def test_a_properties_file_survives_any_value() -> None:
     assert properties_text({"a": "b\\c", "d": "e\nf = g"}) == "a=b\\\\c\nd=e\\nf = g\n"
 
