@@ -1,4 +1,8 @@
-"""The wall clock as every client of this wire counts it. One place, so that a test can travel in time."""
+"""Time: this machine's clock and the server's, sleeps, and pauses between tries.
+
+Everything asks for the time here, so that a test can travel in it. Leases are compared across machines, whose own clocks
+may be wrong, or jump: they go by the server's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import Self
 
 from orchestration_queue.errors import UsageError
 
-__all__ = ["Sleeper", "ahead", "epoch_ms", "now_ms", "on_travel", "travel"]
+__all__ = ["Pauses", "ServerClock", "Sleeper", "ahead", "epoch_ms", "now_ms", "on_travel", "travel"]
 
 _ahead_ms = 0
 _listeners: dict[object, Callable[[], object]] = {}
@@ -63,6 +67,63 @@ def on_travel(listener: Callable[[], object]) -> Callable[[], None]:
         _listeners.pop(ticket, None)
 
     return forget
+
+
+class ServerClock:
+    """The server's clock, extrapolated between readings with the monotonic clock. Thread-safe.
+
+    Before the first reading it is this machine's clock.
+    """
+
+    def __init__(self) -> None:
+        self._start_ms = (time.time() - time.monotonic()) * 1000
+
+    def set(self, server_ms: int, asked: float, answered: float) -> None:
+        """Adjust the clock to a reading of the server's, as far as the two contradict.
+
+        The server read its clock between request and reply, and truncated to milliseconds. Within these bounds our time
+        is kept, so that it doesn't jump back and forth with every reading.
+
+        Args:
+            server_ms: The server's time, epoch milliseconds.
+            asked: When it was requested, by :func:`time.monotonic`.
+            answered: When the reply arrived.
+        """
+        earliest, latest = server_ms - answered * 1000, server_ms + 1 - asked * 1000
+        self._start_ms = min(max(self._start_ms, earliest), latest)
+
+    def now_ms(self) -> int:
+        """Return the time in epoch milliseconds. Tests that change the time change this clock, too."""
+        return int(self._start_ms + time.monotonic() * 1000) + _ahead_ms
+
+
+class Pauses:
+    """Growing pauses between tries, the first of which is now.
+
+    Args:
+        first_s: The first pause.
+        longest_s: The maximum; each pause is twice the previous one until then.
+    """
+
+    def __init__(self, first_s: float = 0.05, longest_s: float = 2.0) -> None:
+        self._started = time.monotonic()
+        self._first_s = first_s
+        self._longest_s = longest_s
+        self._next_s = first_s
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since the first try."""
+        return time.monotonic() - self._started
+
+    def next_s(self) -> float:
+        """Return how long to wait before the next attempt."""
+        pause_s, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
+        return pause_s
+
+    def reset(self) -> None:
+        """Start again with the first pause."""
+        self._next_s = self._first_s
 
 
 class Sleeper:

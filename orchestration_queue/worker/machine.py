@@ -187,13 +187,13 @@ class Machine:
 
         While the queue is full, only a settled job here is a reason to ask again immediately.
         """
-        would_take = self.is_taking and not self.needs_recovery and self.taken < self.slots
-        return would_take and self.backlog and (not self.full or bool(self.outbox))
+        may_take = self.backlog and not self.needs_recovery and (not self.full or bool(self.outbox))
+        return may_take and self.is_taking and self.taken < self.slots
 
     @property
     def may_ask(self) -> bool:
         """Whether the next exchange would request jobs if it were offered slots."""
-        if not self.wants_jobs or self.listening or len(self.underway) == _MAX_EXCHANGES:
+        if self.listening or len(self.underway) == _MAX_EXCHANGES or not self.wants_jobs:
             return False
         return not (self.backlog_unconfirmed and any(exchange.want for exchange in self.underway))
 
@@ -244,7 +244,7 @@ class Machine:
         A signal is sent to one worker. One that can't look for the job, or has no slot for it, passes the signal on.
         """
         signals, pass_on = self.heeded, False
-        if not signals and not self._may_look:
+        if not signals and self.signals and not self._may_look:
             signals, pass_on = self.signals, True
         if not signals:
             return None
@@ -274,6 +274,8 @@ class Machine:
         want = min(max(0, self.free), self.batch_size) if self.may_ask else 0
         if not (settle or delivered or want):
             return None
+        if not delivered:
+            return Exchange(settle, want=want)
         left = self.slots - self.taken if self.shared is None else self.shared.free
         fits = max(0, len(delivered) + min(0, left))
         return Exchange(settle, delivered[:fits], delivered[fits:], want)

@@ -13,11 +13,10 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.worker_control import Command, read_command
-from orchestration_queue.server.clock import Sleeper
+from orchestration_queue.server.clock import Pauses, Sleeper
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
-from orchestration_queue.worker.reconnecting import Pauses
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
 __all__ = ["Maintenance"]

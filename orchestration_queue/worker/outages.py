@@ -1,12 +1,30 @@
-"""Detect outages, during which no lease could be renewed and healthy workers' jobs look stalled."""
+"""Outages of the server: a worker detects them, and waits until they are over.
+
+Meanwhile no lease can be renewed, so healthy workers' jobs look stalled.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-__all__ = ["Outages"]
+from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
+from orchestration_queue.server.clock import Pauses
+
+__all__ = ["Outages", "is_passing", "until_available"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+T = TypeVar("T")
+
+_PASSING_CODES = frozenset(
+    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"}
+)
+"""Errors of a server that is full, starting, failing over or busy."""
 
 
 class Outages:
@@ -53,3 +71,37 @@ class Outages:
             del self._underway[call]
             if (answered := self._clock()) - asked > (self._long_s if long_s is None else long_s):
                 self._recent_until = answered + self._moment_s
+
+
+def is_passing(error: OrchestrationQueueError) -> bool:
+    """Return whether the same call may succeed later, without a change to the worker."""
+    if isinstance(error, ServerError):
+        return error.code in _PASSING_CODES
+    return isinstance(error, TransportError)
+
+
+async def until_available(attempt: Callable[[], Awaitable[T]], stopping: asyncio.Event, what: str) -> T | None:
+    """Retry until the server is available; return None if ``stopping`` was set first.
+
+    Raises:
+        OrchestrationQueueError: An attempt failed for a reason that is not temporary.
+    """
+    pauses = Pauses()
+    has_failed = False
+    while not stopping.is_set():
+        try:
+            result = await attempt()
+        except OrchestrationQueueError as error:
+            if not is_passing(error):
+                raise
+            log.warning("%s waits for its server, and tries again: %s", what, error)
+            has_failed = True
+        else:
+            if has_failed:
+                log.info("%s reached its server after %.1f s", what, pauses.waited_s)
+            return result
+        try:
+            await asyncio.wait_for(stopping.wait(), pauses.next_s())
+        except TimeoutError:
+            continue
+    return None

@@ -32,7 +32,7 @@ from orchestration_queue.protocol.operations.worker_control import Command
 from orchestration_queue.protocol.operations.worker_registry import WorkerSignal
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection, Connection
-from orchestration_queue.worker.clock import ServerClock
+from orchestration_queue.server.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.outages import Outages
 from orchestration_queue.worker.queue_defaults import QueueDefaults

@@ -31,10 +31,9 @@ from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
 from orchestration_queue.worker.middleware import LeaseObserver, Lifespan, Middleware, OptionDefaults
-from orchestration_queue.worker.outages import Outages
+from orchestration_queue.worker.outages import Outages, until_available
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
-from orchestration_queue.worker.reconnecting import until_available
 from orchestration_queue.worker.registration import describe_worker, task_names
 from orchestration_queue.worker.remote_control import RemoteControl
 from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers

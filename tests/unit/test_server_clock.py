@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestration_queue.worker import clock as module
-from orchestration_queue.worker.clock import ServerClock
+from orchestration_queue.server import clock as module
+from orchestration_queue.server.clock import ServerClock
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -15,7 +15,7 @@ from orchestration_queue.protocol.lease import Failure, Lease
 from orchestration_queue.protocol.operations.settlements import Verdict
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.protocol.statistics import DayStatistics, Distribution, Tally, read_day
-from orchestration_queue.worker.clock import ServerClock
+from orchestration_queue.server.clock import ServerClock
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.tallying import Tallying
 

@@ -22,7 +22,7 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._async.library import ensure_libraries
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server._async.sentinel import AsyncSentinelWatch
-from orchestration_queue.server.backoff import RetryBackoff
+from orchestration_queue.server.clock import Pauses
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
     REFUSALS,
@@ -37,7 +37,7 @@ from orchestration_queue.server.embedded.server import EmbeddedServer
 from orchestration_queue.server.url import ServerUrl
 from orchestration_queue.server.wire import pack
 
-__all__ = ["AsyncNode"]
+__all__ = ["CONNECT_PAUSES_S", "AsyncNode"]
 
 _MOST_SOCKETS = 32
 """Further concurrent calls wait for a socket; the server gains nothing from more."""
@@ -47,6 +47,8 @@ _LOADING_TIMEOUT = timedelta(seconds=60)
 """A server that is reading its data after a restart is there; its clients wait longer for it."""
 _REPEATS = 3
 """How often a repeatable call is sent again after its connection broke."""
+CONNECT_PAUSES_S = 0.01, 0.25
+"""The first and the longest pause between two tries to connect."""
 _ROLE = Call("ROLE")
 
 T_co = TypeVar("T_co", covariant=True)
@@ -268,7 +270,7 @@ class AsyncNode:
 
     async def _connect(self) -> AsyncLink:
         """Connect, trying again while the server may only be starting or restarting."""
-        backoff = RetryBackoff()
+        pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             try:
                 return await self._prepared(AsyncLink(await self._whereabouts(), self._connect_timeout))
@@ -276,9 +278,9 @@ class AsyncNode:
                 raise refused(self._url, "the connection", error) from None
             except LINK_ERRORS as error:
                 limit = _LOADING_TIMEOUT if isinstance(error, BusyLoadingError) else self._connect_timeout
-                if self._in_cluster or backoff.waited_s >= limit.total_seconds():
-                    raise unreachable(self._url, backoff.waited_s, reason(error)) from None
-            await asyncio.sleep(backoff.next_pause_s())
+                if self._in_cluster or pauses.waited_s >= limit.total_seconds():
+                    raise unreachable(self._url, pauses.waited_s, reason(error)) from None
+            await asyncio.sleep(pauses.next_s())
 
     async def _whereabouts(self) -> ServerUrl:
         """Where the server is at the moment."""

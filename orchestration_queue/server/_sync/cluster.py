@@ -13,8 +13,8 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.protocol.slots import CLUSTER_SLOTS, Address, SlotMap, read_slot_map
 from orchestration_queue.server._sync.link import Link
-from orchestration_queue.server._sync.node import Node
-from orchestration_queue.server.backoff import RetryBackoff
+from orchestration_queue.server._sync.node import CONNECT_PAUSES_S, Node
+from orchestration_queue.server.clock import Pauses
 from orchestration_queue.server.driver_errors import LINK_ERRORS, REFUSALS, closed, reason, refused, unreachable
 from orchestration_queue.server.routed_pipeline import RoutedPipeline
 from orchestration_queue.server.url import ServerUrl
@@ -50,15 +50,15 @@ class Cluster:
             TransportError: No primary can be reached.
             ServerError: One does not let us in, or does not take the libraries.
         """
-        backoff = RetryBackoff()
+        pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             try:
                 self._refresh()
                 return self._greet_all()
             except TransportError:
-                if backoff.waited_s >= self._timeout_s:
+                if pauses.waited_s >= self._timeout_s:
                     raise
-            time.sleep(backoff.next_pause_s())
+            time.sleep(pauses.next_s())
 
     def _greet_all(self) -> None:
         away = []
@@ -83,7 +83,7 @@ class Cluster:
             TransportError: A primary could not be reached; others may have done their part.
         """
         pipeline = RoutedPipeline(calls, atomic=atomic, repeatable=repeatable)
-        backoff = RetryBackoff()
+        pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             known = self._slots
             for batch in pipeline.batches(known):
@@ -98,10 +98,10 @@ class Cluster:
                 if self._slots is known and not self._closed:  # if it is not, another caller has just refreshed
                     with suppress(TransportError):
                         self._refresh(pipeline.hints)
-                if self._closed or backoff.waited_s >= self._timeout_s:
+                if self._closed or pauses.waited_s >= self._timeout_s:
                     pipeline.give_up()
                 else:
-                    time.sleep(backoff.next_pause_s())
+                    time.sleep(pauses.next_s())
             if pipeline.is_over:
                 return pipeline.replies
 

@@ -23,7 +23,7 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._sync.library import ensure_libraries
 from orchestration_queue.server._sync.link import Link
 from orchestration_queue.server._sync.sentinel import SentinelWatch
-from orchestration_queue.server.backoff import RetryBackoff
+from orchestration_queue.server.clock import Pauses
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
     REFUSALS,
@@ -38,7 +38,7 @@ from orchestration_queue.server.embedded.server import EmbeddedServer
 from orchestration_queue.server.url import ServerUrl
 from orchestration_queue.server.wire import pack
 
-__all__ = ["Node"]
+__all__ = ["CONNECT_PAUSES_S", "Node"]
 
 _MOST_SOCKETS = 32
 """Further concurrent calls wait for a socket; the server gains nothing from more."""
@@ -48,6 +48,8 @@ _LOADING_TIMEOUT = timedelta(seconds=60)
 """A server that is reading its data after a restart is there; its clients wait longer for it."""
 _REPEATS = 3
 """How often a repeatable call is sent again after its connection broke."""
+CONNECT_PAUSES_S = 0.01, 0.25
+"""The first and the longest pause between two tries to connect."""
 _ROLE = Call("ROLE")
 
 T_co = TypeVar("T_co", covariant=True)
@@ -267,7 +269,7 @@ class Node:
 
     def _connect(self) -> Link:
         """Connect, trying again while the server may only be starting or restarting."""
-        backoff = RetryBackoff()
+        pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             try:
                 return self._prepared(Link(self._whereabouts(), self._connect_timeout))
@@ -275,9 +277,9 @@ class Node:
                 raise refused(self._url, "the connection", error) from None
             except LINK_ERRORS as error:
                 limit = _LOADING_TIMEOUT if isinstance(error, BusyLoadingError) else self._connect_timeout
-                if self._in_cluster or backoff.waited_s >= limit.total_seconds():
-                    raise unreachable(self._url, backoff.waited_s, reason(error)) from None
-            time.sleep(backoff.next_pause_s())
+                if self._in_cluster or pauses.waited_s >= limit.total_seconds():
+                    raise unreachable(self._url, pauses.waited_s, reason(error)) from None
+            time.sleep(pauses.next_s())
 
     def _whereabouts(self) -> ServerUrl:
         """Where the server is at the moment."""
