@@ -13,7 +13,7 @@ from orchestration_queue.errors import FlowFailedError, JobFailedError
 from orchestration_queue.flows import PlannedNode, TriggerRule, kahn
 from orchestration_queue.flows.elements import element_names, maps
 from orchestration_queue.flows.stored import FlowJob, StoredFlow, outcome_of
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 

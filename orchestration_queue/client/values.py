@@ -1,9 +1,12 @@
-"""Plain values that the async and the sync client take and return."""
+"""Plain values that the async and the sync client take and return; and the flag of a wait, one for each."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,14 +15,16 @@ from orchestration_queue.errors import JobFailedError
 from orchestration_queue.options import Duration
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
 __all__ = [
     "ENDINGS",
     "LOOK_AGAIN_S",
+    "AsyncFlag",
     "Deadline",
+    "Flag",
     "FlowNode",
     "describe_age",
     "encode_data",
@@ -68,6 +73,40 @@ class Deadline:
     def has_passed(self) -> bool:
         """Whether the deadline has passed."""
         return self._end is not None and time.monotonic() >= self._end
+
+
+class AsyncFlag:
+    """Raised by one task, waited for by another."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def up(self) -> None:
+        """Raise the flag. It stays up until a wait has seen it."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until the flag is up or the timeout expires, then lower it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+class Flag:
+    """Raised by one thread, waited for by another."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def up(self) -> None:
+        """Raise the flag. It stays up until a wait has seen it."""
+        self._event.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the flag is up or the timeout expires, then lower it."""
+        self._event.wait(seconds)
+        self._event.clear()
 
 
 def describe_age(since_ms: int, now_ms: int) -> str:

@@ -24,7 +24,7 @@ from orchestration_queue.errors import InvalidNameError, InvalidOptionError, Sta
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.schedules import Cron, JobTemplate, Schedule
-from orchestration_queue.schedules.ids import scheduled_job_id
+from orchestration_queue.schedules.scheduled_run import scheduled_job_id
 
 __all__ = ["Scheduled", "queue_schedules", "scheduler_sensor"]
 

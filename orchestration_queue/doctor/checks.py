@@ -1,13 +1,14 @@
-"""Run every check in turn."""
+"""Checks of this machine, and every other check in turn."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from importlib.util import find_spec
 
 from orchestration_queue.client import Queue
 from orchestration_queue.doctor.chasquimq import CHASQUIMQ_CHECKS, InspectedChasquiQueue, chasquimq_names
 from orchestration_queue.doctor.finding import Finding, hint, problem
-from orchestration_queue.doctor.machine_checks import MACHINE_CHECKS
 from orchestration_queue.doctor.qless import (
     QLESS_CHECKS,
     QLESS_QUEUE_CHECKS,
@@ -17,11 +18,54 @@ from orchestration_queue.doctor.qless import (
 )
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
-from orchestration_queue.errors import ServerError
+from orchestration_queue.errors import JavaNotFoundError, ServerError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection, ServerUrl
 
-__all__ = ["CHECKS", "run_checks"]
+__all__ = ["CHECKS", "MACHINE_CHECKS", "run_checks"]
+
+_HERE = "this machine"
+
+
+def java() -> Iterator[Finding]:
+    """Check that Java is available where PySpark is installed."""
+    if find_spec("pyspark") is None:
+        return
+    from orchestration_queue.spark.java import java_home
+
+    try:
+        java_home()
+    except JavaNotFoundError as error:
+        yield problem(_HERE, str(error).rstrip("."), "Spark tasks fail here", "follow the message")
+
+
+def dagster() -> Iterator[Finding]:
+    """Check that Dagster's instance opens where `DAGSTER_HOME` is set, and that run monitoring is on."""
+    if "DAGSTER_HOME" not in os.environ or find_spec("dagster") is None:
+        return
+    from dagster import DagsterInstance
+
+    try:
+        with DagsterInstance.get() as instance:
+            watches = instance.run_monitoring_enabled
+    except Exception as error:  # whatever its storage raises
+        yield problem(
+            _HERE,
+            f"Dagster's instance in {os.environ['DAGSTER_HOME']} does not open: {str(error).strip() or repr(error)}",
+            "neither steps nor sensors run",
+            "repair dagster.yaml or its storage",
+        )
+        return
+    if not watches:
+        yield hint(
+            _HERE,
+            "Dagster's run monitoring is off",
+            "a run whose process dies is never marked as failed",
+            "run_monitoring: {enabled: true} in dagster.yaml",
+        )
+
+
+MACHINE_CHECKS = (java, dagster)
 
 CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
     "Each server": SERVER_CHECKS,

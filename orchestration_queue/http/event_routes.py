@@ -9,9 +9,9 @@ from typing import Any
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.http.messages import HttpError, Request, Stream, dump
 from orchestration_queue.http.shapes import event_shape
-from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_output, job_records
+from orchestration_queue.protocol.operations.event_log import Event, gap_after, place
 from orchestration_queue.protocol.operations.job_output import is_position
 
 __all__ = ["CONNECTED", "GAP", "KEEPALIVE", "job_events", "job_stream", "message", "queue_events", "resume_id"]

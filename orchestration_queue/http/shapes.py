@@ -11,7 +11,7 @@ from typing import Any
 from orchestration_queue.client import BudgetState, DeadLetter, SuspendInfo, UsageTotals, WorkerInfo
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.options import milliseconds, plain_number
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord, stored_number
 from orchestration_queue.schedules import SchedulerEntry
 from orchestration_queue.server.clock import epoch_ms

@@ -13,7 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
-__all__ = ["DayStatistics", "Distribution", "Tally", "TaskStatistics", "read_day"]
+from orchestration_queue.protocol.call import Call, Operation
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.record import pairs, when
+
+__all__ = ["DayStatistics", "Distribution", "Tally", "TaskStatistics", "count", "read_day", "statistics"]
 
 _PER_OCTAVE = 4
 _LAST_BUCKET = 130
@@ -233,3 +238,16 @@ def _distribution(numbers: Mapping[str, float], kind: str) -> Distribution:
         parts.get("q", 0.0),
         {int(bucket): int(number) for bucket, number in parts.items() if bucket.isdecimal()},
     )
+
+
+def count(keys: QueueKeys, now_ms: int, tally: Tally) -> Call:
+    """Add what a worker counted to the statistics of the day; the tally starts over."""
+    now = when(now_ms)
+    day = "1970-01-01" if now is None else now.date().isoformat()
+    return oq1.count_jobs(keys, day=day, counts=[oq1.DayCount(field, by) for field, by in tally.take()])
+
+
+def statistics(keys: QueueKeys, day: date) -> Operation[DayStatistics]:
+    """Read the statistics of a day; empty for a day without jobs, and after 30 days."""
+    call = Call("HGETALL", (keys.statistics(day.isoformat()),))
+    return Operation(call, lambda reply: read_day(day, pairs(reply).items()))

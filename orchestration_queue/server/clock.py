@@ -1,7 +1,7 @@
 """Time: this machine's clock and the server's, sleeps, and pauses between tries.
 
-Everything asks for the time here, so that a test can travel in it. Leases are compared across machines, whose own clocks
-may be wrong, or jump: they go by the server's.
+Everything asks for the time here, so that a test can travel in it. Leases are compared across machines, whose own
+clocks may be wrong, or jump: they go by the server's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Workers: take jobs, run their handlers, renew their leases, report their outcomes."""
 
 from orchestration_queue.protocol.outcome import Strategy
+from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.broadcast import BroadcastWorker
 from orchestration_queue.worker.events import WorkerEvent, WorkerEventType
-from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.runner import Handler, Router

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -13,16 +14,30 @@ from orchestration_queue.options import MAX_DURATION, Duration, Fallback, fallba
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.lease import GroupHold, Postponement, Suspension
+from orchestration_queue.protocol.lease import GroupHold, Lease, Postponement, Settlement, Suspension
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.protocol.signals import Signal, read_signals
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.worker.interrupts import JobInterrupt
 
-__all__ = ["BaseActiveJob", "RunState"]
+__all__ = ["BaseActiveJob", "JobInterrupt", "RunState"]
 
 _Place = Literal["front", "back", "fail"]
+
+
+class JobInterrupt(BaseException):
+    """Ends this run of the job without an outcome, so that the job runs again later.
+
+    Methods of the job raise it, not handlers. It is not an :class:`Exception`, so a handler's own ``except Exception``
+    doesn't catch it.
+
+    Args:
+        settle: Builds the settlement to send from the job's lease.
+    """
+
+    def __init__(self, settle: Callable[[Lease], Settlement]) -> None:
+        super().__init__("The handler ended its run before the job was done; let this exception pass.")
+        self.settle = settle
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Wakeup, Why
 from orchestration_queue.protocol.operations.maintenance import Stalled
 from orchestration_queue.protocol.operations.membership import Member, Message, Told
-from orchestration_queue.protocol.operations.settlements import Verdict
+from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.worker.machine import Exchange

@@ -20,9 +20,9 @@ from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S
 from orchestration_queue.worker.limits import WorkerLimits
 from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
+from orchestration_queue.worker.runner import Threads
 from orchestration_queue.worker.slots import SharedSlots
 from orchestration_queue.worker.stop_signals import running_loop
-from orchestration_queue.worker.threads import Threads
 
 __all__ = ["WorkerControl"]
 

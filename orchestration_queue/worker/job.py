@@ -19,8 +19,7 @@ from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, report_usage_async
 from orchestration_queue.states import JobState
-from orchestration_queue.worker.active_job import BaseActiveJob, RunState
-from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.active_job import BaseActiveJob, JobInterrupt, RunState
 
 __all__ = ["ActiveJob", "AsyncActiveJob"]
 

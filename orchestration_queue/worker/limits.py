@@ -21,8 +21,8 @@ from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.budgets import BudgetGuard
-from orchestration_queue.worker.interrupts import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.pools import PoolGuard

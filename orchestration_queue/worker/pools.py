@@ -14,7 +14,7 @@ from orchestration_queue.protocol.operations import pools
 from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.pools import Grant, Holding
 from orchestration_queue.server import AsyncConnection, Connection
-from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.middleware import CallNext
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
+from orchestration_queue.protocol import statistics
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease
 from orchestration_queue.protocol.operations import (
@@ -19,7 +20,6 @@ from orchestration_queue.protocol.operations import (
     maintenance,
     queue_settings,
     queue_state,
-    statistics,
     worker_control,
     worker_registry,
 )

@@ -7,11 +7,12 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from types import MappingProxyType
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from orchestration_queue.errors import RateLimitError
 from orchestration_queue.options import wire_number
@@ -21,7 +22,7 @@ from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.logs import about, bound_to
 from orchestration_queue.worker.middleware import CallNext, Middleware
@@ -29,13 +30,17 @@ from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.pool import SandboxPool
 from orchestration_queue.worker.sandbox.process import SandboxProcess
 
-__all__ = ["Handler", "Router", "Runner"]
+__all__ = ["Handler", "Router", "Runner", "Threads"]
 
 log = logging.getLogger("orchestration_queue.worker")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Handler: TypeAlias = Callable[[Any], Any]
 """A function of one :class:`ActiveJob`, or a coroutine function of one :class:`AsyncActiveJob`."""
 
+_NONE_RESERVED: Mapping[str, Handler] = MappingProxyType({})
 _NAME_LENGTH = 100
 _CLEANUP_S = 5.0
 """How long a coroutine may clean up after its timeout before its outcome is reported without it."""
@@ -74,6 +79,7 @@ class Runner:
         rate_limit_delay: How long to pause after a :class:`RateLimitError` without a delay.
         on_rate_limit: Called with the pause in milliseconds, on the event loop.
         default_options: Returns the options of jobs with a name that were added without their own.
+        reserved: Handlers by reserved name, which take precedence.
     """
 
     def __init__(
@@ -89,8 +95,10 @@ class Runner:
         rate_limit_delay: timedelta = timedelta(seconds=1),
         on_rate_limit: Callable[[int], object] | None = None,
         default_options: Callable[[str], Mapping[str, Any]] | None = None,
+        reserved: Mapping[str, Handler] = _NONE_RESERVED,
     ) -> None:
         self._find = handler.handler if isinstance(handler, Router) else lambda _name: handler
+        self._reserved = reserved
         self._default_options = default_options
         self._keys = keys
         self._connection = connection
@@ -113,17 +121,14 @@ class Runner:
         if self._default_options is not None:
             lease.record.fill_options(self._default_options(lease.record.name))
         with bound_to(self._keys.queue, lease.record):
-            await self._run(lease, tell)
-
-    async def _run(self, lease: Lease, tell: Callable[[Settlement], None]) -> None:
-        run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
-        settlement = await self._settlement(run)
-        if _is_given_up():
-            # The handler swallowed the worker's cancellation. Its result no longer counts.
-            raise asyncio.CancelledError
-        tell(settlement)
-        if run.leftover is not None:
-            await asyncio.wait({run.leftover})
+            run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
+            settlement = await self._settlement(run)
+            if _is_given_up():
+                # The handler swallowed the worker's cancellation. Its result no longer counts.
+                raise asyncio.CancelledError
+            tell(settlement)
+            if run.leftover is not None:
+                await asyncio.wait({run.leftover})
 
     async def aclose(self) -> None:
         """End all sandbox processes, and kill those that still run a job."""
@@ -189,7 +194,8 @@ class Runner:
         return call()
 
     async def _handle(self, run: _Run) -> Any:
-        handler = self._find(run.lease.record.name)
+        name = run.lease.record.name
+        handler = self._reserved.get(name) or self._find(name)
         timeout_s = wire_number(run.lease.record.options.get("timeout")) / 1000 or None
         if isinstance(handler, Sandboxed):
             return await self._sandboxes.run(handler, run.lease, run.job, timeout_s)
@@ -280,3 +286,31 @@ def _called(handler: Handler, job: ActiveJob) -> Any:
 
 def _chance() -> float:
     return random.random()  # noqa: S311  jitter, not a secret
+
+
+class Threads(Executor):
+    """The threads in which plain functions run: as many as the worker has slots, which can change while they work.
+
+    Args:
+        count: Maximum number of threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._pool = _make_pool(count)
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function in one of the threads."""
+        return self._pool.submit(function, *args, **kwargs)
+
+    def resize(self, count: int) -> None:
+        """Run at most ``count`` functions at a time from now on. Running ones finish in their own threads."""
+        before, self._pool = self._pool, _make_pool(count)
+        before.shutdown(wait=False)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more functions."""
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _make_pool(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="oq-job")

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Completion, Failure, Settlement
-from orchestration_queue.protocol.operations.settlements import Verdict
+from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.record import JobRecord, whole_number
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.worker.queue_io import QueueIO

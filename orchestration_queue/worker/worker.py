@@ -36,13 +36,12 @@ from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
 from orchestration_queue.worker.registration import describe_worker, task_names
 from orchestration_queue.worker.remote_control import RemoteControl
-from orchestration_queue.worker.reserved import ReservedNames, reserved_handlers
-from orchestration_queue.worker.runner import Handler, Router, Runner
+from orchestration_queue.worker.reserved import reserved_handlers
+from orchestration_queue.worker.runner import Handler, Router, Runner, Threads
 from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from orchestration_queue.worker.slots import SharedSlots
 from orchestration_queue.worker.stop_signals import stopping_on_signals
-from orchestration_queue.worker.threads import Threads
 
 __all__ = ["Worker"]
 
@@ -248,7 +247,6 @@ class Worker(WorkerControl):
         handler = self._handler
         if self.options.batch is not None:
             handler = BatchRouter(handler, self.options.batch, executor)
-        handler = ReservedNames(handler, reserved_handlers(self.keys, calls))
         limit = self.options.rate_limit
         return Runner(
             handler,
@@ -261,6 +259,7 @@ class Worker(WorkerControl):
             rate_limit_delay=as_timedelta(limit.duration) if limit else _KEPT_AWAY,
             on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
             default_options=self._options_of,
+            reserved=reserved_handlers(self.keys, calls),
         )
 
     def _make_reconciler(self, calls: AsyncConnection) -> FlowReconciler:

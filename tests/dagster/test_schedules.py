@@ -13,7 +13,7 @@ from orchestration_queue import Cron, Dag, Every, FlowTemplate, JobOptions, JobT
 from orchestration_queue.dagster import QueueResource, queue_schedules, scheduler_sensor
 from orchestration_queue.dagster.testing import evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
-from orchestration_queue.schedules.ids import scheduled_job_id
+from orchestration_queue.schedules.scheduled_run import scheduled_job_id
 from orchestration_queue.testing import running_worker
 from tests.dagster.ticks import SHORT, happened, target, tick
 from tests.waiting import wait_until_sync

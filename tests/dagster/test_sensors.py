@@ -14,9 +14,8 @@ from orchestration_queue.dagster import QueueResource, flow_completed_sensor, qu
 from orchestration_queue.dagster.sensors.listening import listen
 from orchestration_queue.dagster.testing import SensorTick
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
-from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
+from orchestration_queue.protocol.operations.event_log import FIRST_EVENT, Event
 from tests.dagster.ticks import SHORT, happened, target, tick
 from tests.waiting import wait_until_sync
 

@@ -28,7 +28,7 @@ from orchestration_queue.protocol.lease import (
 from orchestration_queue.schedules import Every, JobTemplate
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob
-from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt
 from tests.broadcasts import THRICE, Seen, fall_silent, settled, subscribed
 from tests.waiting import wait_until
 

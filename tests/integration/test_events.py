@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.client import QueueEvents
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.events import Event, gap_after
+from orchestration_queue.protocol.operations.event_log import Event, gap_after
 from tests.by_hand import HandWorker
 from tests.faces import Face
 from tests.waiting import wait_until

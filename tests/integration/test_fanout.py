@@ -22,8 +22,8 @@ from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob
-from orchestration_queue.worker.fanout import FanOut
-from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt
+from orchestration_queue.worker.reserved import FanOut
 from orchestration_queue.worker.sandbox import sandboxed
 from tests.by_hand import HandWorker, Held
 from tests.integration import sandbox_handlers
@@ -328,10 +328,10 @@ DYING = """
 import asyncio, os, signal, sys
 from datetime import timedelta
 from orchestration_queue.options import WorkerOptions
-from orchestration_queue.worker import Worker, fanout
+from orchestration_queue.worker import Worker, reserved
 
 url, queue, when = sys.argv[1:]
-whole, interrupt = fanout._pieces, fanout.JobInterrupt
+whole, interrupt = reserved._pieces, reserved.JobInterrupt
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -356,7 +356,7 @@ def interrupted(kind):
         die()
     return interrupt(kind)
 
-fanout._pieces, fanout.JobInterrupt = pieces, interrupted
+reserved._pieces, reserved.JobInterrupt = pieces, interrupted
 options = WorkerOptions(concurrency=1, lease=timedelta(seconds=1))
 asyncio.run(Worker(queue, handle, url=url, options=options).run())
 """

@@ -25,7 +25,7 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.flows import Dag, Node, TriggerRule
 from orchestration_queue.options import JobOptions, Retention
-from orchestration_queue.protocol.events import Event
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import AsyncActiveJob
 from tests.by_hand import HandWorker, Held

@@ -11,7 +11,6 @@ import pytest
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation
-from orchestration_queue.protocol.events import EVENT_TYPES
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import (
     additions,
@@ -23,6 +22,7 @@ from orchestration_queue.protocol.operations import (
 )
 from orchestration_queue.protocol.operations.additions import Added, EncodedData, NewJob
 from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.protocol.operations.event_log import EVENT_TYPES
 from orchestration_queue.protocol.operations.queue_state import JobCounts
 from orchestration_queue.states import JobState
 

@@ -28,7 +28,7 @@ from orchestration_queue.protocol.operations.notifications import (
     notify,
     notify_all,
 )
-from orchestration_queue.protocol.operations.settlements import Verdict, settled
+from orchestration_queue.protocol.outcome import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord
 
 KEYS = QueueKeys("q")

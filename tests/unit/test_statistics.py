@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from orchestration_queue.protocol.lease import Failure, Lease
-from orchestration_queue.protocol.operations.settlements import Verdict
+from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.protocol.statistics import DayStatistics, Distribution, Tally, read_day
 from orchestration_queue.server.clock import ServerClock

@@ -11,10 +11,10 @@ from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration
-from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.event_log import Event, gap_after, place
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import AsyncConnection
 

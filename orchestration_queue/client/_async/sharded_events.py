@@ -13,10 +13,10 @@ from orchestration_queue.client._async.events import AsyncEventReader, checked_c
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration
-from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["AsyncShardedEvents"]

@@ -18,10 +18,10 @@ from orchestration_queue.flows.elements import element_names, maps, with_element
 from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
 from orchestration_queue.options import Duration
-from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
 from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms

@@ -17,9 +17,9 @@ from orchestration_queue.client.checks import checked_flag, checked_items, check
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
-from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.operations import control, edits, job_output, job_records, moves, tags, usage
 from orchestration_queue.protocol.operations.control import Cancellation
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.operations.notifications import notify_all
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import check_usage, report_usage

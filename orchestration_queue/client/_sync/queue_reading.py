@@ -22,6 +22,7 @@ from orchestration_queue.client.checks import (
 )
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import RateLimit
+from orchestration_queue.protocol import statistics
 from orchestration_queue.protocol.operations import (
     control,
     edits,
@@ -30,7 +31,6 @@ from orchestration_queue.protocol.operations import (
     job_records,
     queue_settings,
     queue_state,
-    statistics,
     worker_registry,
 )
 from orchestration_queue.protocol.operations.control import SuspendInfo

@@ -14,10 +14,10 @@ from orchestration_queue.client._sync.events import EventReader, checked_cursor,
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration
-from orchestration_queue.protocol.events import Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.server import Connection
 
 __all__ = ["ShardedEvents"]

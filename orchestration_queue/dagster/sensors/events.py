@@ -24,9 +24,9 @@ from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, dum
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import as_timedelta, seconds
-from orchestration_queue.protocol.events import EVENT_TYPES, Event
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
+from orchestration_queue.protocol.operations.event_log import EVENT_TYPES, Event
 from orchestration_queue.server import Connection
 
 __all__ = ["Filter", "first_cursors", "queue_event_sensor", "tell_gaps"]

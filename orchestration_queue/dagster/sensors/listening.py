@@ -11,9 +11,9 @@ from datetime import timedelta
 
 from orchestration_queue.client import EventReader
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.events import Event, gap_after, place
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log
+from orchestration_queue.protocol.operations.event_log import Event, gap_after, place
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import Connection
 

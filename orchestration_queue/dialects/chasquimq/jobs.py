@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -18,13 +19,15 @@ from orchestration_queue.dialects.chasquimq.checks import (
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, join_member, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
-from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
+from orchestration_queue.dialects.sandbox import JobForm
+from orchestration_queue.errors import InvalidOptionError, PayloadError, ServerError, UnrecoverableError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.protocol.record import JobRecord
 
 __all__ = [
+    "FORM",
     "LATEST_MS",
     "MAX_LENGTH",
     "ChasquiJob",
@@ -220,3 +223,29 @@ def _delay_calls(
         member=member,
     )
     return (delay,)
+
+
+def _dump(job: ChasquiJob) -> str:
+    return b64encode(pack(asdict(job) | {"created_at": job.created_at.timestamp()})).decode()
+
+
+def _load(packed: str) -> ChasquiJob:
+    fields = unpack(b64decode(packed))
+    return ChasquiJob(**fields | {"created_at": datetime.fromtimestamp(fields["created_at"], UTC)})
+
+
+def _dump_result(returned: Any) -> str:
+    try:
+        return b64encode(pack(returned, "The job's result")).decode()
+    except PayloadError as error:  # as a worker without sandboxes ends such a job
+        raise UnrecoverableError(str(error)) from None
+
+
+FORM = JobForm(
+    home=__name__,
+    id_of=lambda job: job.id,
+    dump=_dump,
+    load=_load,
+    dump_result=_dump_result,
+    load_result=lambda returned: unpack(b64decode(returned)),
+)

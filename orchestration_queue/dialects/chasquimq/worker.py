@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
-from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob
+from orchestration_queue.dialects.chasquimq.jobs import FORM, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.leases import LeaseKeeper
 from orchestration_queue.dialects.chasquimq.library import LIBRARY
@@ -24,7 +24,6 @@ from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.outbox import Outbox, build_event
 from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
-from orchestration_queue.dialects.chasquimq.sandbox import FORM
 from orchestration_queue.dialects.chasquimq.settling import Settler
 from orchestration_queue.dialects.handling import FAREWELL_S, DialectMiddleware, HandlerRunner, farewell
 from orchestration_queue.errors import UsageError

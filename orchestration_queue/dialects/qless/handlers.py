@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from pydantic import TypeAdapter
+
+from orchestration_queue.dialects.qless.commands import lasts
 from orchestration_queue.dialects.qless.records import QlessJob
+from orchestration_queue.dialects.sandbox import JobForm
 from orchestration_queue.errors import UnrecoverableError
 
-__all__ = ["QlessHandler", "QlessNext", "QlessRouter", "handler_of_class", "run_class"]
+__all__ = ["FORM", "QlessHandler", "QlessNext", "QlessRouter", "handler_of_class", "run_class"]
 
 QlessHandler: TypeAlias = Callable[[QlessJob], Any]
 """A function or coroutine function of one :class:`QlessJob`."""
@@ -73,3 +78,28 @@ def run_class(job: QlessJob) -> Any:
         UnrecoverableError: There is no such class or method.
     """
     return handler_of_class(job)(job)
+
+
+_JOB = TypeAdapter(QlessJob)
+
+
+def _next_as_json(returned: Any) -> dict[str, Any] | None:
+    """Return what a handler returned as JSON has it; only a :class:`QlessNext` counts."""
+    if not isinstance(returned, QlessNext):
+        return None
+    return {
+        "queue": returned.queue,
+        "data": returned.data,
+        "delay": lasts(returned.delay, "delay"),
+        "depends": list(returned.depends),
+    }
+
+
+FORM = JobForm(
+    home=__name__,
+    id_of=lambda job: job.jid,
+    dump=partial(_JOB.dump_python, mode="json"),
+    load=_JOB.validate_python,
+    dump_result=_next_as_json,
+    load_result=lambda returned: QlessNext(**returned) if isinstance(returned, Mapping) else None,
+)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from orchestration_queue.client import AsyncBroadcast, AsyncJob, AsyncQueue
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
-from orchestration_queue.http.console import server_facts
 from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
@@ -20,17 +19,17 @@ from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.registry import PATIENCE_S, Registry
 from orchestration_queue.http.console.schedules import SchedulePages
 from orchestration_queue.http.console.search import Search
-from orchestration_queue.http.console.stages import stages, took
 from orchestration_queue.http.console.views import Views, query
 from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
 from orchestration_queue.http.messages import Raw, Request, Stream
 from orchestration_queue.http.parameters import FINISHED
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
-from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.call import Call, Reply, text
+from orchestration_queue.protocol.history import HistoryEvent
 from orchestration_queue.protocol.operations import audit, event_log, job_records
 from orchestration_queue.protocol.operations.letter_groups import group_letters
-from orchestration_queue.protocol.record import when
+from orchestration_queue.protocol.record import JobRecord, when
 
 __all__ = ["Pages"]
 
@@ -38,6 +37,7 @@ _PER_PAGE = 50
 _REASONS_S = 3.0
 _LOG_LINES = 200
 _MOST_FOUND = 200
+_MOST_WORDS, _LONGEST_COMMAND = 12, 200
 _QUIET_S = 0.4
 _SLOWEST, _SLOWEST_OF = 10, 128
 
@@ -117,7 +117,8 @@ class Pages:
             counts={each: getattr(counts, each) for each in STATES}, paused=is_paused, concurrency=concurrency,
             rate=rate, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, due=due, total=total,
             pages=1 if search.is_narrowed else max(1, -(-total // _PER_PAGE)), finished=FINISHED, most=_MOST_FOUND,
-            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query, took=took,
+            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query,
+            took=_took,
         )  # fmt: skip
 
     @staticmethod
@@ -153,7 +154,7 @@ class Pages:
             "job.html", title=f"{record.name} {job.id}", name=queue.name, job=job, record=record, logs=logs,
             parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
             result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
-            stages=stages(record), due=due[job.id], history=record.history[::-1], reason=reason,
+            stages=_stages(record), due=due[job.id], history=record.history[::-1], reason=reason,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
 
@@ -225,9 +226,9 @@ class Pages:
             or_none(connection.execute(Call("SLOWLOG", args=("GET", _SLOWEST_OF)))),
         )  # fmt: skip
         acts = await connection.run(audit.recent(self._service.prefix, 100))
-        slow = server_facts.slow_log(logged or ())[:_SLOWEST]
+        slow = _slow_log(logged or ())[:_SLOWEST]
         return self._views.page(
-            "server.html", title="Server", url=str(connection.url), facts=server_facts.facts(info, functions or ()),
+            "server.html", title="Server", url=str(connection.url), facts=_facts(info, functions or ()),
             slow=slow, acts=acts,
         )  # fmt: skip
 
@@ -254,3 +255,54 @@ def _readable(read: Callable[[], Any]) -> Any:
         return read()
     except OrchestrationQueueError as error:
         return str(error)
+
+
+def _started_at(record: JobRecord) -> datetime | None:
+    """Return when the latest attempt began; the wire overwrites that of a failed one with the time of its failure."""
+    if record.fields.get("state") == "failed" and record.history:
+        last = record.history[-1]
+        if last.event is HistoryEvent.FAILED and last.started_at is not None:
+            return last.started_at
+    return record.started_at
+
+
+def _took(record: JobRecord) -> float | None:
+    """Return the seconds that the latest attempt took; None while unfinished."""
+    started, finished = _started_at(record), record.finished_at
+    return None if started is None or finished is None else max(0.0, (finished - started).total_seconds())
+
+
+def _stages(record: JobRecord) -> list[tuple[str, datetime, float | None]]:
+    """Return what happened to a job so far, with the time since the stage before."""
+    ended = "completed" if record.fields.get("state") == "completed" else "failed"
+    times = [("added", record.added_at), ("started", _started_at(record)), (ended, record.finished_at)]
+    found: list[tuple[str, datetime, float | None]] = []
+    for label, at in times:
+        if at is not None:
+            found.append((label, at, (at - found[-1][1]).total_seconds() if found else None))
+    return found
+
+
+def _facts(info: Reply, functions: Sequence[Reply]) -> Mapping[str, str]:
+    """Return the members of ``INFO``, with keys, persistence and libraries in words."""
+    found = dict(line.split(":", 1) for line in text(info).splitlines() if ":" in line)
+    counts = dict(each.split("=", 1) for each in found.get("db0", "").split(",") if "=" in each)
+    if counts:
+        found["keys"] = f"{int(counts['keys']):,}, of which {int(counts['expires']):,} expire"
+    found["aof"] = "on" if found.get("aof_enabled") == "1" else "off"
+    libraries = [dict(zip(map(text, each[::2]), each[1::2], strict=False)) for each in functions]
+    found["libraries"] = ", ".join(sorted(text(each["library_name"]) for each in libraries if "library_name" in each))
+    return found
+
+
+def _slow_log(entries: Sequence[Reply]) -> list[tuple[datetime | None, float, str]]:
+    """Return when a slow command ran, how many seconds it took and its first words, the slowest first."""
+    found: list[tuple[datetime | None, float, str]] = []
+    for _, at_s, microseconds, words, *_rest in entries:
+        said = " ".join(word.decode("utf-8", "replace") for word in words[:_MOST_WORDS])
+        found.append((when(int(at_s) * 1000), int(microseconds) / 1e6, said[:_LONGEST_COMMAND]))
+    return sorted(found, key=_seconds, reverse=True)
+
+
+def _seconds(entry: tuple[Any, float, str]) -> float:
+    return entry[1]

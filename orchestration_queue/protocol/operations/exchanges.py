@@ -13,7 +13,7 @@ from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Completion, Delivery, Failure, Lease, Settlement
 from orchestration_queue.protocol.operations.notifications import NONE_PENDING, PendingNotifications, read_notifications
-from orchestration_queue.protocol.operations.settlements import Verdict, settled
+from orchestration_queue.protocol.outcome import Verdict, settled
 from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 
 __all__ = [

@@ -11,8 +11,8 @@ from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
-from orchestration_queue.protocol.events import Event, read_events
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.event_log import Event, read_events
 from orchestration_queue.protocol.record import pairs
 
 __all__ = [

@@ -29,7 +29,7 @@ from orchestration_queue.protocol.lease import (
 from orchestration_queue.protocol.operations.dead_letters import add_dead_letter
 from orchestration_queue.protocol.operations.exchanges import Renewal, notice
 from orchestration_queue.protocol.operations.job_records import PRIORITY_SHIFT
-from orchestration_queue.protocol.operations.settlements import Verdict
+from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.record import JobRecord, pairs
 
 __all__ = ["Member", "Message", "Told", "read_message"]

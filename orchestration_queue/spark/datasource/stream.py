@@ -11,9 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.protocol.call import text
-from orchestration_queue.protocol.events import place
 from orchestration_queue.protocol.operations import event_log, partitions
-from orchestration_queue.protocol.operations.event_log import Position, Tail
+from orchestration_queue.protocol.operations.event_log import Position, Tail, place
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.spark.datasource.events import (
     EventsPartition,

@@ -21,7 +21,7 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of, without_exit
-from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.sandbox.frames import Frame
 
 __all__ = ["dump", "load", "load_in_handler"]

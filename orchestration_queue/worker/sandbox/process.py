@@ -10,7 +10,7 @@ from typing import Any
 from orchestration_queue.errors import SandboxDiedError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.outcome import JobTimeoutError
-from orchestration_queue.worker.interrupts import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.sandbox import endings
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
