@@ -174,6 +174,21 @@ async def test_the_first_screen_shows_what_is_wrong_and_the_last_minute(
     assert (await queue.counts()).delayed == 1
 
 
+async def test_names_of_queues_and_figures_fit_into_the_overview(page: Page, site: str, server_url: str) -> None:
+    names = ("emails", "emails-dead")
+    for name in names:
+        async with AsyncQueue(name, url=server_url) as queue:
+            await queue.add("a")
+    for width in (1180, 820, 390):
+        await page.look(width=width)
+        await page.open(f"{site}/ui")
+        await page.until("document.querySelectorAll('td.name a').length === 2")
+        heights = await page.run("[...document.querySelectorAll('tbody tr')].map((each) => each.offsetHeight)")
+        assert heights[0] == heights[1], width  # no name takes a second line
+        card = "document.querySelector('[aria-label=Queues]')"
+        assert await page.run(f"{card}.scrollWidth <= {card}.clientWidth"), width
+
+
 async def test_keys_and_colors(page: Page, site: str, queue: AsyncQueue) -> None:
     await queue.add("a")
     await page.open(f"{site}/ui")

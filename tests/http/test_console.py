@@ -601,6 +601,7 @@ async def test_the_server_page_shows_libraries_and_slow_commands(
 ) -> None:
     await queue.add("a")
     usual = raw.config_get("slowlog-log-slower-than")["slowlog-log-slower-than"]
+    raw.slowlog_reset()  # of a busy machine's log, the page shows only the slowest
     raw.config_set("slowlog-log-slower-than", 0)
     raw.echo(HOSTILE)
     raw.config_set("slowlog-log-slower-than", -1)
@@ -669,7 +670,7 @@ async def test_the_overview_reads_all_queues_in_few_exchanges(
     before = reads()
     await page(ui, "")
     assert reads() - before < 20
-    assert text.count('<td class="name">') == 30
+    assert text.count('<td class="name short">') == 30
 
 
 async def test_long_queues_are_shown_by_page(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:

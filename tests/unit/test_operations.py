@@ -185,6 +185,15 @@ def test_queues_are_told_from_other_keys_over_several_pages() -> None:
     assert drive(keyspace.queue_names("glide"), *pages) == ["a", "c", "d"]
 
 
+def test_keys_are_counted_by_kind_over_several_pages() -> None:
+    pages = [
+        [[b"7", [b"glide:{a}:job:1", b"glide:{a}:job:2:x", b"glide:{a}:id", b"glide:{b}:id"]]],
+        [[b"0", [b"glide:{:pools}:slots", b"glide:audit", b"glide:{b}:metrics:failed", b"glide:{c}:w:1"]]],
+    ]
+    counted = {"job:*": 2, "id": 2, "slots": 1, "audit": 1, "metrics:*": 1, "w:*": 1}
+    assert drive(keyspace.kinds("glide"), *pages) == counted
+
+
 def test_all_that_the_server_functions_tell_is_known() -> None:
     lua = Path(__file__).parents[2] / "lua"
     ours = [path for part in ("glidemq", "lib", "orchestration_queue_1") for path in (lua / part).rglob("*.lua")]

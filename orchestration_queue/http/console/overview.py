@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 from orchestration_queue.client import JobCounts, Metrics
 from orchestration_queue.http.console.findings import FindingPages
-from orchestration_queue.http.console.registry import Registry
+from orchestration_queue.http.console.rates import Rate, Rates
+from orchestration_queue.http.console.recent import Recent
+from orchestration_queue.http.console.registry import PATIENCE_S, Registry
 from orchestration_queue.http.console.views import Views
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.service import Service
@@ -19,13 +24,18 @@ from orchestration_queue.protocol.operations.conversation import Conversation, a
 from orchestration_queue.protocol.record import when
 from orchestration_queue.states import JobState
 
-__all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "minutes_of"]
+__all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "depth", "minutes_of"]
 
 STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
 MOST_QUEUES = 100
-_MINUTES = 60
-_RECENT = 5
-_ENDED = (JobState.COMPLETED, JobState.FAILED)
+_DAY, _SLOT = 1440, 30
+"""Minutes of the chart, and of one bar of it."""
+_FRESH = 3 * _SLOT
+"""Minutes that each page reads again; earlier ones no longer change."""
+_KEPT_S, _STALE_S = 1800, 1500
+_AT_ONCE = 4
+_Day: TypeAlias = tuple[Mapping[int, int], Mapping[int, int]]
+"""How many jobs completed, and how many failed, by slot since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +46,10 @@ class _Row:
     counts: JobCounts
     paused: bool
     oldest: datetime | None
+    rate: Rate
     done: Sequence[int]
     failed: Sequence[int]
     workers: int
-
-    @property
-    def per_minute(self) -> float:
-        """How many jobs ended in each of the last full minutes, on average."""
-        recent = (*self.done[-_RECENT - 1 : -1], *self.failed[-_RECENT - 1 : -1])
-        return sum(recent) / _RECENT
 
 
 class OverviewPage:
@@ -55,10 +60,18 @@ class OverviewPage:
         views: How it is shown.
         registry: Knows the queues.
         doctor: Knows what is wrong.
+        rates: Knows how many jobs come and end.
     """
 
-    def __init__(self, service: Service, views: Views, registry: Registry, doctor: FindingPages) -> None:
+    def __init__(self, service: Service, views: Views, registry: Registry, doctor: FindingPages, rates: Rates) -> None:
         self._service, self._views, self._registry, self._doctor = service, views, registry, doctor
+        self._rates = rates
+        self._reading = asyncio.Semaphore(_AT_ONCE)
+        self._days = Recent(_KEPT_S, at_once=_STALE_S)
+
+    async def aclose(self) -> None:
+        """Stop reading what no request waits for."""
+        await self._days.aclose()
 
     async def show(self, request: Request) -> Raw:
         """Show all queues with their depths and rates."""
@@ -73,23 +86,62 @@ class OverviewPage:
         )  # fmt: skip
 
     async def _rows(self, queues: Mapping[str, int]) -> list[_Row]:
-        end = datetime.now(UTC)
-        end_ms = int(end.timestamp() * 1000)
-        start_ms = end_ms - (_MINUTES - 1) * 60_000
+        now = datetime.now(UTC)
         steps: list[Conversation[Any]] = []
         for name in queues:
             keys = QueueKeys(name, self._service.prefix)
             steps += [queue_state.counts(keys), _is_paused(keys), queue_state.oldest_ready_ms(keys)]
-            start_ms = end_ms - (_MINUTES - 1) * 60_000
-            steps += [
-                queue_state.metrics(keys, kind, start_ms, end_ms) for kind in (JobState.COMPLETED, JobState.FAILED)
-            ]
+            steps += _metrics(keys, now, _FRESH)
         found = iter(await self._service.connection.follow(together(steps)))
+        days = await self._days_soon(queues)
         rows = []
-        for (name, workers), counts, paused, oldest, done, failed in zip(queues.items(), *[found] * 5, strict=False):
-            ended, lost = (minutes_of(each, end, _MINUTES, 1) for each in (done, failed))
-            rows.append(_Row(name, counts, paused, when(oldest), ended, lost, workers))
+        for (name, workers), counts, paused, oldest, *metrics in zip(queues.items(), *[found] * 5, strict=False):
+            ended = [minutes_of(each, now, _FRESH, 1) for each in metrics]
+            rate = self._rates.look(name, now.timestamp(), depth(counts), list(map(sum, zip(*ended, strict=True))))
+            day = days.get(name, ({}, {}))
+            done, failed = (_chart(old, _by_slot(new), now) for old, new in zip(day, metrics, strict=True))
+            rows.append(_Row(name, counts, paused, when(oldest), rate, done, failed, workers))
         return rows
+
+    async def _days_soon(self, queues: Iterable[str]) -> dict[str, _Day]:
+        """Return what ended in the last day, of the queues for which it is known soon."""
+        readings = {name: asyncio.create_task(self._days.get(name, partial(self._day, name))) for name in queues}
+        if readings:
+            await asyncio.wait(readings.values(), timeout=PATIENCE_S)
+        known = {name: reading.result() for name, reading in readings.items() if reading.done()}
+        for reading in readings.values():
+            reading.cancel()
+        return known
+
+    async def _day(self, name: str) -> _Day:
+        async with self._reading:
+            steps = _metrics(QueueKeys(name, self._service.prefix), datetime.now(UTC), _DAY)
+            done, failed = await self._service.connection.follow(together(steps))
+        return _by_slot(done), _by_slot(failed)
+
+
+def depth(counts: JobCounts) -> int:
+    """Return how many jobs have not ended."""
+    return counts.waiting + counts.active + counts.delayed + counts.suspended
+
+
+def _metrics(keys: QueueKeys, now: datetime, minutes: int) -> list[Conversation[Metrics]]:
+    end_ms = int(now.timestamp() * 1000)
+    start_ms = end_ms - (minutes - 1) * 60_000
+    return [queue_state.metrics(keys, kind, start_ms, end_ms) for kind in (JobState.COMPLETED, JobState.FAILED)]
+
+
+def _by_slot(found: Metrics) -> dict[int, int]:
+    slots: Counter[int] = Counter()
+    for minute in found.minutes:
+        slots[int(minute.at.timestamp()) // 60 // _SLOT] += minute.count
+    return slots
+
+
+def _chart(day: Mapping[int, int], fresh: Mapping[int, int], now: datetime) -> list[int]:
+    last = int(now.timestamp()) // 60 // _SLOT
+    begin = last - _FRESH // _SLOT + 1
+    return [(fresh if slot >= begin else day).get(slot, 0) for slot in range(last - _DAY // _SLOT + 1, last + 1)]
 
 
 def _is_paused(keys: QueueKeys) -> Conversation[bool]:

@@ -12,9 +12,10 @@ from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, Orch
 from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
-from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, minutes_of
+from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, minutes_of
 from orchestration_queue.http.console.pool_pages import PoolPages
 from orchestration_queue.http.console.queue_pages import QueuePages
+from orchestration_queue.http.console.rates import Rates
 from orchestration_queue.http.console.recent import Recent, or_none
 from orchestration_queue.http.console.registry import PATIENCE_S, Registry
 from orchestration_queue.http.console.schedules import SchedulePages
@@ -27,6 +28,7 @@ from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call, Reply, text
 from orchestration_queue.protocol.history import HistoryEvent
+from orchestration_queue.protocol.keys import PERMANENT_KEYS
 from orchestration_queue.protocol.operations import audit, event_log, job_records
 from orchestration_queue.protocol.operations.letter_groups import group_letters
 from orchestration_queue.protocol.record import JobRecord, when
@@ -39,6 +41,7 @@ _LOG_LINES = 200
 _MOST_FOUND = 200
 _MOST_WORDS, _LONGEST_COMMAND = 12, 200
 _QUIET_S = 0.4
+_DAY, _HOUR, _SLOT = 1440, 60, 15
 _SLOWEST, _SLOWEST_OF = 10, 128
 
 
@@ -55,8 +58,10 @@ class Pages:
         self._registry = Registry(service)
         self._reasons = Recent(_REASONS_S)
         self._doctor = FindingPages(service, views)
+        self._rates = Rates()
+        self._overview = OverviewPage(service, views, self._registry, self._doctor, self._rates)
         shown: list[tuple[str, Callable[[Request], Awaitable[Raw | Stream]]]] = [
-            ("/ui", OverviewPage(service, views, self._registry, self._doctor).show),
+            ("/ui", self._overview.show),
             ("/ui/queues/:name", self.queue),
             ("/ui/queues/:name/live", self.live),
             ("/ui/queues/:name/jobs/:id", self.job),
@@ -81,7 +86,7 @@ class Pages:
 
     async def aclose(self) -> None:
         """Stop reading what no request waits for."""
-        for each in (self._registry, self._reasons, self._doctor):
+        for each in (self._registry, self._reasons, self._doctor, self._overview):
             await each.aclose()
 
     async def _of_queues(self, request: Request) -> list[AsyncQueue]:
@@ -89,20 +94,21 @@ class Pages:
         wanted = request.query.get("queue")
         return [self._service.queue(name) for name in names if wanted in (None, "", name)][:MOST_QUEUES]
 
-    async def _minutes(self, queue: AsyncQueue, kind: str, minutes: int, bucket: int) -> list[int]:
-        """Return how many jobs ended in each of the last minutes, ``bucket`` of them in one number."""
-        end = datetime.now(UTC)
-        found = await queue.metrics(kind, end - timedelta(minutes=minutes - 1), end)
-        return minutes_of(found, end, minutes, bucket)
-
     async def queue(self, request: Request) -> Raw:
         """Show a queue and a page of its jobs."""
         queue = self._service.queue(request.params["name"])
-        counts, is_paused, concurrency, rate, shares, workers, done, failed = await asyncio.gather(
-            queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(),
-            queue.shares.list(), self._registry.workers_soon(queue), self._minutes(queue, "completed", 1440, 15),
-            self._minutes(queue, "failed", 1440, 15),
+        now = datetime.now(UTC)
+        start = now - timedelta(minutes=_DAY - 1)
+        (counts, is_paused, concurrency, limit, shares, workers), metrics = await asyncio.gather(
+            asyncio.gather(
+                queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(),
+                queue.shares.list(), self._registry.workers_soon(queue),
+            ),
+            asyncio.gather(*(queue.metrics(kind, start, now) for kind in FINISHED)),
         )  # fmt: skip
+        recent = [minutes_of(each, now, _HOUR, 1) for each in metrics]
+        rate = self._rates.look(queue.name, now.timestamp(), depth(counts), list(map(sum, zip(*recent, strict=True))))
+        done, failed = (minutes_of(each, now, _DAY, _SLOT) for each in metrics)
         state = request.query.get("state", "")
         if state not in STATES:
             state = next((each for each in STATES if getattr(counts, each)), "waiting")
@@ -115,7 +121,8 @@ class Pages:
         return self._views.page(
             "queue.html", title=queue.name, name=queue.name, states=STATES, state=state, search=search, page=page,
             counts={each: getattr(counts, each) for each in STATES}, paused=is_paused, concurrency=concurrency,
-            rate=rate, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, due=due, total=total,
+            rate=rate, limit=limit, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, due=due,
+            total=total,
             pages=1 if search.is_narrowed else max(1, -(-total // _PER_PAGE)), finished=FINISHED, most=_MOST_FOUND,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query,
             took=_took,
@@ -219,7 +226,7 @@ class Pages:
         )  # fmt: skip
 
     async def server(self, _: Request) -> Raw:
-        """Show the server's own figures, its slow log and the last acts."""
+        """Show the server's own figures, its keys by kind, its slow log and the last acts."""
         connection = self._service.connection
         info, functions, logged = await asyncio.gather(
             connection.execute(Call("INFO")), or_none(connection.execute(Call("FUNCTION", args=("LIST",)))),
@@ -228,8 +235,8 @@ class Pages:
         acts = await connection.run(audit.recent(self._service.prefix, 100))
         slow = _slow_log(logged or ())[:_SLOWEST]
         return self._views.page(
-            "server.html", title="Server", url=str(connection.url), facts=_facts(info, functions or ()),
-            slow=slow, acts=acts,
+            "server.html", title="Server", url=str(connection.url), facts=_facts(info, functions or ()), slow=slow,
+            acts=acts, kinds=await self._registry.kinds_soon(), meanings=PERMANENT_KEYS,
         )  # fmt: skip
 
     async def live(self, request: Request) -> Stream:

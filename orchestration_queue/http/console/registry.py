@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 
 from orchestration_queue.client import AsyncQueue, WorkerInfo
 from orchestration_queue.http.console.recent import Recent
@@ -16,6 +17,7 @@ PATIENCE_S = 0.1
 """How long a page waits for what takes a walk over all keys."""
 _KEPT_S = 5.0
 _STALE_S = 30.0
+_COUNTED_S = 60.0
 
 
 class Registry:
@@ -28,6 +30,7 @@ class Registry:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._recent = Recent(_KEPT_S, at_once=_STALE_S)
+        self._kinds = Recent(_COUNTED_S, at_once=_STALE_S)
 
     async def queues(self) -> Mapping[str, list[str]]:
         """Return the ids of the workers of each queue by the queue's name, as they were a few seconds ago."""
@@ -47,9 +50,14 @@ class Registry:
         found = await self.queues_soon()
         return None if found is None else await self._read(queue, found)
 
+    async def kinds_soon(self) -> Mapping[str, int] | None:
+        """Return the number of keys of each kind, about a minute old; None until the first count has ended."""
+        return await self._kinds.within(PATIENCE_S, "", self._count)
+
     async def aclose(self) -> None:
-        """Stop the walk."""
+        """Stop the walks."""
         await self._recent.aclose()
+        await self._kinds.aclose()
 
     def _allowed(self, found: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
         allowed = self._service.allowed
@@ -61,8 +69,18 @@ class Registry:
 
     async def _walk(self) -> Mapping[str, list[str]]:
         found: dict[str, list[str]] = {}
+        async for one in self._servers():
+            for name, ids in (await one.follow(keyspace.queues(self._service.prefix))).items():
+                found.setdefault(name, []).extend(ids)
+        return dict(sorted(found.items()))
+
+    async def _count(self) -> Mapping[str, int]:
+        found: Counter[str] = Counter()
+        async for one in self._servers():
+            found.update(await one.follow(keyspace.kinds(self._service.prefix)))
+        return dict(found.most_common())
+
+    async def _servers(self) -> AsyncIterator[AsyncConnection]:
         for primary in await self._service.connection.primaries():
             async with await AsyncConnection.open(primary, libraries=()) as one:
-                for name, ids in (await one.follow(keyspace.queues(self._service.prefix))).items():
-                    found.setdefault(name, []).extend(ids)
-        return dict(sorted(found.items()))
+                yield one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from orchestration_queue.options import name_problem
 from orchestration_queue.protocol.call import Call, integer, text, texts
@@ -14,6 +15,7 @@ __all__ = [
     "FIRST_PAGE",
     "active_jobs",
     "flow_dependencies",
+    "kinds",
     "literal",
     "queue_names",
     "queue_pattern",
@@ -108,6 +110,23 @@ def queues(prefix: str) -> Conversation[dict[str, list[str]]]:
             workers = found.setdefault(match[1], [])
             workers += [match[2]] if match[2] else []
     return found
+
+
+def kinds(prefix: str) -> Conversation[dict[str, int]]:
+    """Count the keys that one server holds under a key prefix by kind, such as ``job:*`` for all records of jobs.
+
+    Walks all its keys, a page at a time.
+    """
+    queue_key = re.compile(re.escape(prefix) + r":\{[^}]*\}:([^:]+)(:.)?", re.DOTALL)
+    found: Counter[str] = Counter()
+    cursor = FIRST_PAGE
+    while True:
+        page, cursor = yield from scan_page(f"{literal(prefix)}:*", cursor)
+        for key in page:
+            match = queue_key.match(key)
+            found[f"{match[1]}:*" if match and match[2] else match[1] if match else key[len(prefix) + 1 :]] += 1
+        if cursor == FIRST_PAGE:
+            return dict(found.most_common())
 
 
 def flow_dependencies(keys: QueueKeys, flow_id: str) -> Conversation[dict[tuple[str, str], list[tuple[str, str]]]]:
