@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestration_queue.cli.common import JsonFlag, Url, show_json, show_table
-from orchestration_queue.dialects.qless import library as qless
+from orchestration_queue.dialects.qless import commands as qless
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import text
 from orchestration_queue.protocol.library import LIBRARIES, is_missing_function, next_step

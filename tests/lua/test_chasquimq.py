@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from orchestration_queue.dialects.chasquimq.envelope import join_member
-from orchestration_queue.dialects.chasquimq.library import LIBRARY
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
 from orchestration_queue.dialects.qless import QlessClient
-from orchestration_queue.dialects.qless.library import LIBRARY
+from orchestration_queue.dialects.qless.commands import LIBRARY
 from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.doctor.qless import QLESS_CHECKS, InspectedQless
 from orchestration_queue.server import Connection

@@ -12,7 +12,7 @@ from reqless import Client
 from reqless.exceptions import LostLockError
 
 from orchestration_queue.dialects.qless import QlessClient
-from orchestration_queue.dialects.qless.library import script_text
+from orchestration_queue.dialects.qless.commands import script_text
 from orchestration_queue.errors import LeaseLostError
 
 

@@ -1,7 +1,8 @@
-"""What follows from a job's record, and how a stream's ids are cut into partitions."""
+"""What follows from a job's record: its times, history and kind of failure, and whether a worker can run it."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.flows.mapping import ElementMap
 from orchestration_queue.options import JobOptions, Ordering
+from orchestration_queue.protocol.history import HistoryEvent, read_history
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_output, maintenance, queue_state
 from orchestration_queue.protocol.operations.membership import Member, Message
 from orchestration_queue.protocol.operations.partitions import cut_entries
-from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.protocol.record import JobRecord, entry_job_id
 
 
 def entry_number(entry_id: str) -> int:
@@ -76,3 +78,79 @@ def test_a_map_limits_its_elements_in_one_way() -> None:
     assert ElementMap(over="files", task="load", options=ordered).options == ordered
     with pytest.raises(InvalidOptionError, match="one group"):
         ElementMap(over="files", task="load", options=ordered, max_concurrency=2)
+
+
+@pytest.mark.parametrize("stored", ["", "x", "5", "null", "{}", "[1]", "[{}]", '[{"event":"odd"}]', '[{"event":[]}]'])
+def test_what_is_no_history_has_no_entries(stored: str) -> None:
+    assert read_history(stored) == ()
+
+
+@pytest.mark.parametrize("ended", ['"soon"', "1e300", "[]", "null"])
+def test_an_odd_time_is_none(ended: str) -> None:
+    (entry,) = read_history(f'[{{"event":"failed","ended":{ended},"attempt":"x","logs":5}}]')
+    assert (entry.ended_at, entry.attempt, entry.logs) == (None, None, ())
+
+
+def test_an_entry_is_typed() -> None:
+    (entry,) = read_history('[{"event":"failed","ended":1500,"attempt":2,"worker":"w","logs":["a"]}]')
+    assert entry.event is HistoryEvent.FAILED
+    assert entry.ended_at == datetime.fromtimestamp(1.5, UTC)
+    assert (entry.attempt, entry.worker, entry.logs, entry.reason) == (2, "w", ("a",), "")
+
+
+NUMBERS = st.one_of(st.integers(-5, 10**17).map(str), st.sampled_from(["", "inf", "zz", "²", "٣", "1.5", "9" * 14]))
+TEXTS = st.one_of(st.sampled_from(["", "task", "größe", "\udcff"]), st.text(max_size=5))
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("attemptsMade", "timestamp", "finishedOn", "priority", "orderingSeq"), NUMBERS),
+        **dict.fromkeys(("name", "groupKey", "parentIds"), TEXTS),
+    },
+)
+
+
+@given(FIELDS)
+def test_a_quick_look_passes_nothing_that_a_thorough_one_refuses(fields: dict[str, str]) -> None:
+    record = JobRecord("1", fields)
+    assert record.problem == record._damage()
+
+
+def test_an_entry_names_its_job_wherever_the_field_is() -> None:
+    assert entry_job_id([b"jobId", b"7", b"name", b"\xff"]) == "7"
+    assert entry_job_id([b"name", b"resize", b"jobId", b"caf\xc3\xa9"]) == "café"
+    assert [entry_job_id(fields) for fields in (None, [], [b"name", b"resize"])] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, None),
+        ({"failedReason": "broken"}, "error"),
+        ({"failedReason": "revoked"}, "cancelled"),
+        ({"failedReason": "revoked", "failureKind": "ValueError"}, "ValueError"),
+        ({"failedReason": "broken", "failureKind": "timeout"}, "timeout"),
+        # Noted with the last attempt, and before one that another client's worker did.
+        ({"failedReason": "b", "failureKind": "ValueError", "failureAttempt": "2", "attemptsMade": "2"}, "ValueError"),
+        ({"failedReason": "b", "failureKind": "ValueError", "failureAttempt": "2", "attemptsMade": "3"}, "error"),
+        # The server writes these itself, with no attempt.
+        ({"failedReason": "b", "failureKind": "stalled", "failureAttempt": "2", "attemptsMade": "3"}, "stalled"),
+        ({"failureAttempt": "2", "attemptsMade": "3"}, None),
+    ],
+)
+def test_a_kind_is_that_of_the_last_attempt(fields: dict[str, str], kind: str | None) -> None:
+    assert JobRecord("1", fields).failure_kind == kind
+
+
+def test_a_traceback_is_that_of_the_last_attempt() -> None:
+    fields = {"traceback": "there", "failureAttempt": "2", "attemptsMade": "2"}
+    assert JobRecord("1", fields).traceback == "there"
+    assert JobRecord("1", {**fields, "attemptsMade": "3"}).traceback is None
+    assert JobRecord("1", {}).traceback is None
+
+
+def test_results_and_progress_are_read_and_absent_before() -> None:
+    assert JobRecord("1", {}).result is None
+    assert JobRecord("1", {"returnvalue": "[1]"}).result == [1]
+    assert JobRecord("1", {}).progress is None
+    assert JobRecord("1", {"progress": "50"}).progress == 50
+    assert JobRecord("1", {"progress": "half {"}).progress == "half {"

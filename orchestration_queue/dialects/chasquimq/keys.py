@@ -1,10 +1,14 @@
-"""ChasquiMQ's keys, all in one cluster slot per queue."""
+"""ChasquiMQ's keys, all in one cluster slot per queue, and the function library that works on them."""
 
 from __future__ import annotations
 
 from orchestration_queue.errors import InvalidNameError
+from orchestration_queue.protocol.library import Library
 
-__all__ = ["ChasquiKeys"]
+__all__ = ["LIBRARY", "ChasquiKeys"]
+
+LIBRARY = Library("chasquimq", "4", "chasquimq_version")
+"""Supplies what ChasquiMQ's engine needs Redis 8.6 for, on any server with functions."""
 
 
 class ChasquiKeys:

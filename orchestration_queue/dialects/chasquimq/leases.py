@@ -6,8 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.library import LIBRARY
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import Connection, ServerUrl

@@ -16,9 +16,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
 from orchestration_queue.dialects.chasquimq.jobs import FORM, ChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
 from orchestration_queue.dialects.chasquimq.leases import LeaseKeeper
-from orchestration_queue.dialects.chasquimq.library import LIBRARY
 from orchestration_queue.dialects.chasquimq.maintenance import Promoter, Scheduler
 from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions

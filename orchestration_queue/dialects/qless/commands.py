@@ -22,9 +22,11 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.codec import plain
+from orchestration_queue.protocol.library import Library
 from orchestration_queue.server.clock import now_ms
 
 __all__ = [
+    "LIBRARY",
     "Duration",
     "checked_count",
     "checked_job",
@@ -36,10 +38,15 @@ __all__ = [
     "lasts",
     "new_jid",
     "option_words",
+    "script_text",
     "text_word",
     "text_words",
     "translated",
 ]
+
+LIBRARY = Library("qless", "3", "qless_version")
+"""Does what qless's script does."""
+_FUNCTIONS = "-- Functions; as a script"
 
 Duration = timedelta | float
 
@@ -194,3 +201,9 @@ def translated(error: ServerError, jid: str, queue: str = "*") -> OrchestrationQ
     if any(words in str(error) for words in _LOST):
         return LeaseLostError(queue, jid)
     return JobNotFoundError(queue, jid) if "does not exist" in str(error) else error
+
+
+def script_text() -> str:
+    """Return the text as a script for EVAL, for clients that bring a script of their own."""
+    _, _, text = LIBRARY.text.partition("\n")
+    return text.partition(_FUNCTIONS)[0] + "return call(KEYS, ARGV)\n"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.library import LIBRARY
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.server import Connection, ServerUrl, parse_url

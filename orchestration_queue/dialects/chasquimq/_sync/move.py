@@ -15,7 +15,7 @@ from orchestration_queue.client import Job, NewJob, Queue
 from orchestration_queue.dialects.chasquimq._sync.queue import ChasquiQueue
 from orchestration_queue.dialects.chasquimq.entries import DEFAULT_GROUP, read_fields, read_ms, read_name
 from orchestration_queue.dialects.chasquimq.envelope import split_member, unpack_envelope
-from orchestration_queue.dialects.chasquimq.library import LIBRARY
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY
 from orchestration_queue.dialects.chasquimq.moving import (
     Moved,
     chasqui_job,

@@ -9,8 +9,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from orchestration_queue.dialects.qless.commands import command, text_word, translated
-from orchestration_queue.dialects.qless.library import LIBRARY
+from orchestration_queue.dialects.qless.commands import LIBRARY, command, text_word, translated
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import ServerError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word

@@ -24,8 +24,7 @@ from orchestration_queue.dialects.chasquimq.entries import (
     read_name,
 )
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.library import LIBRARY
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, Reply, text
 from orchestration_queue.protocol.operations import event_log, partitions

@@ -12,8 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from orchestration_queue.dialects.qless.commands import command, text_word
-from orchestration_queue.dialects.qless.library import LIBRARY
+from orchestration_queue.dialects.qless.commands import LIBRARY, command, text_word
 from orchestration_queue.dialects.qless.records import QlessJob, QlessStats, read_jobs
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.server.clock import now_ms
