@@ -159,6 +159,13 @@ class Page:
                 return
         raise AssertionError(f"Tab does not reach {selector}")
 
+    async def choose(self, selector: str, expression: str) -> None:
+        """Press Enter on an element that Tab reaches, and wait for the page that an expression describes."""
+        await self.tab_to(selector)
+        await self.run("window.isOld = true")  # keys that this page gets while it is being left are lost
+        await self.press("Enter")
+        await self.arrive(f"!window.isOld && ({expression})")
+
     async def type(self, text: str) -> None:
         """Write text where the focus is."""
         await self.call("Input.insertText", text=text)
