@@ -33,6 +33,9 @@ GroupsHeader = Annotated[
 ]
 Groups = Annotated[Path | None, typer.Option(help="File with the permissions of each group.")]
 DagsterUrl = Annotated[str | None, typer.Option(help="URL of Dagster's webserver, for links from jobs to runs.")]
+TracesUrl = Annotated[
+    str | None, typer.Option(help="URL of a trace, with {trace_id} for its id, for links from jobs to traces.")
+]
 WithoutTokens = Annotated[
     bool, typer.Option("--without-tokens", help="Allow everything to anyone who can reach the port.")
 ]
@@ -73,12 +76,13 @@ def ui(
     groups: Groups = None,
     without_tokens: WithoutTokens = False,
     dagster: DagsterUrl = None,
+    traces: TracesUrl = None,
 ) -> None:
     """Serve the web console, and everything that `oq serve` does."""
     trusted = (trusted_header, groups_header, groups)
     _run(
         url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens,
-        console=True, dagster=dagster,
+        console=True, dagster=dagster, traces=traces,
     )  # fmt: skip
 
 
@@ -95,6 +99,7 @@ def _run(
     *,
     console: bool,
     dagster: str | None = None,
+    traces: str | None = None,
 ) -> None:
     try:
         import uvicorn
@@ -124,7 +129,7 @@ def _run(
     hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]
     app = create_app(
         url, prefix=prefix, queues=names, compression=compression, access=access, console=console, hosts=hosts,
-        chasqui=chasqui or (), qless=qless or (), dagster=dagster,
+        chasqui=chasqui or (), qless=qless or (), dagster=dagster, traces=traces,
     )  # fmt: skip
     if console:
         print_line(f"The console is at http://{host}:{port}/ui")

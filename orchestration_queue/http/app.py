@@ -267,6 +267,7 @@ def create_app(
     chasqui: Sequence[str] = (),
     qless: Sequence[str] = (),
     dagster: str | None = None,
+    traces: str | None = None,
 ) -> HttpApp:
     """Return the app that serves a server's queues over HTTP.
 
@@ -285,6 +286,7 @@ def create_app(
         chasqui: ChasquiMQ's queues of the server to show, by name.
         qless: qless's queues of the server to show, by name.
         dagster: URL of Dagster's web server, to whose runs the console links the jobs of their steps.
+        traces: URL of a trace, with ``{trace_id}`` for its id, to which the console links jobs that were added in it.
 
     Raises:
         UsageError: A URL cannot be read, or both ``url`` and ``connection`` are given, the compression is unknown,
@@ -298,5 +300,5 @@ def create_app(
     if console:
         from orchestration_queue.http.console import Console  # it needs Jinja2, and others do not
 
-        pages = Console(service, access, dagster)
+        pages = Console(service, access, dagster, traces)
     return HttpApp(service, access, console=pages, hosts=hosts)

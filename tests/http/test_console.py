@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncIterator
@@ -113,6 +114,32 @@ async def test_jobs_of_a_dagster_run_link_to_it(server_url: str, raw: redis.Redi
     assert "ab/&lt;c&gt;" in pages[None]
     with pytest.raises(UsageError, match="must begin with http:// or https://, got 'javascript:alert"):
         create_app(server_url, console=True, dagster="javascript:alert(1)")
+
+
+async def test_jobs_link_to_their_trace_and_spark_application(
+    server_url: str, raw: redis.Redis, queue: AsyncQueue
+) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    job, odd = [await queue.add("a", None, {"headers": each}) for each in (headers, {"traceparent": '00-"><b>-x-01'})]
+    async with called(create_app(server_url, console=True, traces="https://traces.example/{trace_id}?x")) as ui:
+        path = f"/queues/{queue.name}/jobs/{job.id}"
+        assert f'<a href="https://traces.example/{trace}?x">' in await page(ui, path)
+        assert "traces.example" not in await page(ui, f"/queues/{queue.name}/jobs/{odd.id}")
+        for progress, shown in (
+            (
+                {"application": "app-<1>", "ui": "https://spark/?x=<"},
+                '<a href="https://spark/?x=&lt;" rel="noreferrer">app-&lt;1&gt;</a>',
+            ),
+            ({"application": "app-2", "ui": "javascript:alert(1)"}, '<dd class="mono">app-2</dd>'),
+        ):
+            raw.hset(queue.keys.job(job.id), "progress", json.dumps(progress))
+            assert shown in await page(ui, path)
+        raw.hset(queue.keys.job(job.id), "progress", "50")
+        assert "Spark application" not in await page(ui, path)
+    for wrong in ("javascript:{trace_id}", "https://traces.example/"):
+        with pytest.raises(UsageError, match="The URL of traces must"):
+            create_app(server_url, console=True, traces=wrong)
 
 
 async def test_acts_on_jobs(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:

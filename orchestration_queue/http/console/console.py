@@ -33,16 +33,20 @@ class Console:
         service: What they show.
         access: Who may see and do what.
         dagster: URL of Dagster's web server; None links to none.
+        traces: URL of a trace, with ``{trace_id}`` for its id; None links to none.
 
     Raises:
-        UsageError: That URL begins with neither ``http://`` nor ``https://``.
+        UsageError: A URL begins with neither ``http://`` nor ``https://``, or that of a trace has no place for its id.
     """
 
-    def __init__(self, service: Service, access: Access, dagster: str | None = None) -> None:
-        if dagster is not None and not dagster.startswith(("http://", "https://")):
-            raise UsageError(f"Dagster's URL must begin with http:// or https://, got {dagster!r}.")
+    def __init__(self, service: Service, access: Access, dagster: str | None = None, traces: str | None = None) -> None:
+        for what, url in (("Dagster's URL", dagster), ("The URL of traces", traces)):
+            if url is not None and not url.startswith(("http://", "https://")):
+                raise UsageError(f"{what} must begin with http:// or https://, got {url!r}.")
+        if traces is not None and "{trace_id}" not in traces:
+            raise UsageError(f"The URL of traces must contain {{trace_id}} where a trace's id belongs, got {traces!r}.")
         self.service, self.access = service, access
-        self.views = Views(dagster)
+        self.views = Views(dagster, traces)
         self._secret = secrets.token_bytes(32)
         self._pages = pages.Pages(service, self.views)
         self._acts = acts.Acts(service, self.views)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -28,6 +29,7 @@ _HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
 )
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _LONGEST_JSON = 20_000
 _NOTHING = "\u2013"
 
@@ -37,6 +39,7 @@ class Views:
 
     Args:
         dagster: URL of Dagster's web server; None links to none.
+        traces: URL of a trace, with ``{trace_id}`` for its id; None links to none.
 
     Attributes:
         csrf: What the forms of the current request carry.
@@ -44,7 +47,8 @@ class Views:
         can_act: The scopes of who asks.
     """
 
-    def __init__(self, dagster: str | None = None) -> None:
+    def __init__(self, dagster: str | None = None, traces: str | None = None) -> None:
+        self._dagster, self._traces = dagster and dagster.rstrip("/"), traces
         self.csrf: ContextVar[str] = ContextVar("csrf", default="")
         self.request: ContextVar[Request | None] = ContextVar("request", default=None)
         self.can_act: ContextVar[frozenset[str]] = ContextVar("can_act", default=frozenset())
@@ -72,13 +76,22 @@ class Views:
             "can": lambda scope: scope in self.can_act.get(),
             "path": self._path,
             "spark": spark,
+            "spark_application": spark_application,
             "has_dialects": False,
-            "dagster": dagster and dagster.rstrip("/"),
+            "link": self._link,
         }
 
     def show_dialects(self, are_any: bool) -> None:
         """Have the navigation show the page of other wires' queues, or not."""
         self._environment.globals["has_dialects"] = are_any
+
+    def _link(self, header: str, value: str) -> str | None:
+        """Return the page of what a header of a job names, if there is one."""
+        if self._dagster and header == "dagster.run_id":
+            return f"{self._dagster}/runs/{part(value)}"
+        if self._traces and header == "traceparent" and (found := _TRACEPARENT.fullmatch(value)):
+            return self._traces.replace("{trace_id}", found[1])
+        return None
 
     def _template(self, name: str) -> str:
         return (self._home / "templates" / name).read_text(encoding="utf-8")
@@ -192,6 +205,14 @@ def spark(values: list[int], height: int = 22, step: int = 3, failed: list[int] 
     bars = [(at * step, height - size, size) for at, size in enumerate(low) if size]
     tops = [(at * step, height - low[at] - size, size) for at, size in enumerate(high) if size]
     return {"bars": bars, "failed": tops, "width": max(1, len(values) * step), "height": height, "bar": step - 1}
+
+
+def spark_application(progress: object) -> tuple[str, str | None] | None:
+    """Return the id and, if it is known, the page of the Spark application that a job's progress names."""
+    if not isinstance(progress, dict) or not isinstance(application := progress.get("application"), str):
+        return None
+    page = progress.get("ui")
+    return application, page if isinstance(page, str) and page.startswith(("http://", "https://")) else None
 
 
 def query(**values: object) -> str:
