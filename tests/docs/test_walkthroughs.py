@@ -1,4 +1,4 @@
-"""The pages for those who come from elsewhere do what they say."""
+"""Pages that a reader types in do what they say: the tutorial, and those for users of other queues."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def test_what_replaces_dagster_celery_loads(monkeypatch: pytest.MonkeyPatch) -> 
     page.run_in(module.__dict__, block)
     dg.Definitions.validate_loadable(module.defs)
     assert module.defs.resolve_implicit_global_asset_job_def().executor_def.name == "queue"
+
+
+@pytest.mark.dagster
+@pytest.mark.timeout(300)
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    assert type_in("tutorial/first-pipeline.md", tmp_path) == ["oq", "python", "python", "oq", "oq", "oq", "dagster"]
