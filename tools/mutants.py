@@ -1,27 +1,32 @@
 """Changes the pure layers one operator at a time and prints the changes that no test without a server notices.
 
 ``python tools/mutants.py --count 100 --seed 1`` tries a sample, ``--only flows/dag.py`` every change of one file.
-A change turns a comparison, `and`, `or`, `not`, `+` or `-` into its neighbor. It lives in the memory of a forked
-process, so no file is written. A test that fails or outlasts its limit catches it.
+A change turns a comparison, `and`, `or`, `not`, `+` or `-` into its neighbor. All tests run once, which tells what each
+calls. Then each change is made in a forked process: it replaces the code of its function, and the tests that call the
+function run again. A test that fails or outlasts its limit catches the change. No file is written. Changes outside of
+functions, such as in a table, are not tried.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib.machinery
-import io
+import functools
+import gc
+import inspect
 import os
 import random
 import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import TypeAlias
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "orchestration_queue"
@@ -29,7 +34,12 @@ PURE = ("flows", "schedules", "protocol", "options", "worker/machine.py", "worke
 GENERATED = PACKAGE / "protocol" / "functions"
 ELSEWHERE = ("spark", "java", "lua", "mutants", "bundle", "session", "time_limits", "voice", "pipes", "parity")
 """Words in the names of unit tests that never reach the pure layers."""
-SECONDS_PER_MUTANT = 240
+SECONDS_PER_MUTANT = 60
+PROPERTIES = ("flows", "schedules")
+"""Tests in tests/property/ that need no server."""
+
+Function: TypeAlias = tuple[str, int, str]
+"""The file, first line and qualified name of a function's code."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -99,61 +109,113 @@ def pure_files() -> list[Path]:
     return [file for file in files if not file.is_relative_to(GENERATED)]
 
 
-def tests_for(path: Path) -> list[str]:
-    """List the test files without a server, the likeliest to catch a change of this file first."""
+def test_files() -> list[str]:
+    """List the test files without a server."""
     units = [file for file in (ROOT / "tests" / "unit").glob("test_*.py") if not any(w in file.stem for w in ELSEWHERE)]
-    files = [*units, *(ROOT / "tests" / "property" / f"test_{name}.py" for name in ("flows", "schedules"))]
-    module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-    package = ".".join(module.split(".")[:2])
-
-    texts = {str(file): file.read_text() for file in files}
-    near = [file for file, text in texts.items() if package in text or "from orchestration_queue import" in text]
-    return sorted(near, key=lambda file: (module not in texts[file], package not in texts[file], file))
+    return [str(file) for file in (*units, *(ROOT / "tests" / "property" / f"test_{name}.py" for name in PROPERTIES))]
 
 
-def is_caught(mutant: Mutant) -> bool:
-    """Run the tests in a forked process that loads the changed file."""
-    child = os.fork()
-    if child == 0:
-        os.setpgid(0, 0)
-        os._exit(_run(mutant))
-    deadline = time.monotonic() + SECONDS_PER_MUTANT
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return status != 0
-        time.sleep(0.05)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
+def function_of(code: CodeType) -> Function:
+    """Return what distinguishes the code of a function from others."""
+    return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
-def _run(mutant: Mutant) -> int:
-    tree = ast.parse(mutant.path.read_text())
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code and those of all functions and classes in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_in(constant)
+
+
+def replacements(mutant: Mutant) -> dict[Function, CodeType]:
+    """Return the changed code of each function that a change is in; of none if it is made when a module is loaded."""
+    tree, path = ast.parse(mutant.path.read_text()), str(mutant.path)
+    before = compile(tree, path, "exec", dont_inherit=True)
     for number, _ in enumerate(changes(tree)):
         if number == mutant.number:
             break
-    code = compile(tree, str(mutant.path), "exec", dont_inherit=True)
-    load = importlib.machinery.SourceFileLoader.get_code
+    after = compile(tree, path, "exec", dont_inherit=True)
+    pairs = zip(codes_in(before), codes_in(after), strict=True)
+    return {function_of(old): new for old, new in pairs if old != new and new.co_flags & inspect.CO_OPTIMIZED}
 
-    def get_code(self: importlib.machinery.SourceFileLoader, fullname: str) -> object:
-        return code if Path(self.path) == mutant.path else load(self, fullname)
 
-    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[assignment,method-assign]
-    # Plain asserts: pytest would load the package by a loader of its own, which rewrites them.
-    options = [
-        "-x",
-        "-q",
-        "--assert=plain",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "--timeout=60",
-        f"--rootdir={ROOT}",
-    ]
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        return int(pytest.main([*options, *tests_for(mutant.path)]))
+def apply(new: dict[Function, CodeType]) -> None:
+    """Replace the code of functions that are loaded, and forget what they have returned."""
+    for thing in gc.get_objects():
+        if isinstance(thing, FunctionType) and (code := new.get(function_of(thing.__code__))):
+            thing.__code__ = code
+        elif isinstance(thing, functools._lru_cache_wrapper):
+            thing.cache_clear()
+
+
+class Trial:
+    """A pytest plugin in place of its loop: runs all tests once, then those that concern each change.
+
+    Args:
+        mutants: The changes.
+
+    Attributes:
+        tried: How many changes were made.
+        survivors: Those that no test noticed.
+    """
+
+    def __init__(self, mutants: list[Mutant]) -> None:
+        self._mutants = mutants
+        self._calls: dict[pytest.Item, set[Function]] = {}
+        self._seconds: dict[pytest.Item, float] = {}
+        self.tried = 0
+        self.survivors: list[Mutant] = []
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run all tests, then try each change."""
+        files = {str(mutant.path) for mutant in self._mutants}
+        for item in session.items:
+            called = self._calls[item] = set[Function]()
+
+            def see(frame: FrameType, event: str, _: object, called: set[Function] = called) -> None:
+                if event == "call" and frame.f_code.co_filename in files:
+                    called.add(function_of(frame.f_code))
+
+            started = time.monotonic()
+            sys.setprofile(see)
+            try:
+                if has_failed(item):
+                    raise pytest.UsageError(f"{item.nodeid} fails without any change")
+            finally:
+                sys.setprofile(None)
+            self._seconds[item] = time.monotonic() - started
+        for mutant in self._mutants:
+            if not (new := replacements(mutant)):
+                continue
+            self.tried += 1
+            items = [item for item, called in self._calls.items() if called & new.keys()]
+            if not self._is_caught(new, sorted(items, key=self._seconds.__getitem__)):
+                self.survivors.append(mutant)
+                print(f"survived {len(items)} tests ({self.tried} tried): {mutant}", flush=True)
+        return True
+
+    def _is_caught(self, new: dict[Function, CodeType], items: list[pytest.Item]) -> bool:
+        child = os.fork()
+        if child == 0:
+            os.setpgid(0, 0)
+            apply(new)
+            os._exit(any(map(has_failed, items)))
+        deadline = time.monotonic() + SECONDS_PER_MUTANT
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return status != 0
+            time.sleep(0.002)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return True
+
+
+def has_failed(item: pytest.Item) -> bool:
+    """Run a test, and return whether it failed."""
+    item._initrequest()  # type: ignore[attr-defined]  # its fixtures are made again
+    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
 
 
 def main() -> int:
@@ -169,14 +231,14 @@ def main() -> int:
     mutants = [mutant for file in files for mutant in mutants_of(file)]
     if not arguments.only:
         mutants = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))  # noqa: S311  no secret
-    survivors = []
-    for tried, mutant in enumerate(mutants, 1):
-        if not is_caught(mutant):
-            survivors.append(mutant)
-            print(f"survived ({tried} tried): {mutant}", flush=True)
-    caught = len(mutants) - len(survivors)
-    print(f"{caught} of {len(mutants)} changes caught ({100 * caught // max(len(mutants), 1)} %)")
-    return 1 if 10 * len(survivors) > len(mutants) else 0
+    trial = Trial(mutants)
+    # Plain asserts: pytest would load the package by a loader of its own, which rewrites them.
+    words = ["-q", "--assert=plain", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={ROOT}"]
+    if pytest.main([*words, *test_files()], [trial]):
+        return 1
+    caught = trial.tried - len(trial.survivors)
+    print(f"{caught} of {trial.tried} changes caught ({100 * caught // max(trial.tried, 1)} %)")
+    return 1 if 10 * len(trial.survivors) > trial.tried else 0
 
 
 if __name__ == "__main__":
