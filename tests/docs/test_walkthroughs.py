@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from types import ModuleType
 
@@ -10,7 +17,66 @@ import dagster as dg
 import pytest
 
 from tests.docs.page import Page
-from tests.docs.typed_in import type_in
+
+
+def type_in(page: str, directory: Path) -> list[str]:
+    """Do what a page says, in an empty directory, on the embedded server there.
+
+    A Python block begins with ``# name.py`` and is written; a console block's commands are run. A command that ends in
+    ``&`` runs beside the rest, and must end well when it is told to.
+
+    Args:
+        page: Its path below ``docs/``.
+        directory: Where to do it.
+
+    Returns:
+        The commands' first words, in order.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if name not in ("OQ_URL", "DAGSTER_HOME")}
+    environment |= {"PATH": path, "COLUMNS": "200"}
+    ran = []
+    with ExitStack() as running:
+        for kind, text in Page(page).found(r"```(python|console)\n(.*?)```"):
+            if kind == "python":
+                name, _, source = text.removeprefix("# ").partition("\n")
+                (directory / name).write_text(source)
+                continue
+            for command, shown in _commands(text):
+                ran.append(command.split()[0])
+                if command.endswith(" &"):
+                    running.enter_context(_beside(command.removesuffix(" &"), directory, environment))
+                else:
+                    _compare(command, shown, directory, environment)
+    return ran
+
+
+def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """A console's commands, and the lines that follow each."""
+    for block in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        command, *lines = block.splitlines()
+        yield command, lines
+
+
+def _compare(command: str, shown: list[str], directory: Path, environment: dict[str, str]) -> None:
+    """Run a command; it must print what is shown, where `...` stands for anything."""
+    done = subprocess.run(  # noqa: S602  as a shell reads the page
+        command, shell=True, cwd=directory, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    assert fnmatch(printed, "\n".join(shown).replace("[", "[[]").replace("...", "*")), f"{command}\n{printed}"
+
+
+@contextmanager
+def _beside(command: str, directory: Path, environment: dict[str, str]) -> Iterator[None]:
+    """What runs beside the rest, and is asked to end."""
+    process = subprocess.Popen(command.split(), cwd=directory, env=environment, start_new_session=True)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("origin", ["celery", "airflow", "bullmq"])
