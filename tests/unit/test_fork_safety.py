@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from orchestration_queue.dagster.steps import fork_safety
 from orchestration_queue.dagster.steps.fork_safety import changed_files, source_files
 
+# Programs import the module alone: importing it in its package imports Dagster, in a second of a core.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fork_safety.__file__).parent)}
 PROGRAM = """
 import json, os, sys
-from orchestration_queue.dagster.steps.fork_safety import find_hazards, open_descriptors
+from fork_safety import find_hazards, open_descriptors
 known = open_descriptors()
 {code}
 print(json.dumps(find_hazards(known)))
@@ -36,11 +39,17 @@ HANGS_IN_CHILDREN = "import time; os.register_at_fork(after_in_child=lambda: tim
 BLAS = "import numpy; numpy.ones((600, 600)) @ numpy.ones((600, 600))"
 
 
+def run(command: list[str]) -> str:
+    """Return what a program prints."""
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=100)
+    return done.stdout
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists a process's native threads and descriptors")
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("pass", []),
+        ("import orchestration_queue.dagster.steps", []),
         (NATIVE_THREAD, ["1 thread ("]),
         (CONNECTED, ["a connection to 127.0.0.1:"]),
         (DATABASE, ["the open file "]),
@@ -48,13 +57,13 @@ BLAS = "import numpy; numpy.ones((600, 600)) @ numpy.ones((600, 600))"
         (HANGS_IN_CHILDREN, []),
         (BLAS, []),
     ],
-    ids=["nothing", "thread", "connection", "database", "log", "hook", "blas"],
+    ids=["dagster", "thread", "connection", "database", "log", "hook", "blas"],
 )
 def test_a_process_finds_what_its_forks_would_break(tmp_path: Path, code: str, expected: list[str]) -> None:
     if code is BLAS:
         pytest.importorskip("numpy")
     command = [sys.executable, "-c", PROGRAM.format(code=code), str(tmp_path / "file")]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout)
+    found = json.loads(run(command))
     assert len(found) == len(expected), found
     assert all(hazard.startswith(start) for hazard, start in zip(found, expected, strict=True)), found
 
@@ -63,7 +72,7 @@ def test_a_forked_process_draws_its_own_numbers() -> None:
     pytest.importorskip("numpy")
     code = """
 import os, sys, numpy
-from orchestration_queue.dagster.steps.fork_safety import reseed
+from fork_safety import reseed
 for _ in range(3):
     if (pid := os.fork()) == 0:
         reseed()
@@ -72,7 +81,7 @@ for _ in range(3):
     os.waitpid(pid, 0)
 """
     command = [sys.executable, "-c", code]
-    drawn = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout.split()
+    drawn = run(command).split()
     assert len(set(drawn)) == 3
 
 
