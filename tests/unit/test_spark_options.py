@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from orchestration_queue.errors import InvalidOptionError, PayloadError, UsageError
 from orchestration_queue.spark import SparkOptions, run_spark, spark_script, spark_task
+from orchestration_queue.spark.environment import spark_environment, spark_home
 from orchestration_queue.spark.options import properties_text
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob
@@ -76,6 +80,24 @@ def test_a_collector_of_the_users_is_the_only_one(
     )
     found = [option for option in _java_options(options) if option.startswith("-XX:+Use")]
     assert found == (["-XX:+UseZGC"] if where == "extraJavaOptions" else [])
+
+
+def test_sparks_python_imports_the_installed_pyspark_and_not_the_archive_of_its_sources(tmp_path: Path) -> None:
+    python = spark_environment(SparkOptions(), tmp_path)["PYSPARK_PYTHON"]
+    home = Path(spark_home({}))
+    archives = [str(home / "python/lib/pyspark.zip"), *map(str, home.glob("python/lib/py4j-*-src.zip"))]
+    program = "import pyspark, sys; print(pyspark.__file__, sys.executable, sys.path[1], sys.argv[1], sep='\\n')"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*archives, "/a", "/b"])}
+    said = subprocess.check_output([python, "-c", program, "two words"], env=environment, text=True)
+    assert said.splitlines() == [str(home / "__init__.py"), sys.executable, "/a", "two words"]
+
+
+def test_another_python_or_spark_keeps_its_own_pyspark(tmp_path: Path) -> None:
+    for options, python in (
+        (SparkOptions(python=Path("/usr/bin/python3")), "/usr/bin/python3"),
+        (SparkOptions(env={"SPARK_HOME": "/opt/spark"}), sys.executable),
+    ):
+        assert spark_environment(options, tmp_path)["PYSPARK_PYTHON"] == python
 
 
 def test_a_properties_file_survives_any_value() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from orchestration_queue.errors import InvalidOptionError, SparkFailedError
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.spark.checks import check_callbacks, check_program, check_words
-from orchestration_queue.spark.environment import spark_environment, spark_home
+from orchestration_queue.spark.environment import spark_environment, spark_home, spark_python
 from orchestration_queue.spark.failure import LINES_KEPT, describe_exit, failure_error, is_noise, stop_error
 from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.process import ProcessOutcome, run_child, scratch_directory
@@ -126,7 +126,7 @@ def _run_beside(
             wanted = add_tag(wanted, run.reserve())
         properties = write_properties(scratch, wanted)
         environment = spark_environment(options, scratch)
-        environment["PYSPARK_DRIVER_PYTHON"] = str(options.python or sys.executable)
+        environment["PYSPARK_DRIVER_PYTHON"] = spark_python(options, scratch)
         submit = command_line(spark_home(environment), properties, options.main_class, path, words, options.proxy_user)
         outcome = run_child(
             [sys.executable, "-m", _LAUNCH, *submit],
