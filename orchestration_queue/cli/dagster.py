@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Annotated
 
 import typer
@@ -37,8 +41,18 @@ def _demand_home(who: str) -> None:
         raise UsageError(f"DAGSTER_HOME is not set, and {who} needs the instance of those who launch runs; set it.")
 
 
-def _not_installed(error: ImportError) -> UsageError:
-    return UsageError(f"Dagster is not installed here ({error}); run `pip install 'orchestration-queue[dagster]'`.")
+@contextmanager
+def _importing_dagster() -> Iterator[None]:
+    """Keep the collector from what is imported, which stays: that takes a tenth of the time."""
+    gc.disable()
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(
+            f"Dagster is not installed here ({error}); run `pip install 'orchestration-queue[dagster]'`."
+        ) from error
+    finally:
+        gc.enable()
 
 
 @app.command("worker")
@@ -86,12 +100,8 @@ def work(
     log_to_stderr(log_level)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # Dagster's; it reports each of its plugins at import
     _demand_home("a worker")
-    try:
-        from datetime import timedelta
-
+    with _importing_dagster():
         from orchestration_queue.dagster.steps import CodeLocation, DagsterWorker, Recycling
-    except ImportError as error:
-        raise _not_installed(error) from error
     here = working_directory or os.getcwd()  # noqa: PTH109  Dagster wants text
     locations = [CodeLocation(module=name, working_directory=here) for name in module or ()]
     locations += [CodeLocation(file=path, working_directory=here) for path in file or ()]
@@ -178,10 +188,8 @@ def run(
 ) -> None:
     """Run Dagster's daemon with short pauses between sensor ticks. Other options go to `dagster-daemon run`."""
     _demand_home("a daemon")
-    try:
+    with _importing_dagster():
         from orchestration_queue.dagster._compat import run_daemon
-    except ImportError as error:
-        raise _not_installed(error) from error
     run_daemon(context.args, sensor_pause)
 
 
@@ -194,12 +202,10 @@ def tidy(
 ) -> None:
     """Stop jobs whose runs have ended or were deleted, and resume or fail runs whose jobs have ended."""
     _demand_home("a sweep")
-    try:
+    with _importing_dagster():
         import dagster as dg
 
         from orchestration_queue.dagster.runs.sweep import sweep
-    except ImportError as error:
-        raise _not_installed(error) from error
     with dg.DagsterInstance.get() as instance:
         swept = sweep(instance, queue or ())
     tell(as_json, str(swept), **asdict(swept))
