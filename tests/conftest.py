@@ -24,6 +24,8 @@ from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # As in the Makefile: child processes of tests that were started by hand keep bytecode, too.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Every Java of Spark's ends before the better compiler would have paid, those of examples and of Connect servers, too.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 pytest_plugins = ["tests.lua.coverage", "tests.process_state", "tests.session", "tests.spark.shared_server"]
 

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]  # seconds of process
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own, and a training that takes no half a minute."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
     (tmp_path / "brief.py").write_text("print('trained')\n")
     monkeypatch.setattr(build_archive, "_TRAINING", tmp_path / "brief.py")
     return tmp_path / "cache" / "orchestration-queue" / "spark"
