@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -12,11 +13,25 @@ from orchestration_queue.client import FlowNode
 __all__ = ["MOST_NODES", "Bar", "Box", "Chart", "DrawnGraph", "draw_graph", "draw_run"]
 
 MOST_NODES = 1000
-"""Larger flows are drawn by level."""
+"""Larger flows are drawn by group: the nodes of a level whose names differ in their number alone."""
+_MOST_GROUPS = 300
+"""Of a flow with more groups, each level is one."""
+_PRESSING = (
+    "failed",
+    "upstream_failed",
+    "active",
+    "suspended",
+    "delayed",
+    "waiting",
+    "group-waiting",
+    "waiting-children",
+)
+"""States by what a group that has several is colored by."""
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 152, 34, 44, 12
 _CHART = 720
 _ROW = 22
 _LETTERS = 19
+_NUMBER = re.compile(r"[-_.:#/\[]*\d+\]?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +45,7 @@ class Box:
         x: Left.
         y: Top.
         node: The node; None for a group.
+        parts: Of a group, by state: the state, where its share of the nodes starts, and how wide it is.
     """
 
     label: str
@@ -38,6 +54,7 @@ class Box:
     x: int
     y: int
     node: FlowNode | None = None
+    parts: Sequence[tuple[str, int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,42 +120,74 @@ def state_of(node: FlowNode) -> str:
 def draw_graph(nodes: Sequence[FlowNode]) -> DrawnGraph:
     """Place the nodes in columns by depth, each near those that it waits for."""
     if len(nodes) > MOST_NODES:
-        return _draw_levels(nodes)
-    columns: dict[int, list[FlowNode]] = defaultdict(list)
-    for node in nodes:
-        columns[node.depth].append(node)
+        return _draw_groups(nodes)
+    boxes = {node.name: _Item(node.depth, node.deps) for node in nodes}
+    by_name = {node.name: node for node in nodes}
+    return _draw(boxes, lambda name, x, y: _node_box(by_name[name], x, y))
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """What is drawn as one box: its column, and which others it waits for."""
+
+    depth: int
+    deps: Collection[str]
+
+
+def _draw(items: Mapping[str, _Item], box: Callable[[str, int, int], Box]) -> DrawnGraph:
+    columns: dict[int, list[str]] = defaultdict(list)
+    for name, item in items.items():
+        columns[item.depth].append(name)
     row: dict[str, float] = {}
     for depth in sorted(columns):
-        columns[depth].sort(key=lambda node: (_center(node, row), node.name))
-        for place, node in enumerate(columns[depth]):
-            row[node.name] = place
+        columns[depth].sort(key=lambda name: (_center(items[name], row), name))
+        row |= {name: place for place, name in enumerate(columns[depth])}
     tallest = max((len(column) for column in columns.values()), default=0)
     boxes: dict[str, Box] = {}
     for depth, column in columns.items():
         shift = (tallest - len(column)) * (_HEIGHT + _GAP_Y) // 2
-        for place, node in enumerate(column):
-            x, y = depth * (_WIDTH + _GAP_X), shift + place * (_HEIGHT + _GAP_Y)
-            boxes[node.name] = Box(_short(node.name), node.name, state_of(node), x, y, node)
-    edges = [_edge(boxes[dep], boxes[node.name]) for node in nodes for dep in node.deps if dep in boxes]
+        for place, name in enumerate(column):
+            boxes[name] = box(name, depth * (_WIDTH + _GAP_X), shift + place * (_HEIGHT + _GAP_Y))
+    edges = [_edge(boxes[dep], boxes[name]) for name, item in items.items() for dep in item.deps if dep in boxes]
     return DrawnGraph(list(boxes.values()), edges, *_size(len(columns), tallest))
 
 
-def _center(node: FlowNode, row: dict[str, float]) -> float:
-    known = [row[dep] for dep in node.deps if dep in row]
+def _center(item: _Item, row: dict[str, float]) -> float:
+    known = [row[dep] for dep in item.deps if dep in row]
     return sum(known) / len(known) if known else 0.0
 
 
-def _draw_levels(nodes: Sequence[FlowNode]) -> DrawnGraph:
-    """Draw one box for all nodes of a level that are in one state."""
-    levels: dict[int, Counter[str]] = defaultdict(Counter)
+def _node_box(node: FlowNode, x: int, y: int) -> Box:
+    return Box(_short(node.name), node.name, state_of(node), x, y, node)
+
+
+def _draw_groups(nodes: Sequence[FlowNode]) -> DrawnGraph:
+    """Draw one box for all nodes of a group, with an edge for all that lead from one group to another."""
+    stems = {node.name: _NUMBER.sub("", node.name) or node.name for node in nodes}
+    if len({(node.depth, stems[node.name]) for node in nodes}) > _MOST_GROUPS:
+        stems = {node.name: f"level {node.depth}" for node in nodes}
+    groups = {node.name: f"{stems[node.name]}\n{node.depth}" for node in nodes}
+    states: dict[str, Counter[str]] = defaultdict(Counter)
+    deps: dict[str, dict[str, None]] = defaultdict(dict)
     for node in nodes:
-        levels[node.depth][state_of(node)] += 1
-    boxes = []
-    for column, depth in enumerate(sorted(levels)):
-        for place, (state, count) in enumerate(sorted(levels[depth].items())):
-            x, y = column * (_WIDTH + _GAP_X), place * (_HEIGHT + _GAP_Y)
-            boxes.append(Box(f"{count:,} {state}", f"level {depth}: {count:,} {state}", state, x, y))
-    return DrawnGraph(boxes, (), *_size(len(levels), max(map(len, levels.values()), default=0)))
+        group = groups[node.name]
+        states[group][state_of(node)] += 1
+        deps[group] |= {groups[dep]: None for dep in node.deps if dep in groups and groups[dep] != group}
+    items = {group: _Item(int(group.rpartition("\n")[2]), deps[group]) for group in states}
+    return _draw(items, lambda group, x, y: _group_box(group.rpartition("\n")[0], states[group], x, y))
+
+
+def _group_box(stem: str, states: Counter[str], x: int, y: int) -> Box:
+    total = states.total()
+    ordered = sorted(states, key=lambda state: (_PRESSING.index(state) if state in _PRESSING else 99, state))
+    parts, begin = [], 0
+    for state in reversed(ordered):  # what is done first
+        begin += states[state]
+        left = (begin - states[state]) * _WIDTH // total
+        parts.append((state, left, max(1, begin * _WIDTH // total - left)))
+    count = f" \N{MULTIPLICATION SIGN}{total:,}" if total > 1 else ""
+    title = f"{stem}{count}: " + ", ".join(f"{states[state]:,} {state}" for state in ordered)
+    return Box(_short(stem, _LETTERS - len(count)) + count, title, ordered[0], x, y, parts=parts)
 
 
 def _size(columns: int, rows: int) -> tuple[int, int]:
@@ -152,8 +201,8 @@ def _edge(source: Box, target: Box) -> str:
     return f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
+def _short(name: str, letters: int = _LETTERS) -> str:
+    return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
 def draw_run(nodes: Sequence[FlowNode]) -> Chart:

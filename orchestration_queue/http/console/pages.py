@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration_queue.client import AsyncBroadcast, AsyncJob, AsyncQueue
+from orchestration_queue.client import AsyncBroadcast, AsyncFlow, AsyncJob, AsyncQueue, FlowNode, FlowStatus
+from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
@@ -37,6 +38,8 @@ __all__ = ["Pages"]
 
 _PER_PAGE = 50
 _REASONS_S = 3.0
+_FLOW_REST, _MOST_FLOWS = 4, 16
+"""A large flow is read at most a fifth of the time, however many watch it."""
 _LOG_LINES = 200
 _MOST_FOUND = 200
 _MOST_WORDS, _LONGEST_COMMAND = 12, 200
@@ -57,6 +60,7 @@ class Pages:
         self._service, self._views = service, views
         self._registry = Registry(service)
         self._reasons = Recent(_REASONS_S)
+        self._flows = Recent(0, rest=_FLOW_REST, most=_MOST_FLOWS)
         self._doctor = FindingPages(service, views)
         self._rates = Rates()
         self._overview = OverviewPage(service, views, self._registry, self._doctor, self._rates)
@@ -86,7 +90,7 @@ class Pages:
 
     async def aclose(self) -> None:
         """Stop reading what no request waits for."""
-        for each in (self._registry, self._reasons, self._doctor, self._overview):
+        for each in (self._registry, self._reasons, self._flows, self._doctor, self._overview):
             await each.aclose()
 
     async def _of_queues(self, request: Request) -> list[AsyncQueue]:
@@ -176,18 +180,24 @@ class Pages:
     async def flow(self, request: Request) -> Raw:
         """Show one flow: its graph and its run."""
         queue = self._service.queue(request.params["name"])
-        flow = await queue.flows.find(request.params["id"])
-        if flow is None:
-            raise FlowNotFoundError(queue.name, request.params["id"])
-        request.allow({queue.name, *(job.keys.queue for job in flow.graph.jobs.values())})
-        status, nodes, path = await asyncio.gather(flow.status(), flow.tree(), flow.critical_path())
+        did = request.query.get("done", "")  # what was just done must be seen
+
+        async def read() -> tuple[AsyncFlow, set[str], FlowStatus, list[FlowNode]]:
+            flow = await queue.flows.find(request.params["id"])
+            if flow is None:
+                raise FlowNotFoundError(queue.name, request.params["id"])
+            queues = {queue.name, *(job.keys.queue for job in flow.graph.jobs.values())}
+            return flow, queues, *await asyncio.gather(flow.status(), flow.tree())
+
+        flow, queues, status, nodes = await self._flows.get((queue.name, request.params["id"], did), read)
+        request.allow(queues)
         key = (queue.name, "flow", flow.id, str(status.counts))
         reason = await self._reasons.within(PATIENCE_S, key, lambda: or_none(flow.explain()))
         return self._views.page(
             "flow.html", title=status.name, name=queue.name, flow=flow, status=status, nodes=nodes[:_MOST_FOUND],
-            total=len(nodes), graph=draw_graph(nodes), chart=draw_run(nodes), critical={node.name for node in path},
+            total=len(nodes), graph=draw_graph(nodes), chart=draw_run(nodes), did=did,
+            critical={node.name for node in critical_path(nodes)},
             state_of=state_of, reason=reason, live=f"/ui/queues/{request.params['name']}/live",
-            did=request.query.get("done", ""),
         )  # fmt: skip
 
     async def dead(self, request: Request) -> Raw:

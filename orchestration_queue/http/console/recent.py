@@ -1,6 +1,6 @@
 """Values that are costly to read: however many pages are open, the server is asked once in a few seconds.
 
-What takes long to read is read more rarely: at most a twentieth of the time is spent on it.
+What takes long to read is read more rarely: usually at most a twentieth of the time is spent on it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from orchestration_queue.errors import OrchestrationQueueError
 __all__ = ["Recent", "or_none"]
 
 T = TypeVar("T")
-_MOST = 1024
 _REST = 20
-"""A value counts as new for as many times as long as it took to read it."""
 
 
 class Recent:
@@ -27,10 +25,12 @@ class Recent:
     Args:
         seconds: How old a value may be before it is read again.
         at_once: For how much longer it is still shown, while it is read again for the next who asks.
+        rest: A value counts as new for as many times as long as it took to read it.
+        most: How many values are kept.
     """
 
-    def __init__(self, seconds: float, *, at_once: float = 0) -> None:
-        self._seconds, self._at_once = seconds, at_once
+    def __init__(self, seconds: float, *, at_once: float = 0, rest: float = _REST, most: int = 1024) -> None:
+        self._seconds, self._at_once, self._rest, self._most = seconds, at_once, rest, most
         self._values: dict[object, tuple[float, float, Any]] = {}
         self._readings: dict[object, asyncio.Task[Any]] = {}
 
@@ -38,7 +38,7 @@ class Recent:
         """Return the value of a key."""
         known = self._values.get(key)
         age = math.inf if known is None else time.monotonic() - known[0]
-        fresh_s = self._seconds if known is None else max(self._seconds, _REST * known[1])
+        fresh_s = self._seconds if known is None else max(self._seconds, self._rest * known[1])
         if age > fresh_s and key not in self._readings:
             self._readings[key] = reading = asyncio.create_task(self._read(key, read))
             reading.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -68,7 +68,7 @@ class Recent:
         try:
             value = await read()
             self._values.pop(key, None)
-            while len(self._values) >= _MOST:
+            while len(self._values) >= self._most:
                 del self._values[next(iter(self._values))]
             now = time.monotonic()
             self._values[key] = (now, now - began, value)
