@@ -37,19 +37,25 @@ _WAIT_MS = 30_000
 _NO_JOB = HttpError(404, "Job not found")
 
 
-def _read_job(request: Request, body: Any, where: str = "") -> NewJob:
+def _key_id(request: Request) -> str:
+    """Return the id that the header ``Idempotency-Key`` gives to what is added; empty without one."""
+    key = request.headers.get("idempotency-key")
+    return f"idem-{hashlib.sha256(key.encode()).hexdigest()[:32]}" if key else ""
+
+
+def _read_job(request: Request, body: Any, where: str = "", key_id: str = "") -> NewJob:
     name = body.get("name") if isinstance(body, dict) else None
     if not isinstance(name, str) or not name:
         raise HttpError(400, f"{where}missing required field: name" if where else "Missing required field: name")
     options = check_options(body.get("opts"), where=where) if "opts" in body else {}
-    if not where and (key := request.headers.get("idempotency-key")) and "jobId" not in options:
-        options = options | {"jobId": f"idem-{hashlib.sha256(key.encode()).hexdigest()[:32]}"}
+    if key_id and "jobId" not in options:
+        options = options | {"jobId": key_id}
     return addition(name, encode_data(body.get("data"), request.service.codec), options)
 
 
 async def add_job(request: Request) -> Json:
     """Add a job. The header ``Idempotency-Key`` makes repeating the request safe."""
-    job = _read_job(request, request.fields)
+    job = _read_job(request, request.fields, key_id=_key_id(request))
     at_ms = now_ms()
     added = await request.service.add(request.params["name"], job)
     if not added.is_new:
@@ -58,13 +64,19 @@ async def add_job(request: Request) -> Json:
 
 
 async def add_bulk(request: Request) -> Json:
-    """Add up to 1,000 jobs; all are checked before the first is written."""
+    """Add up to 1,000 jobs; all are checked before the first is written.
+
+    The header ``Idempotency-Key`` makes repeating the request safe.
+    """
     given = request.fields.get("jobs")
     if not isinstance(given, list):
         raise HttpError(400, "Missing required field: jobs (array)")
     if len(given) > _MOST_JOBS:
         raise HttpError(400, f"Too many jobs (max {_MOST_JOBS})")
-    jobs = [_read_job(request, item, f"jobs[{place}]: ") for place, item in enumerate(given)]
+    key_id = _key_id(request)
+    jobs = [
+        _read_job(request, item, f"jobs[{place}]: ", key_id and f"{key_id}-{place}") for place, item in enumerate(given)
+    ]
     keys = request.service.keys(request.params["name"])
     at_ms = now_ms()
     outcomes = await add_each(request.service.connection, keys, jobs)
@@ -78,7 +90,10 @@ async def add_bulk(request: Request) -> Json:
 
 
 async def add_and_wait(request: Request) -> Json:
-    """Add a job and wait for its result; ``opts.waitTimeout`` is the longest wait in ms, default 30,000."""
+    """Add a job and wait for its result; ``opts.waitTimeout`` is the longest wait in ms, default 30,000.
+
+    Repeated with the same header ``Idempotency-Key``, it waits for the job that the first request added.
+    """
     name = text_field(request.fields, "name")
     options = check_options(request.fields.get("opts"), more=frozenset({"waitTimeout"}))
     wait_ms = options.get("waitTimeout", _WAIT_MS)
@@ -86,10 +101,12 @@ async def add_and_wait(request: Request) -> Json:
     if options.get("removeOnComplete") or options.get("removeOnFail"):
         why = "because it may need the job hash as a fallback."
         raise HttpError(400, f"Queue.addAndWait does not support removeOnComplete/removeOnFail {why}")
+    key_id = "" if "jobId" in options else _key_id(request)
+    options |= {"jobId": key_id} if key_id else {}
     job = addition(name, encode_data(request.fields.get("data"), request.service.codec), options)
     queue = request.service.queue(request.params["name"])
     added = await request.service.add(queue.name, job)
-    if not added.is_new or added.job_id is None:
+    if added.job_id is None or not (added.is_new or added.job_id == key_id):
         what = "a deduplicated/skipped/duplicate-ID add that returned null."
         raise HttpError(400, f"Queue.addAndWait() cannot wait on {what}")
     waiting = asyncio.ensure_future(_outcome(request, added.job_id, wait_ms))

@@ -318,16 +318,26 @@ async def test_schedules_run_pause_and_go(ui: httpx.AsyncClient, queue: AsyncQue
 
 
 async def test_a_schedule_is_edited_after_a_preview(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
-    await queue.schedulers.upsert("nightly", Cron("30 2 * * *", tz="Europe/Berlin"), JobTemplate(name="export"))
+    await queue.schedulers.upsert("nightly", Cron("30 12 * * *", tz="Europe/Berlin"), JobTemplate(name="export"))
     path = f"/queues/{queue.name}/schedulers/nightly"
     shown = await page(ui, path)
     assert f'href="/ui{path}"' in await page(ui, "/schedules")
-    assert len(re.findall(r"\d 02:30:00 \+0[12]00", shown)) == 10
-    assert len(re.findall(r"\d 0[01]:30:00<", shown)) == 10
+    assert len(re.findall(r"\d 12:30:00 \+0[12]00", shown)) == 10
+    assert len(re.findall(r"\d 1[01]:30:00<", shown)) == 10
     form = {"pattern": "15 6 * * MON", "tz": "Asia/Tokyo", "limit": "", "jitter": "0", "missed": "skip", "days": ""}
     seen = await submit(ui, f"{path}/preview", "", **form)
     assert len(re.findall(r"Mon \d{4}-\d\d-\d\d 06:15:00 \+0900", seen.text)) == 10
-    assert (await queue.schedulers.get("nightly")).timing.pattern == "30 2 * * *"
+    assert (await queue.schedulers.get("nightly")).timing.pattern == "30 12 * * *"
+    spring = form | {"pattern": "30 2 * * *", "tz": "Europe/Berlin", "start": "2030-03-29T00:00:00+01:00"}
+    seen = await submit(ui, f"{path}/preview", "", **spring)
+    row = r">\w{3} 2030-(\d\d-\d\d \d\d:\d\d):00 (\+\d{4})</td><td[^>]*>2030-\d\d-\d\d (\d\d:\d\d)"
+    times = re.findall(row, seen.text)
+    assert len(times) == 10
+    assert times[:3] == [
+        ("03-29 02:30", "+0100", "01:30"),
+        ("03-30 02:30", "+0100", "01:30"),
+        ("04-01 02:30", "+0200", "00:30"),  # on March 31, this time does not exist
+    ]
     for change, words in (
         ({"pattern": "61 * * * *"}, "61"),
         ({"tz": "Mars"}, "Mars"),

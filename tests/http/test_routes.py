@@ -109,6 +109,30 @@ async def test_an_idempotency_key_adds_once(api: httpx.AsyncClient, queue_name: 
     assert (first.status_code, again.json()) == (201, {"skipped": True})
 
 
+async def test_an_idempotency_key_adds_each_job_of_a_bulk_once(api: httpx.AsyncClient, queue_name: str) -> None:
+    key, path = {"idempotency-key": "order-8"}, f"/queues/{queue_name}/jobs"
+    jobs = [{"name": "a"}, {"name": "b", "opts": {"jobId": "mine"}}, {"name": "c"}]
+    first = await api.post(f"{path}/bulk", json={"jobs": jobs}, headers=key)
+    ids = [job["id"] for job in first.json()["jobs"]]
+    assert ids[1] == "mine"
+    assert len(set(ids)) == 3
+    again = await api.post(f"{path}/bulk", json={"jobs": jobs}, headers=key)
+    assert (again.status_code, again.json()) == (200, {"jobs": [{"skipped": True}] * 3})
+    assert (await api.post(path, json={"name": "a"}, headers=key)).status_code == 201  # it is another request
+
+
+async def test_an_idempotency_key_waits_for_the_job_of_the_first_request(
+    api: httpx.AsyncClient, server_url: str, queue_name: str
+) -> None:
+    path, key = f"/queues/{queue_name}/jobs/wait", {"idempotency-key": "order-9"}
+    async with working(server_url, queue_name):
+        first = await api.post(path, json={"name": "a", "data": {"n": 1}}, headers=key)
+        again = await api.post(path, json={"name": "a", "data": {"n": 2}}, headers=key)
+        other = await api.post(path, json={"name": "a", "data": {"n": 2}})
+    assert first.json() == again.json() != other.json()
+    assert (first.status_code, again.status_code, other.status_code) == (200, 200, 200)
+
+
 async def test_deduplicated_adds_are_skipped(api: httpx.AsyncClient, queue_name: str) -> None:
     body = {"name": "a", "opts": {"deduplication": {"id": "d", "mode": "simple"}}}
     assert (await api.post(f"/queues/{queue_name}/jobs", json=body)).status_code == 201
