@@ -103,7 +103,7 @@ def _option(name: str, annotation: Any, default: object) -> inspect.Parameter:
 
 
 def moved_jobs(done: MovedJobs, to: str) -> Done:
-    """Report what became of jobs that were to be moved, with the reason why one was left."""
+    """Report how many jobs were moved, and why each other one was not."""
     left = f" Left {counted(len(done.left), 'job')}: {next(iter(done.left.values()))}" if done.left else ""
     sentence = f"Moved {counted(len(done.moved), 'job')} to queue {to}.{left}"
     return Done(sentence, {"to": to, "moved": list(done.moved), "left": dict(done.left)})

@@ -302,9 +302,9 @@ def sqlite_event_log(instance: dg.DagsterInstance) -> Any:
 
 
 def can_be_copied(instance: dg.DagsterInstance) -> bool:
-    """Whether a forked process may go on with this instance.
+    """Whether a forked process can keep using this instance.
 
-    Dagster's own storages open a connection for each transaction and keep none. Of others we do not know.
+    Dagster's own storages open a connection for each transaction and keep none. Others are unknown.
     """
     storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
     homes = {type(storage).__module__.partition(".")[0] for storage in storages}

@@ -67,11 +67,11 @@ def last_lines(note: Mapping[str, str]) -> str:
 
 
 LEASE_GRACE_S = 1.0
-"""Added to a lease before it counts as over: clocks differ, and renewals travel."""
+"""Added to a lease before it counts as expired: clocks differ, and renewals take time."""
 
 
 class Condition(Enum):
-    """What became of a job."""
+    """The condition of a job."""
 
     UNKNOWN = "unknown"
     COMPLETED = "completed"
@@ -87,7 +87,7 @@ class JobHealth:
     """The health of a job.
 
     Attributes:
-        condition: What became of it.
+        condition: Its condition.
         message: The same as a clause for logs and events.
         cause: Why it ended, if it did without reporting to Dagster.
     """

@@ -159,7 +159,7 @@ class JobRoute:
         return replace(route, priority=priority_of(step, run))
 
     def _with(self, tags: Mapping[str, str]) -> JobRoute:
-        """Return the same for what has these tags, but for the priority. A single tag goes before the config."""
+        """Return the route after these tags, except for the priority. A single tag takes precedence over the config."""
         settings = read_tag(tags, CONFIG_TAG, json.loads, "a JSON object of settings")
         config = StepConfig.coerce(settings, f"the tag {CONFIG_TAG}")
         found: dict[str, Any] = {name: value for name, value in config if value is not None}

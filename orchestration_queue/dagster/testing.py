@@ -47,14 +47,14 @@ def queue_resource(url: str) -> Iterator[QueueResource]:
 
 @dataclass(frozen=True, slots=True)
 class SensorTick:
-    """What one tick of a sensor brought.
+    """The result of one tick of a sensor.
 
     Attributes:
         run_requests: The runs that it requests.
-        asset_events: What it tells of assets.
-        partitions: The dynamic partitions that it adds.
-        cursor: Where the next tick goes on.
-        skip_message: Why there is no run; None when there is one.
+        asset_events: The asset events that it reports.
+        dynamic_partitions_requests: The dynamic partitions that it adds.
+        cursor: Where the next tick continues.
+        skip_message: Why there is no run; None if there is one.
         log: What it logged, line by line.
     """
 
@@ -74,14 +74,14 @@ def evaluate_sensor(
     instance: dg.DagsterInstance | None = None,
     definitions: dg.Definitions | None = None,
 ) -> SensorTick:
-    """Let a sensor tick once, as the daemon would; neither runs nor asset events are carried out.
+    """Evaluate a sensor once, as the daemon would; no runs are started and no asset events are written.
 
     Args:
         sensor: The sensor.
         resources: What it needs, by key.
-        cursor: Where it goes on; None for its first tick.
+        cursor: Where it continues; None for its first tick.
         instance: The instance to read; needed for dynamic partitions.
-        definitions: What it is part of; needed for partitioned assets.
+        definitions: The definitions it belongs to; needed for partitioned assets.
 
     Raises:
         Exception: What the sensor raised; the daemon would keep the cursor and try again.

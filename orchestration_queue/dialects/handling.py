@@ -29,15 +29,15 @@ FAREWELL_S = 2.0
 
 
 class HandlerRunner(Generic[J]):
-    """Runs handlers until it is closed. A coroutine function runs on the loop, a plain function in a thread.
+    """Runs handlers until it is closed. A coroutine function runs on the event loop, a plain function in a thread.
 
     Args:
-        form: How jobs travel to processes.
+        form: How jobs are sent to processes.
         concurrency: How many handlers may run in threads.
-        middleware: What to wrap around every run, the outermost first.
+        middleware: What to wrap around every run, outermost first.
 
     Raises:
-        UsageError: ``middleware`` holds what cannot be called.
+        UsageError: ``middleware`` contains something that is not callable.
     """
 
     def __init__(self, form: JobForm[J], concurrency: int, middleware: Sequence[DialectMiddleware]) -> None:

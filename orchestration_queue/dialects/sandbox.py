@@ -24,15 +24,15 @@ J = TypeVar("J")
 
 @dataclass(frozen=True, slots=True)
 class JobForm(Generic[J]):
-    """How a dialect's jobs, and what their handlers return, travel to a process and back.
+    """How a dialect's jobs, and their handlers' results, are sent to a process and back.
 
     Attributes:
         home: The module in which the process finds this as ``FORM``.
         id_of: Returns a job's id.
-        dump: Returns a job as JSON has it.
-        load: Returns the job again.
-        dump_result: Returns what a handler returned as JSON has it.
-        load_result: Returns that again.
+        dump: Returns a job as JSON.
+        load: Returns a job from its JSON.
+        dump_result: Returns a handler's result as JSON.
+        load_result: Returns a result from its JSON.
     """
 
     home: str
@@ -88,12 +88,12 @@ class Sandboxes(Generic[J]):
         self._pool = SandboxPool(partial(_Process.start, form.home))
 
     async def run(self, handler: Sandboxed, job: J) -> Any:
-        """Run a job in a new and empty working directory, and remove that when the handler has ended.
+        """Run a job in a new and empty working directory, which is removed when the handler has ended.
 
         Raises:
-            SandboxedError: The handler raised something that has no better type here.
+            SandboxedError: The handler raised an error that has no more specific type here.
             SandboxDiedError: Its process died.
-            asyncio.CancelledError: The job is not this worker's any more; the process was stopped.
+            asyncio.CancelledError: This worker no longer has the job; the process was stopped.
         """
         job_id = self._form.id_of(job)
         directory = await asyncio.to_thread(tempfile.mkdtemp, prefix="oq-job-")

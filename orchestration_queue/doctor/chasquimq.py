@@ -161,7 +161,7 @@ def chasquimq_schedules(inspected: InspectedChasquiQueue) -> Iterator[Finding]:
 
 
 def chasquimq_growth(inspected: InspectedChasquiQueue) -> Iterator[Finding]:
-    """Check that the queue is not about to drop jobs, and that dead letters are looked after."""
+    """Check that the queue is not about to drop jobs, and that dead letters are handled."""
     counts = inspected.counts
     if counts.ready + counts.running > _NEARLY_FULL:
         yield problem(

@@ -137,7 +137,7 @@ def qless_overdue(inspected: InspectedQlessQueue) -> Iterator[Finding]:
 
 
 def qless_failures(inspected: InspectedQless) -> Iterator[Finding]:
-    """Check that failed jobs are looked after."""
+    """Check that failed jobs are handled."""
     groups = texts(inspected.connection.execute(Call("SMEMBERS", ("ql:failures",)), repeatable=True))
     calls = [Call("LLEN", (f"ql:f:{group}",)) for group in groups]
     failed = sum(map(int, inspected.connection.pipeline(calls, repeatable=True))) if calls else 0

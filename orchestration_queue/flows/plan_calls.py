@@ -156,7 +156,7 @@ def node_calls(
     else:
         in_record = only
         parent = ParentRef(only.keys, only.job_id) if only else None
-        # It waits for nothing: a worker may complete it before the next call arrives.
+        # It has no dependencies: a worker may complete it before the next call arrives.
         create = add_job(planned.keys, planned.task, planned.data_text, planned.options, now_ms, parent=parent)
         calls = [PlannedCall(planned.node.name, (), create)]
     if in_record is None:

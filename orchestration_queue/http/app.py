@@ -192,7 +192,7 @@ class HttpApp:
         return response
 
     async def _stream(self, stream: Stream, receive: Receive, send: Send, *, is_head: bool) -> None:
-        """Write messages until they end, the client has gone or takes none any more, or the app closes."""
+        """Write messages until they end, the client disconnects or stops reading, or the app closes."""
         await send({"type": "http.response.start", "status": 200, "headers": SSE_HEADERS})
         writing = asyncio.ensure_future(_write(stream, send, is_head=is_head))
         others = [asyncio.ensure_future(gone(receive)()), asyncio.ensure_future(self.service.closing.wait())]

@@ -1,4 +1,4 @@
-"""Jobs that concurrent requests add to one queue travel together: one exchange at a time, with all that wait for it."""
+"""Jobs that concurrent requests add to one queue are combined: one exchange at a time, with all waiting jobs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class AddBatcher:
                 outcomes = [error] * len(batch)
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 if future.done():
-                    continue  # its request was cancelled; the job is added all the same
+                    continue  # its request was cancelled; the job is added anyway
                 if isinstance(outcome, Added):
                     future.set_result(outcome)
                 else:

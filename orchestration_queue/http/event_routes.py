@@ -19,7 +19,7 @@ __all__ = ["CONNECTED", "GAP", "KEEPALIVE", "job_events", "job_stream", "message
 CONNECTED = b": connected\n\n"
 KEEPALIVE = b": keepalive\n\n"
 GAP = b"event: gap\ndata: {}\n\n"
-"""What a client gets in place of messages that are not kept any more. Browsers pass it to who asked for it alone."""
+"""Sent instead of messages that are no longer kept. Browsers pass it only to code that listens for it."""
 _BLOCK_MS = 5000
 _OUTPUT_POLL_S = 0.5
 _PAGE = 100
@@ -125,7 +125,7 @@ async def _of_job(request: Request, keys: QueueKeys, job_id: str, after: str) ->
                 if event.type in ("completed", "failed"):
                     return
         after = events[-1].id if events else after
-        # On a busy queue no read is ever idle; what the stream has dropped must end this one all the same.
+        # On a busy queue no read is ever idle, but what the stream has dropped must still end this one.
         if len(events) < _PAGE and loop.time() - looked >= _BLOCK_MS / 1000 - 0.1:
             looked = loop.time()
             record = await request.service.connection.look(job_records.job(keys, job_id, ("state",)))

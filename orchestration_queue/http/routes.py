@@ -31,7 +31,7 @@ class Scope(StrEnum):
     ADD = "add"
     """Add jobs, flows and messages, and wait for their results."""
     WORK = "work"
-    """Take jobs and report what became of them."""
+    """Take jobs and report their outcomes."""
     ACT = "act"
     """Change jobs, queues, flows and schedulers that are there."""
     ADMIN = "admin"

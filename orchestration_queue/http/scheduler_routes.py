@@ -55,7 +55,7 @@ async def remove_scheduler(request: Request) -> Json:
 
 
 async def put_scheduler(request: Request) -> Json:
-    """Set a scheduler; one whose schedule is unchanged goes on counting."""
+    """Set a scheduler. If its schedule is unchanged, its count continues."""
     given = request.fields.get("schedule")
     if not isinstance(given, dict):
         raise HttpError(400, "Missing required field: schedule")

@@ -1,4 +1,4 @@
-"""A started job in a worker's hands, and all the ways in which a worker can let go of it. Pure values."""
+"""A started job's lease, and all outcomes that a worker can report with it. Pure values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Lease:
 
     @property
     def lock_ms(self) -> float | None:
-        """How long it lasts by the job's own options; None when they do not say, as when the wire would not heed it."""
+        """How long it lasts by the job's own options; None if they don't say, or the wire would ignore it."""
         return lease_from_wire(self.record.options.get("lockDuration"))
 
     @property
@@ -98,7 +98,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Postponement:
-    """The job goes on later, without counting an attempt; ``data``, encoded, replaces its payload unless empty."""
+    """The job runs again later, without counting an attempt; ``data``, encoded, replaces its payload unless empty."""
 
     lease: Lease
     until_ms: int
@@ -107,14 +107,14 @@ class Postponement:
 
 @dataclass(frozen=True, slots=True)
 class ChildrenWait:
-    """The job goes on when the jobs it waits for have completed."""
+    """The job runs again when the jobs it waits for have completed."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """The job goes on when it is signalled, and fails after ``timeout_ms`` without a signal; 0 waits forever."""
+    """The job runs again when it is signaled, and fails after ``timeout_ms`` without a signal; 0 waits forever."""
 
     lease: Lease
     reason: str = ""
@@ -128,8 +128,8 @@ class GroupHold:
     Attributes:
         lease: The job.
         duration_ms: How long.
-        job: What becomes of the job: back to the ``front`` or ``back`` of its group, or ``fail``.
-        is_extending: Keep a later end that is set already.
+        job: Where the job goes: to the ``front`` or ``back`` of its group, or ``fail``.
+        is_extending: Keep a later end that is already set.
     """
 
     lease: Lease

@@ -135,7 +135,7 @@ class JobRecord:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Short texts that travel with it: what its adder gave it, and the context of the trace it belongs to."""
+        """Its headers: strings that its producer set, and the trace context it belongs to."""
         stored = self.options.get("headers")
         return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
 

@@ -41,7 +41,7 @@ REFUSALS = (ResponseError, AuthenticationError, AuthorizationError)
 """The server answered, and the answer is no. To be caught before :data:`LINK_ERRORS`, which holds some of these."""
 
 LINK_ERRORS = (RedisError, OSError)
-"""The connection cannot be used any more."""
+"""The connection can no longer be used."""
 
 _CODES: dict[type[BaseException], str] = {
     AskError: "ASK",

@@ -206,10 +206,10 @@ _LOCK = ".lock"
 
 @contextlib.contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """Make a directory for as long as the context lasts.
+    """Create a directory for as long as the context lasts.
 
-    Its owner holds a lock in it, which the kernel releases when the owner dies in whatever way. So those who come
-    later know which directories have no owner any more, and remove them.
+    Its owner holds a lock in it, which the kernel releases when the owner dies for any reason. So later processes know
+    which directories no longer have an owner, and remove them.
     """
     parent = Path(tempfile.gettempdir())
     _remove_abandoned(parent)

@@ -61,7 +61,7 @@ def with_listener(properties: Mapping[str, str], target: str, jar: str = str(LIS
         target: The file that the listener writes; or ``stderr``.
         jar: Where the driver finds the listener.
     """
-    # Not by the class path of Spark itself: an archive of classes would not fit that any more.
+    # Not by the class path of Spark itself: an archive of classes would no longer fit.
     ours = {"spark.jars": jar, "spark.extraListeners": _CLASS}
     lists = {name: ",".join(filter(None, (properties.get(name), value))) for name, value in ours.items()}
     return {**properties, **lists, _TARGET: target}
@@ -113,7 +113,7 @@ class ListenerFollower:
 
     def tell(self, percent: int, text: str) -> None:
         """Hand on how far the application is."""
-        with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
+        with contextlib.suppress(TransportError):  # the next will arrive, or it no longer matters
             self._progress({"percent": percent, "text": text, "spark": {**self._about, **self._known}})
 
     def finish(self) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def job_log(job: ActiveJob) -> Callable[[str], None]:
     """Write lines to a job's log."""
 
     def log(line: str) -> None:
-        # A server that is away for a moment costs lines, not the work; away for longer, it costs the lease.
+        # A short outage of the server costs lines, not the work; a longer one costs the lease.
         with contextlib.suppress(TransportError):
             job.log(line)
 

@@ -22,14 +22,14 @@ _MOST_SHARES = 50
 
 
 class QueueCollector(Collector):
-    """Shows how full the queues are. Ask one process of a fleet for it: all would say the same.
+    """Exports queue sizes. Use it in one process: all processes would export the same.
 
-    Each look costs some fifteen commands a queue, in six trips; the registered workers one walk over the keys; and the
-    pools, which the queues of a prefix share, two trips.
+    Each scrape takes about fifteen commands per queue, in six exchanges; one scan of all keys for the registered
+    workers; and two exchanges for the pools, which the queues of a prefix share.
 
     Args:
         queues: The queues.
-        registry: Where the figures are found.
+        registry: The registry of the metrics.
     """
 
     def __init__(self, queues: Sequence[Queue], registry: CollectorRegistry) -> None:

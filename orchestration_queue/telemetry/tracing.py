@@ -1,6 +1,6 @@
-"""Traces by OpenTelemetry's conventions for messaging: a span where a job is made, and one for each run, linked to it.
+"""Traces by OpenTelemetry's conventions for messaging: a span when a job is added, and one for each run, linked to it.
 
-The context travels in the job's headers, which Node's clients keep as they are.
+The context is in the job's headers, which Node clients keep unchanged.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Tracing:
                 with tracing_to(self):
                     return await call_next()
             except JobInterrupt:
-                raise  # it goes on later, and that is no failure
+                raise  # it runs again later, which is not a failure
             except BaseException as error:
                 span.record_exception(error)
                 span.set_attribute("error.type", type(error).__qualname__)

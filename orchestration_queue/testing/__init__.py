@@ -1,9 +1,9 @@
-"""What tests of pipelines need: a real server, real workers until nothing is left to do, assertions, time travel.
+"""Tools for testing pipelines: a real server, real workers that run until nothing is left, assertions, time travel.
 
-Installed together with pytest, the fixtures are there without an import: ``oq_server``, ``oq_queue``,
+Installed together with pytest, the fixtures are available without an import: ``oq_server``, ``oq_queue``,
 ``oq_async_queue``, ``oq_worker``, ``oq_clock``, ``oq_default_server``. docs/how-to/test-your-pipelines.md shows them.
 
-The names below are loaded when they are first used: pytest loads this package in every project that installed it.
+The names below are imported when first used: pytest loads this package in every project that installed it.
 """
 
 from __future__ import annotations

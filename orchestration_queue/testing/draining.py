@@ -70,31 +70,31 @@ async def drain_async(
 ) -> list[JobRecord]:
     """Run a worker until no job of the queue is ready or active, and return the jobs that finished.
 
-    The worker is a real one, with the real server between it and the test: data are serialized, attempts counted,
-    handlers that are plain functions run in threads. A paused queue is left as it is.
+    The worker and the server are real: data are serialized, attempts counted, and plain handlers run in threads. A
+    paused queue is left as it is.
 
     Args:
-        queue: The queue, of either face.
+        queue: The queue, sync or async.
         handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`.
-        timeout: How long this may really take: a duration, or seconds; default 10 s; None sets no limit.
-        including_delayed: Travel forward through delayed jobs and the pauses before retries until none is left.
-            Schedules that become due on the way fire, but none is waited for.
-        until: Live through the time to this moment, or through this long: everything due by then happens at its
-            time, schedules included.
+        timeout: How long this may take in real time: a duration, or seconds; default 10 s; None sets no limit.
+        including_delayed: Travel forward to delayed jobs and retries until none is left. Schedules that become due
+            meanwhile run, but none is waited for.
+        until: Travel to this time, or for this duration: everything due by then happens at its time, including
+            schedules.
         raise_failures: Raise what the handler raised if a job has failed for good.
-        options: The worker's options; default one job at a time, in order.
+        options: The worker's options; default: one job at a time, in order.
 
     Returns:
-        The jobs that completed or failed for good, in that order in time, as the server holds them; those it was told
-        not to keep, as they ended. Time that was travelled is taken back, unless a :class:`TimeMachine` (or the
-        fixture ``oq_clock``) is open.
+        The jobs that completed or failed for good, in the order of their ends, as the server has them; those that are
+        not kept, as they ended. The clock is set back, unless a :class:`TimeMachine` (or the fixture ``oq_clock``) is
+        open.
 
     Raises:
-        Exception: What the first failed job's handler raised; :class:`JobFailedError` if no handler was asked, as when
-            the job expired.
-        TimeoutError: The time is up; the message says what is left.
-        UsageError: ``including_delayed`` and ``until`` are both given, ``until`` lies in the past or has no time zone,
-            or the timeout is negative.
+        Exception: What the first failed job's handler raised; :class:`JobFailedError` if no handler ran, for example
+            because the job expired.
+        TimeoutError: The timeout expired; the message says what is left.
+        UsageError: ``including_delayed`` and ``until`` are both given, ``until`` is in the past or has no time zone, or
+            the timeout is negative.
     """
     with ExitStack() as stack:
         clock = TimeMachine() if TimeMachine.is_open() else stack.enter_context(TimeMachine())
@@ -185,7 +185,7 @@ class _DrainSession:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _go_on(self, due_ms: int | None, *, including_delayed: bool, end: datetime | None) -> bool:
-        """Travel to what is due next, if it is part of this drain; else to its end."""
+        """Travel to what is due next, if it is part of this drain; otherwise to its end."""
         due = when(due_ms)
         if due is not None and (including_delayed or (end is not None and due <= end)):
             self._clock.travel_to(due)

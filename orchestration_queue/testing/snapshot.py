@@ -71,7 +71,7 @@ async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOp
 
 
 def _end_of(steps: Conversation[int], replies: list[Reply]) -> int:
-    """Return what an exchange of one trip makes of its replies."""
+    """Return the result of a conversation of one exchange for its replies."""
     try:
         steps.send(replies)
     except StopIteration as end:
@@ -93,7 +93,7 @@ class Recorder:
         self._results: dict[str, Any] = {}
 
     async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
-        """Run the job, and remember what came of it."""
+        """Run the job, and record its outcome."""
         self.errors.pop(job.id, None)
         try:
             self._results[job.id] = result = await call_next()

@@ -19,15 +19,15 @@ _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 class TimeMachine:
-    """The clock of this process's queues, in a test's hands. As a context manager it sets the clock back in the end.
+    """The clock of this process's queues, under a test's control. A context manager that sets the clock back.
 
     All times of the wire come from its clients, so these follow: delayed jobs, pauses before retries, schedules,
-    ``ttl``, the windows of rate limits and deduplication, retention by age, and every time in a record. Workers of
-    this process wake at once. Time goes on while you are away.
+    ``ttl``, the windows of rate limits and deduplication, retention by age, and every time in a record. Workers of this
+    process wake immediately. Time continues to pass at the new time.
 
-    What does not follow: other processes; keys that the server itself expires, the scheduler's lock among them; the
-    search for stalled jobs, which asks the server how long a delivery was idle; a handler's ``timeout`` and its own
-    sleeps. A job that runs during a jump looks to other workers as if its worker had been away for so long.
+    What does not follow: other processes; keys that the server itself expires, such as the schedulers' lock; the search
+    for stalled jobs, which asks the server how long a delivery was idle; a handler's ``timeout`` and its own sleeps. To
+    other workers, a job that runs during a jump looks as if its worker had been unreachable for that time.
 
     Examples:
         >>> with TimeMachine() as clock:

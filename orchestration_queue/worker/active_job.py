@@ -190,7 +190,7 @@ class BaseActiveJob:
 
         Args:
             duration: How long the group pauses: a duration, or seconds.
-            job: What becomes of this job: ``front`` or ``back`` puts it there in its group, ``fail`` fails it for good.
+            job: Where this job goes: ``front`` or ``back`` puts it there in its group, ``fail`` fails it for good.
             extend: Keep a later end that is already set; False replaces it.
 
         Raises:

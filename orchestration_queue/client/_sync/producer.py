@@ -50,7 +50,7 @@ class Placed:
 
     Attributes:
         job: The job as it was sent.
-        added: What became of it.
+        added: The server's reply.
         at_ms: When it was sent.
     """
 

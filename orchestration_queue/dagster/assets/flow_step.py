@@ -62,7 +62,7 @@ class FlowListener:
         return [*self._unrun, *self._progress.blocked]
 
     def completed(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
-        """Yield each node as it completes, with its job's record; ends when no node will finish any more."""
+        """Yield each node as it completes, with its job's record; end when no more nodes will finish."""
         cursors = {
             keys: self._connection.run(event_log.last_event_id(keys), repeatable=True) for keys in self._queues()
         }

@@ -132,5 +132,5 @@ class OutputReader:
         for output in self._outputs:
             try:
                 output.pass_on(self._most)
-            except Exception as fault:  # the step goes on without its logs; they are tried again
+            except Exception as fault:  # the step continues without its logs; they are retried
                 self.fault = fault

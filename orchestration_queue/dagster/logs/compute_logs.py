@@ -43,11 +43,11 @@ _OUTPUTS = {"out": 1, "err": 2}
 
 
 class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance], ConfigurableClass):
-    """Keeps compute logs on the queue's server, where the UI follows them while they are written.
+    """Stores compute logs on the queue's server, so that the UI can follow them while they are written.
 
-    A step's output goes straight to two files, without helper processes; a thread passes what is new on to the server
-    and, if so wished, to where the output went before. A server that is away costs no step its life: what it missed
-    follows, and what it never got stays in the files.
+    A step's output goes directly to two files, without helper processes. A thread sends new output to the server and,
+    if configured, to where the output would have gone otherwise. If the server is unreachable, the step continues:
+    output is sent later, and what was never sent stays in the files.
 
     In ``dagster.yaml``::
 
@@ -58,19 +58,19 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
             url: {env: OQ_URL}
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         prefix: First part of every key.
-        local_dir: Where the files are while they are written; default the system's directory for such.
-        keep_local_files: Leave them there afterwards, too; the UI shows them when the server has the log no more.
-        max_bytes: Most bytes the server keeps of one log: the last. Default 4 MiB.
-        ttl_seconds: How long it keeps them after the last byte. Default a week.
-        echo: Pass the output on to where it went before, such as a container's log.
+        local_dir: The directory of the files while they are written; default: the system's temporary directory.
+        keep_local_files: Keep the files afterwards; the UI shows them once the server has expired the log.
+        max_bytes: Maximum bytes of one log that the server keeps, from its end. Default: 4 MiB.
+        ttl_seconds: How long it keeps them after the last byte. Default: one week.
+        echo: Pass the output on to where it would have gone otherwise, such as a container's log.
         inst_data: Dagster's own.
 
     Raises:
-        InvalidNameError: The prefix cannot be part of a key.
+        InvalidNameError: The prefix can't be part of a key.
         InvalidOptionError: ``max_bytes`` is below 65,536, or ``ttl_seconds`` below 60.
-        UsageError: The URL cannot be read.
+        UsageError: The URL is invalid.
     """
 
     def __init__(

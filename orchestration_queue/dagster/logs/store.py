@@ -62,7 +62,7 @@ class LogStore:
             index = self._index(key[:depth])
             notes += [Call("SADD", (index,), (member,)), Call("PEXPIRE", (index,), (self.ttl_ms,))]
         lasts = [Call("XREVRANGE", (self._key(key, name),), ("+", "-", "COUNT", 1)) for name in names]
-        # A log that is written again is not complete any more.
+        # A log that is written again is no longer complete.
         calls = [Call("DEL", (self._key(key, "done"),)), *lasts, *notes]
         replies = self._good(self.connect().pipeline(calls, repeatable=True))
         return {name: _end(reply) for name, reply in zip(names, replies[1:], strict=False)}
@@ -152,12 +152,12 @@ class LogStore:
 
 
 class Uploads:
-    """Stores what files hold, from where the server has it already.
+    """Stores what files contain, from where the server already has it.
 
     Args:
         store: Where to.
         log_key: Which log.
-        new: The files that are new: they go on after what the server has of an earlier capture under the same key.
+        new: Files that are new, which are appended to what the server has of an earlier capture with the same key.
     """
 
     def __init__(self, store: LogStore, log_key: LogKey, new: Sequence[str]) -> None:
@@ -272,7 +272,7 @@ class LiveTail:
             if self._manager.is_capture_complete(subscription.log_key):
                 subscription.complete()
             subscription.fetch()
-        except OrchestrationQueueError:  # the server is away; the next look will tell
+        except OrchestrationQueueError:  # the server is unreachable; the next check tries again
             return
         if subscription.is_complete:
             self.remove(subscription)

@@ -161,7 +161,7 @@ class _Launch:
         failure: PipesJobFailure | None = None
         with dg.open_pipes_session(self.context, injector, reader, extras) as session:
             self._record(handle, job_id)
-            # Also when it is found: an attempt that died before it could add the job has recorded it all the same.
+            # Also if it exists: an attempt that died before it could add the job has still recorded it.
             options = with_origin(self.options, self.context).model_copy(update={"job_id": job_id})
             with self.client.queue(self.queue) as queue:
                 try:

@@ -131,9 +131,9 @@ def spark_properties(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def open_job_pipes(job: BaseActiveJob, url: str | None = None) -> Iterator[PipesContext]:
-    """Open Pipes in a handler, for as long as the block runs. Each job has its own, also in threads.
+    """Open Pipes in a handler during the block. Each job has its own, also in threads.
 
-    Each message takes one trip, for which the thread waits; a coroutine would hold up its worker's other jobs, so use
+    Each message takes one exchange, for which the thread waits. A coroutine would block its worker's other jobs, so use
     it in plain functions. An exception that leaves the block is shown with the step.
 
     Example::
@@ -145,11 +145,11 @@ def open_job_pipes(job: BaseActiveJob, url: str | None = None) -> Iterator[Pipes
 
     Args:
         job: The running job, added by a ``PipesQueueClient``.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory. A worker that was given its
-            server otherwise has to say so here.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory. Pass it if the worker was
+            given its server in another way.
 
     Raises:
-        DagsterPipesError: No step added this job, or one of another server.
+        DagsterPipesError: No step added this job, or one with another server did.
     """
     loader = PipesMappingParamsLoader(pipes_environment(job, url))
     with PipesContext(loader, PipesStreamContextLoader(url), PipesStreamMessageWriter(url)) as pipes:

@@ -31,7 +31,7 @@ _SLICE_MS = 200
 _PAGE = 1_000
 _RENEWAL_S = 60.0
 _AWAY_S = 0.5
-"""Between two tries while the server is away."""
+"""Pause between two attempts while the server is unreachable."""
 
 
 class _PipesSession:
@@ -117,23 +117,23 @@ class PipesStreamContextInjector(dg.PipesContextInjector):
 
 
 class PipesStreamMessageReader(dg.PipesMessageReader):
-    """Reads what the external side writes within a millisecond or so, and loses nothing while it is away.
+    """Reads messages of the external process within about a millisecond, and loses none during its own outages.
 
-    Logs appear as they come. Materializations, checks and custom messages count when the session ends: should the
-    external work run again meanwhile, only what its last run reports does. A step that is tried again under the same
-    session gets all results again, and only the logs that it has not passed on yet.
+    Logs are shown as they arrive. Materializations, checks and custom messages count when the session ends: if the
+    external process runs again meanwhile, only those of its last run do. A step that is retried with the same session
+    gets all results again, but only the logs that it has not shown yet.
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        connection: An open connection to use instead; it stays open.
-        session: The session's name; default a new one.
-        reader: Who reads: what one reader has logged, it does not log again. The run's id, say.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open.
+        session: The session's name; default: a new one.
+        reader: The reader's name, such as the run's id. It logs nothing that a reader with this name has logged before.
         prefix: First part of every key.
-        ttl: How long the session's keys outlive their last read.
+        ttl: How long the session's keys are kept after their last read.
         limit: About how many logs, and how many results, the session keeps.
 
     Raises:
-        InvalidNameError: The session's name or the prefix cannot be part of a key.
+        InvalidNameError: The session's name or the prefix can't be part of a key.
         InvalidOptionError: ``ttl`` is not from a second to 365 days, or ``limit`` is below 1.
         UsageError: Both ``url`` and ``connection`` are given.
     """
@@ -244,7 +244,7 @@ class _Reading:
             return
 
     def _read(self, block_ms: int | None) -> int:
-        """Read a page of both streams, in one trip with the note of what has been passed on. Returns how many."""
+        """Read a page of both streams and store what was passed on, in one exchange; return the number of messages."""
         block = () if block_ms is None else ("BLOCK", block_ms)
         streams = ("STREAMS", *self._cursors, *self._cursors.values())
         read = Call("XREAD", args=("COUNT", _PAGE, *block, *streams), near=self._keys.results)

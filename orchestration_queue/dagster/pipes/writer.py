@@ -101,11 +101,11 @@ class PipesStreamMessageWriter(PipesMessageWriter["PipesStreamMessageWriterChann
 
 
 class PipesStreamMessageWriterChannel(PipesMessageWriterChannel):
-    """Writes each message in one trip. Any thread may.
+    """Writes each message in one exchange. Thread-safe.
 
     Args:
-        send: How to reach the server.
-        params: What the step's reader says: the streams, how long they are, how long they live.
+        send: Sends to the server.
+        params: The step's reader's parameters: the streams, their length, how long they are kept.
     """
 
     def __init__(self, send: Send, params: Mapping[str, Any]) -> None:

@@ -139,7 +139,7 @@ class RunJobs:
         return list(self._connection.follow(job_records.jobs(wanted, ("state", "opts"))))
 
     def take_turn(self, queue: str, every: timedelta, instance: str) -> bool:
-        """Whether it is time to sweep a queue: for an instance it is once in each such period, wherever. One trip."""
+        """Return whether it is time to sweep a queue: once per period for an instance, on any machine. One exchange."""
         lock = glidemq.try_lock(
             lock_key=self.queue(queue).keys.named(f"dagster:swept:{instance}"),
             token=secrets.token_hex(8),

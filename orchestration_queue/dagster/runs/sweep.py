@@ -1,4 +1,4 @@
-"""Tidying up after those who died halfway: jobs whose runs are over, and queued or starting runs whose jobs are."""
+"""Clean up after processes that died: jobs whose runs have ended, and queued or starting runs whose jobs have."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _run_of(place: JobAddress) -> str:
 def _wake(instance: dg.DagsterInstance, launcher: QueueRunLauncher, before: datetime) -> tuple[list[str], list[str]]:
     """Put queued runs without a job on their queue again, and fail those that would wait for a job that has ended.
 
-    One trip for a thousand runs that wait as they should. A log is read only of the others.
+    One exchange per thousand runs that wait as they should. Only the logs of the others are read.
     """
     is_ours = isinstance(instance.run_coordinator, QueueRunCoordinator)
     statuses = [dg.DagsterRunStatus.STARTING, *([dg.DagsterRunStatus.QUEUED] if is_ours else [])]
@@ -131,7 +131,7 @@ def _wake(instance: dg.DagsterInstance, launcher: QueueRunLauncher, before: date
         record = launcher.jobs.record(place)
         now = instance.get_run_by_id(run.run_id)
         if now is None or now.status is not run.status:
-            continue  # it went on while we looked: what a job's process writes is there before the job ends
+            continue  # it continued meanwhile: what a job's process writes is stored before the job ends
         if record is None and run.status is dg.DagsterRunStatus.QUEUED:
             launcher.launch_run(LaunchRunContext(run, None))
             queued.append(run.run_id)

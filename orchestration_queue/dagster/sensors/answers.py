@@ -96,7 +96,7 @@ class Answers:
         self._requests.setdefault(keyed.run_key or "", keyed)
 
     def result(self, cursor: str, quiet: str) -> dg.SensorResult:
-        """All of it, and where to go on; without runs, Dagster wants a reason."""
+        """Return all requests, and the next cursor; without runs, Dagster requires a reason."""
         requests = list(self._requests.values())
         if self.asset_events:
             quiet = f"{len(self.asset_events)} asset events were reported, and no event asks for a run."

@@ -105,21 +105,21 @@ def chasqui_dead_letter_sensor(
 ) -> dg.SensorDefinition:
     """Return a sensor that requests a run for each job that failed for good.
 
-    It reads the dead letters themselves: none is missed, however long the daemon is down. The cursor is the last dead
-    letter's id, which is the run key, too.
+    It reads the dead letters, not events, so it misses none, no matter how long the daemon is down. The cursor, which
+    is also the run key, is the last dead letter's id.
 
     Args:
         queue: The queue in which jobs fail.
         job: What its runs execute: a job, or an asset selection.
-        name: The sensor's name; default made of the queue's.
-        reasons: React to dead letters of these reasons only; default all.
-        react: What to request for a dead letter; default a run. Tags name the job and the reason.
+        name: The sensor's name; default: derived from the queue's.
+        reasons: React to dead letters with these reasons only; default: all.
+        react: What to request for a dead letter; default: a run, with the job and the reason as tags.
         limit: How many dead letters one tick reads.
-        interval: The time between two ticks: a duration, or seconds, at least 1.
+        interval: Minimum time between two ticks: a duration, or seconds, at least 1.
         options: ``resource_key`` (default ``chasqui``), ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range.
+        InvalidOptionError: An option is out of range.
         InvalidNameError: The queue's name is empty.
     """
     ChasquiKeys(queue)

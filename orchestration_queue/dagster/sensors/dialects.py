@@ -30,9 +30,9 @@ class EventReading(Generic[T]):
     """What one tick read.
 
     Attributes:
-        wanted: What to react to, the oldest first.
-        cursor: Where the next tick goes on.
-        count: How many were read, of which some were not wanted.
+        wanted: What to react to, oldest first.
+        cursor: Where the next tick continues.
+        count: How many were read, including those that are not wanted.
     """
 
     wanted: Sequence[T]

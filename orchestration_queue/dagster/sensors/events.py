@@ -65,7 +65,7 @@ class Filter:
         return cls(*words, checked_function(where, "where"))
 
     def select(self, connection: Connection, prefix: str, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
-        """Those of a read; one trip per thousand events if job names matter, else none."""
+        """Return the wanted events of a read. One exchange per thousand events if job names matter, otherwise none."""
         found = [event for event in events if event.type in self.types]
         if self.job_names and found:
             wanted = [(QueueKeys(event.queue, prefix), event.job_id) for event in found]
@@ -257,7 +257,7 @@ def _in_page(heard: Heard, event: QueueEvent) -> QueueEvent:
 def first_cursors(
     resource: QueueResource, queues: Sequence[str], known: Mapping[str, str], listening: Listening
 ) -> dict[QueueKeys, str]:
-    """Where to listen on in each queue; for those that the cursor does not tell, one trip each at most."""
+    """Return where to continue in each queue. At most one exchange for each that is not in the cursor."""
     cursors: dict[QueueKeys, str] = {}
     for queue in queues:
         keys = QueueKeys(queue, resource.prefix)

@@ -42,7 +42,7 @@ FlowReaction: TypeAlias = Callable[[FlowStatus, QueueResource], dg.RunRequest | 
 _FLOW_TAG = "orchestration_queue/flow_id"
 _AT_ONCE = timedelta(milliseconds=1)
 _AGAIN = timedelta(seconds=5)
-"""How long to listen at most while flows are open of which no event may come any more."""
+"""How long to listen at most while there are unfinished flows without further events."""
 _FLOWS_PER_TRIP = 50
 
 

@@ -120,16 +120,16 @@ def listen(
 ) -> Heard:
     """Listen to queues, from a cursor on each.
 
-    Returns when a read has brought something of interest, and the time to linger is over or there is more to read than
-    the limit. Costs one trip a read and queue, to see whether the reader came too late, and the read.
+    Returns when a read contained an event of interest and either ``linger`` has passed or there is more to read than
+    the limit. Takes one exchange per read and queue, to detect dropped events, plus the read.
 
     Args:
         connection: The server.
-        cursors: By queue, the id of the last event heard.
+        cursors: By queue, the id of the last event that was read.
         select: Which events of a read are of interest.
-        wait: The longest time to listen.
-        limit: Most events of a queue to read in one go.
-        linger: How long to go on after the first event of interest.
+        wait: Maximum time to listen.
+        limit: Maximum events of a queue per read.
+        linger: How long to continue after the first event of interest.
     """
     deadline = time.monotonic() + wait.total_seconds()
     gaps: dict[str, Event] = {}

@@ -68,8 +68,10 @@ class Listening(Shown):
     wait: DurationField = timedelta(seconds=20)
     """How long one tick listens, at most 50 s."""
     linger: DurationField = timedelta(milliseconds=100)
-    """How long a tick that has heard something goes on listening, at most 5 s: what follows closely is met by the same
-    tick, and not by the next, which Dagster begins up to 5 s later."""
+    """How long a tick continues to listen after its first event, at most 5 s.
+
+    Closely following events are then handled in the same tick, not in the next, which Dagster starts up to 5 s later.
+    """
     limit: int = 500
     """Most events of a queue that one tick reads at once, at most 10,000."""
     tick_limit: DurationField = _LONGEST_TICK

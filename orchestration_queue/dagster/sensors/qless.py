@@ -97,20 +97,20 @@ def qless_failure_sensor(
 ) -> dg.SensorDefinition:
     """Return a sensor that requests a run for each job that failed.
 
-    It reads the failure groups themselves, so none is missed that is still there at the next tick. The cursor is the
-    time of the last failure and the jobs of that time; the run key is the job and its time.
+    It reads the failure groups, so it misses no failure that still exists at the next tick. The cursor is the time of
+    the last failure and the jobs of that time; the run key is the job and its time.
 
     Args:
         job: What its runs execute: a job, or an asset selection.
-        name: The sensor's name; default ``qless_failures``, with the groups.
-        groups: React to failures of these groups only; default all.
-        react: What to request for a failed job; default a run. Tags name the job and the group.
-        limit: How many failures one tick asks runs for.
-        interval: The time between two ticks: a duration, or seconds, at least 1.
+        name: The sensor's name; default: ``qless_failures``, with the groups.
+        groups: React to failures in these groups only; default: all.
+        react: What to request for a failed job; default: a run, with the job and the group as tags.
+        limit: For how many failures one tick requests runs.
+        interval: Minimum time between two ticks: a duration, or seconds, at least 1.
         options: ``resource_key`` (default ``qless``), ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, or a group is not text.
+        InvalidOptionError: An option is out of range, or a group is not a string.
     """
     most, named = checked_count(limit, "limit"), checked_kinds(groups, "groups")
 

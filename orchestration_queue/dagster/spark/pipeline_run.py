@@ -92,10 +92,10 @@ class PlacedTables(GraphElementRegistry):
                 empty.write.format(form).mode("overwrite").save(location)
 
     def refuse_lost(self, names: Collection[str]) -> None:
-        """Refuse to go on from checkpoints of tables that are gone.
+        """Refuse to continue from checkpoints of tables that no longer exist.
 
         Raises:
-            UnrecoverableError: A table has processed batches, and its rows are nowhere.
+            UnrecoverableError: A table has processed batches, and its rows are missing.
         """
         for name in names:
             checkpoints = f"{self._storage}/_checkpoints/{'/'.join(self._path(name))}"

@@ -91,7 +91,7 @@ class StepReport:
 
     def log(self, text: str) -> None:
         """Append a line to the job's log, and to the step's."""
-        with contextlib.suppress(TransportError):  # a server that is away for a moment costs lines, not the work
+        with contextlib.suppress(TransportError):  # a short outage of the server costs lines, not the work
             self._job.log(text)
         with self._lock:
             self._held.append(text)
@@ -116,7 +116,7 @@ class StepReport:
     def advance(self, percent: int, text: str) -> None:
         """Store how far the script is, unless that is known."""
         if (percent, text) != (self._progress.get("percent"), self._progress.get("text")):
-            with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
+            with contextlib.suppress(TransportError):  # the next will arrive, or it no longer matters
                 self.update_progress({**self._progress, "percent": percent, "text": text})
 
     def _announce(self, known: Mapping[str, Any]) -> None:

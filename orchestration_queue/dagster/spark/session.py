@@ -157,8 +157,11 @@ _Name: TypeAlias = tuple[ConnectServer, StepKey | int]
 """A session's server, and the attempt of a step that it is for; outside of a step, the resource."""
 
 _open: dict[_Name, _Session] = {}
-"""The sessions of this process. Dagster copies resources that others hold, such as IO managers: a step has one all the
-same, or its DataFrames could not be joined."""
+"""The sessions of this process.
+
+Dagster copies resources that others hold, such as IO managers. A step must still have one session, or its DataFrames
+could not be joined.
+"""
 _lock = Lock()
 
 

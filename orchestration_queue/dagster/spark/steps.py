@@ -184,7 +184,7 @@ class _Steps:
     def _submit(
         self, script: Path, work: ScriptItem, options: SparkSubmit, environment: dict[str, str], report: StepReport
     ) -> Any:
-        """By ``spark-submit`` or Livy. To a driver on a cluster's machines, the environment travels as properties."""
+        """Run a script by ``spark-submit`` or Livy. A driver in a cluster gets the environment as properties."""
         travels = spark_properties(environment) if options.is_away else {}
         variables = options.env if options.livy_url else {**options.env, **environment}
         given = {"env": variables, "conf": {**options.conf, **travels}}

@@ -231,9 +231,9 @@ def sqlite_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
 
 
 def outlast_outages(instance: dg.DagsterInstance) -> None:
-    """Have the storages of this process repeat what failed with its connection, until the database is back.
+    """Have the storages of this process retry what failed with its connection, until the database is back.
 
-    An event whose answer was lost may be stored twice, but for the end of a step, of which a run allows only one. Call
+    An event whose reply was lost may be stored twice, except the end of a step, of which a run allows only one. Call
     this after :func:`guard_events`, so that what a process may no longer write is not written after an outage either.
     """
     for storage in _storages(instance):

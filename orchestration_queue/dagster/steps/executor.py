@@ -42,7 +42,7 @@ _IDLE_S = 0.1
 _SOON_S = 0.05
 """The pause before a suspected step is checked again."""
 _LOOK_EVERY_S = 1
-"""How often to ask the queue about the running steps: one trip for all of them."""
+"""How often to ask the queue about the running steps: one exchange for all of them."""
 _DURATIONS = ("step_timeout", "unclaimed_timeout", "lease")
 """The fields that are seconds."""
 

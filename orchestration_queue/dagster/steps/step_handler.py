@@ -150,7 +150,7 @@ class QueueStepHandler(StepHandler):
         return self._route.with_tags(step_tags, run.tags)
 
     def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
-        """Add the step's job: one trip. One that is there and has not ended stands for it."""
+        """Add the step's job, in one exchange. An existing job that has not ended is used instead."""
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         headers = headers_of(step_handler_context.instance, step_handler_context.dagster_run)

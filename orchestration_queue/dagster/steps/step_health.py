@@ -185,7 +185,7 @@ class StepHealth:
             self._reader.close()
 
     def _look(self) -> None:
-        """Read all watched jobs. One trip for each 1,000."""
+        """Read all watched jobs. One exchange per 1,000."""
         wanted = [(job.keys, job_id) for job_id, job in self._jobs.items()]
         records = self._connection.follow(job_records.jobs(wanted, _FIELDS))
         self._records = {job_id: record for (_, job_id), record in zip(wanted, records, strict=True)}

@@ -1,4 +1,4 @@
-"""One piece of Dagster's work, as it travels through a queue: a step of a run, a run, or the rest of a run."""
+"""One work item in a queue: a step of a run, a run, or the rest of a run."""
 
 from __future__ import annotations
 

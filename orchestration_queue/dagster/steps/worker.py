@@ -100,7 +100,7 @@ class DagsterWorker(Worker):
         return super().cancel(job_id)
 
     async def _stop_revoked(self, job_ids: Sequence[str]) -> None:
-        """Stop those of the jobs that were revoked. One trip."""
+        """Stop those of the jobs that were revoked. One exchange."""
         try:
             found = await self.io.calls.follow(
                 job_records.jobs([(self.keys, job_id) for job_id in job_ids], ("revoked",))

@@ -1,8 +1,8 @@
 """Write fences: until when a process may write, in memory that a worker, its fork servers and their children share.
 
-The worker's heartbeat moves a work's deadline with every renewal of its lease. The work reads it before it writes an
-event. So a process that slept beyond its lease, or whose worker did, writes nothing any more: another process may be
-running the next attempt, and Dagster's events do not say which attempt they belong to.
+The worker's heartbeat moves a work item's deadline with every renewal of its lease. The work item reads it before it
+writes an event. So a process that was suspended beyond its lease, or whose worker was, no longer writes anything:
+another process may be running the next attempt, and Dagster's events don't say which attempt they belong to.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHORTEST_NAP_S = 0.01
 
 
 def now() -> float:
-    """Seconds on a clock that all processes of this machine share, and that goes on while it sleeps."""
+    """Return the seconds on a clock that all processes of this machine share, and that continues while it sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -145,7 +145,7 @@ class FenceSlot:
         self._part.deadline = deadline
 
     def prolong(self, seconds: float) -> None:
-        """Let it write so much longer, though nothing renews its lease any more; not if its time is over already."""
+        """Extend the deadline although the lease is no longer renewed, unless it has already passed."""
         if now() < self._part.deadline < now() + seconds:
             self._part.deadline = now() + seconds
 
@@ -168,7 +168,7 @@ class WriteFence:
         self._part.has_signed = True
 
     def check(self) -> None:
-        """End this process and all it has started, at once, if it may not write any more."""
+        """End this process and everything it has started, immediately, if it may no longer write."""
         if self.left_s <= 0:
             os.killpg(0, signal.SIGKILL)
 
@@ -198,5 +198,5 @@ class WriteFence:
             watcher.join()
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._memory.close()

@@ -94,6 +94,6 @@ class LeaseKeeper:
             )
             renewed = connection.execute(call, repeatable=True)
             lost = [entry_id for entry_id, is_ours in zip(batch, renewed, strict=True) if not is_ours]
-            # One that was settled meanwhile is not pending any more, and not lost.
+            # One that was settled meanwhile is no longer pending, and not lost.
             if lost := [entry_id for entry_id in lost if entry_id in self._held]:
                 self._on_lost(lost)

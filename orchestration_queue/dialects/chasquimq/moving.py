@@ -1,4 +1,4 @@
-"""What becomes of a job, or of a schedule, on the other wire."""
+"""How a job or a schedule is converted for the other wire."""
 
 from __future__ import annotations
 

@@ -59,4 +59,4 @@ class ChasquiWorkerOptions(DialectOptions):
     """The most jobs to take in a window, over all workers of this limit; those of the original do not count."""
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
-    """How long running jobs may go on after `stop`."""
+    """How long running jobs may take to finish after `stop`."""

@@ -1,4 +1,4 @@
-"""From what became of a job to the calls and events that record it."""
+"""The calls and events that record a job's outcome."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Settler:
             ttl_s=max(1, -(-ttl_ms // 1000)),
             value=value,
         )
-        # Reported once the result is there, for those who wait for it.
+        # Reported once the result is stored, for callers that wait for it.
         extras = ("attempt", str(delivery.attempt), "duration_us", str(duration_us))
         event = self._event("completed", delivery.job.id, delivery.name, *extras)
         self._outbox.settle(Settlement(delivery.entry_id, call, event))

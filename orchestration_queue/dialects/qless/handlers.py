@@ -32,11 +32,11 @@ class QlessRouter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QlessNext:
-    """Returned by a handler: the job goes on in another queue instead of being complete.
+    """Returned by a handler to move the job to another queue instead of completing it.
 
     Attributes:
         queue: That queue.
-        data: The job's data from now on; None leaves it.
+        data: The job's new data; None keeps them.
         delay: How long it waits there.
         depends: Ids of jobs that it waits for there.
     """

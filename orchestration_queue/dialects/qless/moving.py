@@ -1,4 +1,4 @@
-"""What becomes of a qless job, recurring job or group of dependent jobs on our wire."""
+"""How a qless job, recurring job or group of dependent jobs is converted for our wire."""
 
 from __future__ import annotations
 

@@ -35,4 +35,4 @@ class QlessWorkerOptions(DialectOptions):
     do not count."""
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
-    """How long running jobs may go on after `stop`."""
+    """How long running jobs may take to finish after `stop`."""

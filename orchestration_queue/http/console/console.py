@@ -1,4 +1,4 @@
-"""What all pages share: sessions, protection of forms, and what becomes of errors."""
+"""The common parts of all pages: sessions, CSRF protection of forms, and error pages."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Recent:
         return found
 
     async def within(self, seconds: float, key: object, read: Callable[[], Awaitable[T]]) -> T | None:
-        """Return the value of a key; None when it takes longer to read, which goes on nevertheless."""
+        """Return the value of a key; None if reading takes longer, which continues in the background."""
         found = asyncio.ensure_future(self.get(key, read))
         done, _ = await asyncio.wait([found], timeout=seconds)
         if not done:

@@ -62,7 +62,7 @@ class SchedulePages:
         return self._views.page("schedules.html", title="Schedules", rows=rows, did=request.query.get("done", ""))
 
     async def schedule(self, request: Request) -> Raw:
-        """Show one schedule: its next ten runs, what became of the last ones, and a form to edit it."""
+        """Show one schedule: its next ten runs, the outcomes of the last ones, and a form to edit it."""
         return await self._page(request)
 
     async def preview(self, request: Request) -> Raw:

@@ -152,7 +152,7 @@ def clock(at: datetime | None) -> str:
 
 
 def there(at: datetime) -> str:
-    """Format a time in its own zone, with the day of the week and, but for UTC, the offset."""
+    """Format a time in its own zone, with the day of the week and, except for UTC, the offset."""
     offset = "" if at.utcoffset() == timedelta(0) else f" {at:%z}"
     return f"{at:%a %Y-%m-%d %H:%M:%S}{offset}"
 

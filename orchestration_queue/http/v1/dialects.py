@@ -74,7 +74,7 @@ async def list_chasqui_jobs(request: Request) -> Json:
 
 
 async def list_chasqui_letters(request: Request) -> Json:
-    """List a ChasquiMQ queue's dead letters, oldest first; ``after`` an id to go on."""
+    """List a ChasquiMQ queue's dead letters, oldest first; ``after`` is the id to continue from."""
     queue = request.service.dialects.chasqui_queue(request.params["name"])
     limit = whole(request, "limit", 100, most=1000)
     found = await queue.dead_letters(limit, after=request.query.get("after") or None)

@@ -62,7 +62,7 @@ async def list_planned(request: Request) -> Json:
 
 
 async def show_scheduler(request: Request) -> Json:
-    """Return a scheduler with its next runs and what became of the last ones."""
+    """Return a scheduler with its next runs and the outcomes of the last ones."""
     count = whole(request, "runs", _RUNS, least=0, most=_MOST_RUNS)
     schedulers, name = request.service.queue(request.params["name"]).schedulers, request.params["id"]
     entry, history = await schedulers.get(name), await schedulers.history(name)

@@ -1,4 +1,4 @@
-"""Own routes of the pull API: take jobs without a worker, in any language, and say what came of them."""
+"""Own routes of the pull API: take jobs without a worker, in any language, and report their outcomes."""
 
 from __future__ import annotations
 

@@ -54,11 +54,11 @@ NewT = TypeVar("NewT", "NewJob", oq1.NewJob)
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What became of one job that was to be added.
+    """The server's reply for one job to add.
 
     Attributes:
-        job_id: The job: the new one, or the one that was there under its custom id. None when a deduplication id
-            stood in the way; :func:`standing_job` then finds the job that stands for it.
+        job_id: The job: the new one, or the existing one with its custom id. None if its deduplication id exists;
+            :func:`standing_job` then finds the job with it.
         is_new: Whether the job was created now.
     """
 
@@ -67,7 +67,7 @@ class Added:
 
 
 Outcome: TypeAlias = Added | ServerError | InvalidOptionError
-"""What became of one of many, or why it was refused while others were not."""
+"""The server's reply for one of many jobs, or why it was refused while others were not."""
 
 
 class EncodedData(str):
@@ -177,7 +177,7 @@ def waking(keys: QueueKeys, jobs: Iterable[NewJob]) -> list[Call]:
 
 
 def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
-    """Cut many jobs into portions that one call or trip can carry without keeping others waiting."""
+    """Divide many jobs into batches that one call or exchange can carry without delaying other clients."""
     start = size = 0
     for place, job in enumerate(jobs):
         length = len(job.data)

@@ -112,7 +112,7 @@ def hold_to(keys: QueueKeys, flow_id: str, jobs: Iterable[ParentRef]) -> list[Ca
 
 
 def is_spent(budget_key: str) -> Operation[bool]:
-    """Whether a flow may use no more; one that has no budget (any more) may."""
+    """Whether a flow's budget is exceeded; False without a budget."""
     return Operation(glidemq.check_budget(budget_key=budget_key), _is_exceeded)
 
 

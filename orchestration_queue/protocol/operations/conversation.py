@@ -41,7 +41,7 @@ def all_good(replies: list[Reply]) -> list[Reply]:
 
 
 def together(exchanges: Sequence[Conversation[T]]) -> Conversation[list[T]]:
-    """Make several exchanges at a time: the first trips of all in one, then the second, and so on."""
+    """Run several conversations at a time: the first exchanges of all in one, then the second, and so on."""
     results: dict[int, T] = {}
     waiting: dict[int, Sequence[Call]] = {}
 

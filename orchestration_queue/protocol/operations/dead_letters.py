@@ -102,14 +102,14 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Some letters of one queue, as they lie in the dead-letter queue.
+    """Some dead letters of one queue, as they are in the dead-letter queue.
 
     Attributes:
-        letters: What they say.
-        records: The jobs that they are, in the same order.
-        entries: Their places in the stream, in the same order.
-        left_over: Places of jobs that are gone.
-        after: Where to go on; None at the end.
+        letters: The dead letters.
+        records: Their records, in the same order.
+        entries: Their ids in the stream, in the same order.
+        left_over: Stream ids of jobs that no longer exist.
+        after: Where to continue; None at the end.
     """
 
     letters: tuple[DeadLetter, ...]
@@ -126,7 +126,7 @@ def last_entry(keys: QueueKeys) -> Conversation[str | None]:
 
 
 def dead_letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str = "+") -> Conversation[DeadLetterPage]:
-    """Return the letters of ``owner`` among the next 200 jobs of a dead-letter queue, oldest first, in two trips."""
+    """Return the dead letters of ``owner`` among the next 200 jobs of a dead-letter queue, in two exchanges."""
     (reply,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({after}", until, "COUNT", _PAGE))]))
     entries = [(text(entry_id), entry_job_id(fields)) for entry_id, fields in reply]
     records = yield from job_records.jobs([(keys, job_id) for _, job_id in entries])

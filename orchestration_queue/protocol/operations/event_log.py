@@ -139,10 +139,10 @@ def events_since(
 
 
 def oldest_event(keys: QueueKeys) -> Conversation[str | None]:
-    """Id of the oldest event that is kept, when older ones are not any more; None when nothing was ever dropped."""
+    """Return the id of the oldest event that is kept, if older ones were dropped; None if none ever was."""
     (reply,) = yield [Call("XINFO", args=("STREAM", keys.events), near=keys.events)]
     if isinstance(reply, Exception):
-        return None  # there are no events at all, any more
+        return None  # there are no longer any events
     facts = dict(zip(map(text, reply[::2]), reply[1::2], strict=True))
     has_dropped = facts["entries-added"] > facts["length"] and facts["first-entry"]
     return text(facts["first-entry"][0]) if has_dropped else None

@@ -44,7 +44,7 @@ _MOST_SIGNALS = 1000
 
 
 class Why(Enum):
-    """Why a trip brought no more jobs."""
+    """Why an exchange returned no more jobs."""
 
     UNASKED = ""
     ENOUGH = "enough"
@@ -57,15 +57,15 @@ class Why(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeResult:
-    """What came of one exchange to the server.
+    """The result of one exchange.
 
     Attributes:
-        verdicts: What became of each outcome, in order.
+        verdicts: The server's verdict on each outcome, in order.
         started: The jobs that started.
         letters: Dead letters that the call could not add, and keeps for :func:`~.outbox.post`.
-        why: Why it brought no more.
-        pending: What the jobs that wait remain to be told: in a cluster those of other queues; else those that one call
-            did not reach.
+        why: Why it returned no more.
+        pending: Notifications still to send to waiting jobs: in a cluster those in other queues; otherwise those that
+            one call did not reach.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -237,7 +237,7 @@ def _deliveries(entries: Iterable[Any]) -> list[Delivery]:
 
 
 class Renewal(Enum):
-    """What became of a lease we renewed."""
+    """The result of renewing a lease."""
 
     LOST = 0
     """The job is gone, ended, or with another worker."""
@@ -311,11 +311,11 @@ class Reclaimed:
 
     Attributes:
         retried: How many jobs are ready again.
-        failed: Ids of those that fell silent too often, and have failed.
-        has_more: There may be more: look again.
+        failed: Ids of those that stalled too often, and have failed.
+        has_more: There may be more: call again.
         letters: Dead letters that the call could not add, or that are not added yet; kept for :func:`~.outbox.post`.
-        pending: What the jobs that wait for the failed and expired ones remain to be told.
-        timed_out: How many suspended jobs failed, because their time was up.
+        pending: Notifications still to send to jobs that wait for the failed and expired ones.
+        timed_out: How many suspended jobs failed because their timeout expired.
     """
 
     retried: int

@@ -114,11 +114,11 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of the nodes of one call.
+    """The result of submitting the nodes of one call.
 
     Attributes:
-        new: Ids of the jobs that were created now; the others were there.
-        pending: What remains to be told of those that were there and have ended, once all parts are submitted.
+        new: Ids of the jobs that were created now; the others existed.
+        pending: Notifications to send about existing ones that have ended, once all parts are submitted.
     """
 
     new: tuple[str, ...]
@@ -183,7 +183,7 @@ def submit_graph(
 
 
 def release(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Operation[Propagated]:
-    """Let held jobs go on: those that wait for nothing else start. What is not held is passed over.
+    """Release held jobs: those without other dependencies start. Jobs that are not held are skipped.
 
     Args:
         keys: The queue.
@@ -202,7 +202,7 @@ def hold_nodes(keys: QueueKeys, job_ids: Sequence[str]) -> Operation[list[str]]:
         job_ids: At most :data:`MOST_NODES` of its jobs.
 
     Returns:
-        The operation. It reads the ids of those that are held now; the others go on, have run, or are gone.
+        The operation. It reads the ids of those that are held now; the others are ready, have run, or no longer exist.
     """
     return Operation(oq1.hold_nodes(keys, job_ids=job_ids), texts)
 
@@ -224,12 +224,12 @@ class Revived:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What became of nodes that were to run again.
+    """The result of retrying nodes.
 
     Attributes:
         job_ids: Those that had failed, and are ready or wait now.
-        revived: Who waits for them in other queues, to be told there by :func:`retry_nodes`.
-        pending: What remains to be told of those that were given up again.
+        revived: Their dependents in other queues, to be notified there by :func:`retry_nodes`.
+        pending: Notifications still to send about those that failed again.
     """
 
     job_ids: tuple[str, ...]

@@ -164,7 +164,7 @@ def log(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
 
 
 def progress(keys: QueueKeys, job_id: str, value: Any) -> list[Call]:
-    """Store how far the job is, and tell those who listen. One exchange.
+    """Store the job's progress and publish it as an event. One exchange.
 
     Raises:
         PayloadError: It is not JSON, or larger than 1 MiB.

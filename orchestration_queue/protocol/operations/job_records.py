@@ -76,7 +76,7 @@ def jobs(wanted: Sequence[tuple[QueueKeys, str]], fields: Sequence[str] = ()) ->
 def columns(keys: QueueKeys, job_ids: Sequence[str], fields: Sequence[str]) -> Conversation[list[list[bytes | None]]]:
     """Return some fields of many jobs of a queue: for each field its values, None where a job has none.
 
-    A job that is gone has no field at all. Jobs come in their order, but for those that follow after some megabytes.
+    A job that no longer exists has no fields. Jobs come in order, except those after some megabytes, which come last.
     """
     found: list[list[bytes | None]] = [[] for _ in fields]
     names = [oq1.FieldName(field) for field in fields]
@@ -227,7 +227,7 @@ def count_children(keys: QueueKeys, job_id: str) -> Operation[int]:
 
 
 def children_values(keys: QueueKeys, job_id: str) -> Conversation[list[tuple[ParentRef, Any]]]:
-    """Return what these jobs returned; those without a result, or not there any more, are left out."""
+    """Return the results of these jobs, without those that have none or no longer exist."""
     values: list[tuple[ParentRef, Any]] = []
     refs = yield from children(keys, job_id)
     for piece in chunks(refs):

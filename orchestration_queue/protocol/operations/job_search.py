@@ -109,7 +109,7 @@ def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit:
 
 
 def _waiting(search: _Search) -> Conversation[None]:
-    """In the order in which workers take them, but for shares: these come one after the other, before the stream."""
+    """Return the jobs in the order in which workers take them, but one share after the other, before the stream."""
     for key in (search.keys.priority, search.keys.lifo):
         yield from _listed(search, key)
     for name in (yield from shares.busy(search.keys)):

@@ -33,11 +33,11 @@ def active_jobs(keys: QueueKeys) -> Conversation[int]:
 
 
 def remove_queue(keys: QueueKeys) -> Conversation[int]:
-    """Remove every key of a queue; returns how many. Walks all keys of the queue's server. May be sent again anywhere.
+    """Remove every key of a queue; return how many. Scans all keys of the queue's server. Can be repeated at any point.
 
-    What workers take jobs from goes first, so that none starts any more; with it the sequence numbers of ordering
-    keys, since those of jobs that are added meanwhile must not run ahead of their group's. The counter of ids goes
-    last: as long as jobs are left, a job that is added meanwhile must not be given the id of one of them.
+    What workers take jobs from is removed first, so that no job starts any more, together with the sequence numbers of
+    ordering keys, since those of jobs that are added meanwhile must not be ahead of their group's. The counter of ids
+    is removed last: as long as jobs are left, a new job must not get the id of one of them.
     """
     last = [keys.id, keys.meta]
     first = [keys.stream, keys.priority, keys.lifo, keys.scheduled, keys.schedulers, keys.named("ordering")]
@@ -64,7 +64,7 @@ FIRST_PAGE = "0"
 
 
 def scan_page(pattern: str, cursor: str, near: str | None = None) -> Conversation[tuple[list[str], str]]:
-    """One page of a walk: the matching ones of about 1,000 keys, and where to go on. A key may come twice."""
+    """Return one page of a scan: the matching keys among about 1,000, and where to continue. A key can be repeated."""
     (reply,) = all_good((yield [Call("SCAN", args=(cursor, "MATCH", pattern, "COUNT", BATCH_SIZE), near=near)]))
     return texts(reply[1]), text(reply[0])
 

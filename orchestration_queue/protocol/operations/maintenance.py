@@ -16,14 +16,14 @@ __all__ = ["Stalled", "Tick", "claim", "entry", "hand_on", "last_sign", "stalled
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What came of one round of housekeeping.
+    """The result of one tick.
 
     Attributes:
         moved: Jobs it made ready.
-        due_ms: When the next delayed job or limited group is due, epoch ms; -1 when nothing is.
+        due_ms: When the next delayed job or limited group is due, epoch ms; -1 if none is.
         repeatable: How many repeatable jobs the queue has.
-        is_paused: Whether the queue asks its workers to take nothing.
-        rate_max: Most starts in each window that the queue allows; 0 for no limit.
+        is_paused: Whether the queue is paused.
+        rate_max: The queue's maximum starts per window; 0 for no limit.
         rate_window_ms: That window.
         server_ms: The server's own time, epoch ms.
         schedules_due_ms: When repeatable jobs are due for evaluation, epoch ms; -1 for never.

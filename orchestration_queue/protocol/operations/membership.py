@@ -1,7 +1,8 @@
-"""Broadcasts from the side of a subscription's workers.
+"""Broadcasts, for the workers of a subscription.
 
-What a subscription owes is in the books of its own consumer group, and beside the message's record in a hash of its
-own. The record itself is shared by all subscriptions, and says what whichever of them wrote last.
+Which messages a subscription has not settled is in the pending list of its own consumer group, and its state of a
+message in a hash beside the message's record. The record itself is shared by all subscriptions, and contains what the
+last of them wrote.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Message(Delivery):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The calls that tell one outcome, the last of which says what became of it."""
+    """The calls that report one outcome; the last one returns the verdict."""
 
     calls: tuple[Call, ...]
     read: Callable[[Reply], Verdict]
@@ -100,9 +101,9 @@ class Member:
         return Call("XACK", (self.keys.stream,), (self.subscription, *entry_ids))
 
     def holds(self, entry_id: str) -> Operation[bool]:
-        """Whether the subscription's entry is not settled yet.
+        """Whether the subscription's entry is still pending.
 
-        An entry that was taken from a silent worker is not waited for any more: its message goes on under another.
+        An entry that was taken over from a stalled worker no longer is: its message continues under another entry.
         """
         return Operation(Call("XPENDING", (self.keys.stream,), (self.subscription, entry_id, entry_id, 1)), bool)
 

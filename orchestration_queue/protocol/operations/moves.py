@@ -1,4 +1,4 @@
-"""Moves of jobs to other queues, in steps that may each be repeated, so that anyone can go on with a move."""
+"""Moves of jobs to other queues, in steps that can be repeated, so that any process can continue a move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MovedJobs", "finish_moves", "move", "move_all"]
 log = logging.getLogger("orchestration_queue.moves")
 
 _OVERDUE_MS = 10_000
-"""How long the caller of a move may take before a worker goes on with it."""
+"""How long the caller of a move may take before a worker continues it."""
 _MOVES_A_ROUND = 20
 _REMEMBERED_MS = 6 * 86_400_000
 """How long the source surely knows that it dropped a job; later one is placed that might have been removed."""
@@ -31,7 +31,7 @@ _TOGETHER = 100
 
 @dataclass(frozen=True, slots=True)
 class MovedJobs:
-    """What became of jobs that were to be moved.
+    """The result of moving jobs.
 
     Attributes:
         moved: The ids of those that are in the other queue.
@@ -47,12 +47,12 @@ def move(
 ) -> Conversation[None]:
     """Move a job to another queue: it is held here, held there, dropped here, and placed there. Four exchanges.
 
-    Another one where jobs wait for it. What happens to it meanwhile is carried over as well.
+    One more if jobs wait for it. Changes to it meanwhile are carried over as well.
 
     Raises:
         JobNotFoundError: It is in neither queue.
-        StateError: It cannot be moved, and was left as it is; or it changes faster than it can be carried, and a worker
-            goes on with the move.
+        StateError: It can't be moved and is unchanged; or it changes faster than it can be carried over, and a worker
+            continues the move.
     """
     if keys.base == target.base:
         raise UsageError(f"Job {job_id!r} is in queue {keys.queue!r} already; name another queue.")
@@ -147,7 +147,7 @@ def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: 
 def _resume(
     keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, token: str, held_ms: int
 ) -> Conversation[None]:
-    """Have the target place what it holds and the source has not any more, as the source remembers for a week."""
+    """Have the target place a job that it holds and the source no longer has, which the source remembers for a week."""
     ask = oq1.end_move(keys, job_id=job_id, token=token, arrived=True, digest="", now_ms=now_ms)
     (end,) = all_good((yield [ask]))
     is_removed = text(end) == "removed" and now_ms - held_ms < _REMEMBERED_MS
@@ -177,7 +177,7 @@ def _rename(parents: list[str], old: str, new: str, prefix: str) -> Conversation
 
 
 def finish_moves(keys: QueueKeys, now_ms: int) -> Conversation[int]:
-    """Go on with moves out of a queue and into it that are 10 s old, at most 20. One command when none are due.
+    """Continue moves out of and into a queue that are 10 s old, at most 20. One command if none are due.
 
     Returns:
         How many could not be finished.

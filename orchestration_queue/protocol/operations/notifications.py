@@ -139,10 +139,10 @@ def notify(
 
 
 def notify_all(left: Sequence[tuple[QueueKeys, PendingNotifications]], now_ms: int) -> Conversation[None]:
-    """Tell all that calls on these queues left pending, and what that leads to.
+    """Send all notifications that calls on these queues left pending, and those that result from them.
 
     Raises:
-        ServerError: A queue refused to be told. Of the same trip, the others have been.
+        ServerError: A queue refused a notification. Others in the same exchange were sent.
     """
     while todo := [told for keys, pending in left for told in notify(keys, pending, now_ms)]:
         replies = all_good((yield [operation.call for _, operation in todo]))

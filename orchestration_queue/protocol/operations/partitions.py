@@ -95,7 +95,7 @@ def cut_entries(after: str, until: str, parts: int) -> list[tuple[str, str]]:
 
 
 def extents(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Partition]]:
-    """Cut the jobs that are in a state now into up to ``parts`` parts, in two trips.
+    """Divide the jobs that are in a state now into up to ``parts`` partitions. Two exchanges.
 
     Raises:
         UsageError: The wire keeps no list of that state.
@@ -143,9 +143,9 @@ def _ranked(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[P
 def page(
     keys: QueueKeys, extent: Partition, cursor: Cursor | None = None
 ) -> Conversation[tuple[list[str], Cursor | None]]:
-    """Ids of the next jobs of an extent, up to about 1,000, and where to go on; None at the end. One exchange.
+    """Return the ids of the next jobs of a partition, up to about 1,000, and where to continue; None at the end.
 
-    What has to be listed whole comes in one page.
+    One exchange. A partition that must be listed as a whole comes in one page.
     """
     if extent.kind == "entries":
         return _entries_page(keys, extent, extent.after if cursor is None else cursor.at)

@@ -104,13 +104,13 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What came of asking for slots.
+    """The reply to a request for slots.
 
     Attributes:
         is_held: The attempt holds them.
-        sleep_ms: Otherwise: ask again after this time, or when woken.
-        unknown: The pool that is not defined, if one is not.
-        woken: Names of other jobs, for which there are slots now.
+        sleep_ms: If not: ask again after this time, or when woken.
+        unknown: A pool that is not defined, if any.
+        woken: Names of other jobs for which there are slots now.
     """
 
     is_held: bool

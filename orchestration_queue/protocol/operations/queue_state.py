@@ -191,9 +191,9 @@ def last_delivered(described: Sequence[Mapping[str, str]]) -> str:
 
 
 def oldest_ready_ms(keys: QueueKeys) -> Conversation[int | None]:
-    """Since when the job has been ready that waits longest in the stream, in two trips; None when none does.
+    """Return when the oldest ready job of the stream became ready; None without one. Two exchanges.
 
-    Prioritized and LIFO jobs are left out: their lists do not say since when they are ready.
+    Prioritized and LIFO jobs are not considered: their lists don't record when they became ready.
     """
     last = yield from handed_out_until(keys)
     (entries,) = all_good((yield [Call("XRANGE", (keys.stream,), (f"({last}", "+", "COUNT", 1))]))

@@ -80,8 +80,8 @@ def _state_of(keys: QueueKeys, name: str) -> tuple[Call, Call]:
 def judge_group(name: str, state: Mapping[str, str], jobs: Sequence[JobRecord]) -> StalledGroup | None:
     """Return whether a group that waits for no limit is blocked, by its fields and its unfinished jobs.
 
-    It goes on when a job of it that is active, or pauses between two attempts, ends; or when the job whose turn it is
-    comes, which need not wait in the group.
+    It is not if one of its jobs that is active, or pauses between two attempts, will end, or if the job whose turn it
+    is will come, which need not wait in the group.
     """
     seen_active, seen_turn = int(state.get("active") or 0), int(state.get("nextSeq") or 0)
     parked = [_sequence(job) for job in jobs if job.state is JobState.GROUP_WAITING]
@@ -102,7 +102,7 @@ def _sequence(job: JobRecord) -> int:
 
 
 def mend_group(keys: QueueKeys, group: StalledGroup, now_ms: int) -> Operation[int]:
-    """Let a stalled group go on; reads how many jobs are ready now, -1 when it has gone on by itself."""
+    """Unblock a stalled group; read how many jobs are ready now, -1 if it was no longer blocked."""
     call = oq1.mend_group(
         keys,
         name=group.name,

@@ -91,7 +91,7 @@ class DueEntry:
     Attributes:
         name: The scheduler.
         text: Its entry, as JSON text.
-        fate: What became of the job it waits for: ``open``, ``ended`` or ``gone``; empty when it waits for none.
+        fate: The state of the job it waits for: ``open``, ``ended`` or ``gone``; empty without one.
         ended_ms: When that ended, epoch ms.
     """
 
@@ -134,14 +134,14 @@ def index(keys: QueueKeys) -> Operation[dict[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """What became of one run of a schedule.
+    """The outcome of one run of a schedule.
 
     Attributes:
         due_ms: When it was due, epoch ms.
         at_ms: When it was evaluated, epoch ms.
-        job_id: Its job; empty when none was made.
-        outcome: ``fired``; ``overlap`` when it was left out and ``queued`` when it was postponed because the job before
-            had not ended; ``missed`` when it was left out because it was noticed too late.
+        job_id: Its job; empty if none was added.
+        outcome: ``fired``; ``overlap`` if it was skipped, and ``queued`` if it was postponed, because the previous job
+            had not ended; ``missed`` if it was skipped because it was noticed too late.
     """
 
     due_ms: int

@@ -52,7 +52,7 @@ def set_weight(keys: QueueKeys, name: str, weight: int) -> Call:
 
 
 def unset_weight(keys: QueueKeys, name: str) -> Operation[bool]:
-    """Let a share have the default weight again; reads False when none was set."""
+    """Reset the weight of a share to the default; read False if none was set."""
     return Operation(Call("HDEL", (keys.shares,), (name,)), lambda reply: integer(reply) == 1)
 
 

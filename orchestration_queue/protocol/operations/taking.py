@@ -30,7 +30,7 @@ class Opening:
 
 
 def open_queue(keys: QueueKeys) -> Conversation[Opening]:
-    """Make sure that the workers' group exists, and read what takers must know. One trip."""
+    """Create the workers' group if needed, and read what takers must know. One exchange."""
     stored = queue_settings.stored_dead_letter_queue(keys)
     began, letters, time = yield [worker_registry.create_group(keys), stored.call, Call("TIME", near=keys.stream)]
     if isinstance(began, ServerError) and began.code != "BUSYGROUP":

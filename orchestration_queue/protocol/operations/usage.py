@@ -126,13 +126,13 @@ def by_category(fields: Mapping[str, str], kind: str) -> dict[str, float]:
 
 
 def report(keys: QueueKeys, job_id: str, usage: Usage, now_ms: int) -> Operation[bool]:
-    """Store what a job used, in place of what it reported before.
+    """Store what a job used, replacing an earlier report.
 
     Returns:
-        False while a client of another language is half-way through a report of the same job: try again soon.
+        False while a client in another language holds the usage lock of the same job: retry soon.
 
     Raises:
-        JobNotFoundError: It is not there any more.
+        JobNotFoundError: The job no longer exists.
     """
 
     def read(reply: Reply) -> bool:
@@ -174,12 +174,12 @@ def report_tokens(keys: QueueKeys, job_id: str, tokens: int) -> Call:
 
 
 def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: int) -> Conversation[UsageSummary]:
-    """Add up what queues used from one minute to another, both included; of all queues by default.
+    """Sum what queues used from one minute to another, both included; all queues by default.
 
-    Costs a trip for the names of the queues, and one for each 1,000 minutes of a queue.
+    Costs one exchange for the names of the queues, and one per 1,000 minutes of a queue.
 
     Raises:
-        UsageError: The time runs backwards, or is too long for this number of queues.
+        UsageError: The end precedes the start, or the period is too long for this number of queues.
     """
     start_ms = max(start_ms, end_ms - _KEPT_MS) // _MINUTE_MS * _MINUTE_MS
     if start_ms > end_ms:
@@ -223,7 +223,7 @@ def _of_minute(reply: Reply) -> UsageTotals:
 
 
 def flow_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
-    """Return a flow's jobs: its root, what that waits for, and so on; each once. Costs a trip for each level."""
+    """Return a flow's jobs: its root, the root's dependencies, and so on, without duplicates. One exchange a level."""
     found = {root: None}
     level = [root]
     while level:

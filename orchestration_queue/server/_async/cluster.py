@@ -43,11 +43,11 @@ class AsyncCluster:
         self._nodes: dict[Address, AsyncNode] = {}
 
     async def greet(self) -> None:
-        """Find the primaries, and load the libraries on each of them; on one that is away, when it is back.
+        """Find the primaries, and load the libraries on each of them; on an unreachable one, when it is back.
 
         Raises:
-            TransportError: No primary can be reached.
-            ServerError: One does not let us in, or does not take the libraries.
+            TransportError: No primary is reachable.
+            ServerError: One refuses the credentials, or the libraries.
         """
         pauses = Pauses(*CONNECT_PAUSES_S)
         while True:

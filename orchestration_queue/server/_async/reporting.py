@@ -28,11 +28,11 @@ def check_usage(used: Usage) -> None:
 
 
 async def report_usage_async(connection: AsyncConnection, keys: QueueKeys, job_id: str, used: Usage) -> None:
-    """Store what a job used, in place of what it reported before. One trip; in a cluster one to each of two servers.
+    """Store what a job used, replacing an earlier report. One exchange; in a cluster one with each of two servers.
 
     Raises:
-        JobNotFoundError: It is not there any more.
-        StateError: A client of another language was half-way through a report for 5 s.
+        JobNotFoundError: The job no longer exists.
+        StateError: A client in another language held the usage lock for 5 s.
     """
     check_usage(used)
     for _ in range(_TRIES):

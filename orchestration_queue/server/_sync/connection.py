@@ -37,12 +37,12 @@ E = TypeVar("E", bound=Extension)
 
 
 class Connection:
-    """A connection to the server, for any number of threads at a time. Connects when first needed.
+    """A connection to the server, for any number of concurrent tasks. It connects when first used.
 
-    Each call has a socket to itself while it runs, so a blocking read delays no other call; still, give a
-    loop that blocks all the time its own :meth:`duplicate`. Sockets are opened when needed, and again after the
-    server was away: a call that was not yet sent waits for the server to come back, up to ``connect_timeout``.
-    After a fork the child opens its own sockets.
+    Each call has its own socket while it runs, so a blocking read delays no other call; still, give a loop that blocks
+    all the time its own :meth:`duplicate`. Sockets are opened when needed, and again after an outage: a call that was
+    not sent yet waits for the server to come back, up to ``connect_timeout``. After a fork, the child opens its own
+    sockets. It belongs to one event loop.
 
     Example::
 
@@ -50,15 +50,15 @@ class Connection:
             assert connection.execute(Call("PING")) == b"PONG"
 
     Args:
-        url: See :func:`~orchestration_queue.server.parse_url`; None is ``OQ_URL``, else ``embedded://``.
-        connect_timeout: How long to try to reach the server, at first and after it was away.
-        libraries: The function libraries to keep loaded. A newer one on the server stays.
+        url: See :func:`~orchestration_queue.server.parse_url`; None is ``OQ_URL``, or else ``embedded://``.
+        connect_timeout: How long to try to reach the server, at first and after an outage.
+        libraries: The function libraries to keep loaded. A newer one on the server is kept.
 
     Raises:
-        UsageError: The URL cannot be read.
+        UsageError: The URL is invalid.
 
     Attributes:
-        is_closed: Whether this process hung up.
+        is_closed: Whether this process has closed it.
     """
 
     def __init__(
@@ -194,13 +194,13 @@ class Connection:
     def pipeline(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, raises: bool = True
     ) -> list[Reply]:
-        """Send calls in one trip (in a cluster: one to each server they concern) and return their raw replies in order.
+        """Send calls in one exchange (in a cluster: one per server they concern) and return their raw replies in order.
 
         Args:
             calls: What to send.
             atomic: All in one transaction (MULTI and EXEC): nothing comes in between.
-            repeatable: Carrying them out twice does no harm, so send them again if the connection breaks.
-            raises: Whether a refused call of a transaction raises, although the server carried out the others.
+            repeatable: Executing them twice is harmless, so send them again if the connection breaks.
+            raises: Whether a refused call of a transaction raises, although the server executed the others.
 
         Returns:
             One reply per call. A refused call's reply is a :class:`ServerError`, unless ``atomic`` and ``raises``.
@@ -208,7 +208,7 @@ class Connection:
         Raises:
             UsageError: ``atomic``, and a cluster keeps the calls' keys on several servers; nothing was sent.
             ServerError: ``atomic`` and ``raises``, and the server refused one of them.
-            TransportError: The server could not be reached; ``maybe_applied`` says whether the calls were sent.
+            TransportError: The server was unreachable; ``maybe_applied`` says whether the calls were sent.
         """
         if not calls:
             return []

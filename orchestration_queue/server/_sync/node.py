@@ -66,15 +66,15 @@ class _Converse(Protocol[T_co]):
 
 
 class Node:
-    """One server, for any number of threads at a time.
+    """One server, for any number of concurrent tasks.
 
     Args:
-        url: Where it is.
+        url: Its URL.
         libraries: The function libraries to keep loaded.
-        connect_timeout: How long one try to connect may take.
-        in_cluster: It is a primary of a cluster: when it is away, or a replica by now, another takes its place, so
-            it is tried once only. Any other server may only be starting, and is tried for ``connect_timeout``; for
-            longer while it reads its data.
+        connect_timeout: Maximum duration of one attempt to connect.
+        in_cluster: It is a primary of a cluster: if it is unreachable, or now a replica, another takes its place, so it
+            is tried once only. Any other server may just be starting, and is tried for ``connect_timeout``, or longer
+            while it loads its data.
     """
 
     def __init__(
@@ -111,20 +111,20 @@ class Node:
     def exchange(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
     ) -> list[Reply]:
-        """Send calls in one exchange; again what was refused only for a lost function or a failover.
+        """Send calls in one exchange; resend those refused only because of a lost function or a failover.
 
         Args:
             calls: What to send.
             atomic: In one transaction.
-            repeatable: Carrying them out twice does no harm, so send them again if the connection breaks.
+            repeatable: Executing them twice is harmless, so send them again if the connection breaks.
             asking: The slot is moving to this node.
 
         Returns:
-            One reply per call; a refusal is the driver's exception. When a transaction's call is refused, so that
-            none was carried out, the others' replies mean nothing.
+            One reply per call; a refusal is the driver's exception. If a transaction's call is refused, so that none
+            was executed, the others' replies are meaningless.
 
         Raises:
-            TransportError: The server could not be reached.
+            TransportError: The server was unreachable.
         """
         if atomic or asking:
             replies = self._send(calls, atomic, repeatable, asking)
@@ -153,7 +153,7 @@ class Node:
         return replies
 
     def _may_send_again(self, call: Call, reply: Reply) -> bool:
-        """Whether a call was refused because the server lost its function, or is not the primary any more."""
+        """Whether a call was refused because the server lost its function, or is no longer the primary."""
         return lacks_function(call, reply) or (self._watch is not None and isinstance(reply, ReadOnlyError))
 
     def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:

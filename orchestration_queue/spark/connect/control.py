@@ -133,7 +133,7 @@ class SessionControl:
         return list(reply.interrupted_ids)
 
     def release(self) -> None:
-        """Close the session: clients that still hold it cannot use it any more.
+        """Close the session: clients that still hold it can no longer use it.
 
         Raises:
             grpc.RpcError: The server does not answer.

@@ -195,7 +195,7 @@ def _run(
             if isinstance(error, (UnrecoverableError, SparkFailedError)):
                 raise
             raise _failed(error, job) from None
-    if watch.stop_reason is not None:  # a function that caught the error had no session to go on with
+    if watch.stop_reason is not None:  # a function that caught the error had no session to continue with
         raise _stopped(name, watch.stop_reason, options, lease)
     return result
 
@@ -212,7 +212,7 @@ def _captured_output(connection: SparkConnection, job: RunContext | None, attemp
 
 
 def _report_progress(job: RunContext, attempt: _Attempt, percent: int, text: str) -> None:
-    with contextlib.suppress(TransportError):  # the next will arrive, or it does not matter any more
+    with contextlib.suppress(TransportError):  # the next will arrive, or it no longer matters
         job.update_progress(attempt.progress(percent, text))
 
 
@@ -220,7 +220,7 @@ def _log(job: RunContext | None, line: str) -> None:
     if job is None:
         _logger.info(line)
         return
-    # A server that is away for a moment costs lines, not the work; away for longer, it costs the lease.
+    # A short outage of the server costs lines, not the work; a longer one costs the lease.
     with contextlib.suppress(TransportError):
         job.log(line)
 

@@ -133,7 +133,7 @@ class ServerProcess:
                 yield run
 
     def is_drained(self) -> bool:
-        """Whether no job runs on it; if so, none can begin any more."""
+        """Whether no job runs on it; if so, none can start."""
         with contextlib.suppress(OSError):
             (self._directory / RUNS).rmdir()
         return not (self._directory / RUNS).exists()

@@ -50,7 +50,7 @@ class ConnectSupervisor(Supervisor):
         self._not_before = 0.0
 
     def tend(self) -> bool:
-        """Look after the server that answers, the one that will, and those that have been replaced."""
+        """Supervise the current server, the next one, and those that have been replaced."""
         self._fence_orphans()
         self._end_drained()
         if self._current and not self._current.is_alive():
@@ -117,7 +117,7 @@ class ConnectSupervisor(Supervisor):
                 self._run_helper(name, {"url": self._current.state.url})
 
     def _fence_orphans(self) -> None:
-        """Interrupt what those who were killed left running, wherever their jobs go on."""
+        """Interrupt what killed processes left running, wherever their jobs run now."""
         for server_process in (self._current, *self._retired):
             for run in server_process.orphans() if server_process else ():
                 assert server_process is not None  # noqa: S101 (or there were no orphans)

@@ -81,12 +81,12 @@ class StreamOptions(Protocol):
 
 
 class EventsPartitionReader:
-    """Reads stretches of the stream of events, a page in each trip.
+    """Reads ranges of the event stream, one page per exchange.
 
     Args:
-        options: What to read of which queue.
-        schema: The columns wanted.
-        watches_losses: Fail when entries are gone before they were read; False goes on with what is there.
+        options: What to read from which queue.
+        schema: The requested columns.
+        watches_losses: Fail if entries were dropped before they were read; False reads what is left.
     """
 
     tables = COLUMNS
@@ -192,7 +192,7 @@ class EventsReader(DataSourceReader):
         self._reader = reader
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the stream in parts of equal time. One trip."""
+        """Divide the stream into parts of equal time. One exchange."""
         with self._options.address.connect() as connection:
             tail = stream_tail(connection, self._reader.stream)
         if tail.oldest is None:
@@ -201,6 +201,6 @@ class EventsReader(DataSourceReader):
         return list(cut(first, tail.last.id, self._options.parts))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a part, 1,000 events in a trip."""
+        """Read a part, 1,000 events per exchange."""
         if isinstance(partition, EventsPartition):  # else Spark passed a placeholder
             yield from self._reader.read(partition)

@@ -142,7 +142,7 @@ class JobsReader(DataSourceReader):
         self._since_ms = 0
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the lists of the wanted states: about two trips for each."""
+        """Divide the lists of the requested states: about two exchanges for each."""
         keys, options = self._options.address.keys, self._options
         found: list[Partition] = []
         with options.address.connect() as connection:
@@ -153,7 +153,7 @@ class JobsReader(DataSourceReader):
         return [JobsPartition(extent) for extent in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the jobs of a part, about 1,000 in two trips."""
+        """Read the jobs of a partition, about 1,000 per two exchanges."""
         if not isinstance(partition, JobsPartition):  # what Spark passes when there is no part
             return
         keys, fields = self._options.address.keys, [column.field for column in self._columns.values()]
@@ -230,7 +230,7 @@ class DeadLettersReader(DataSourceReader):
         self._columns = chosen(options.read, schema)
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the dead-letter queue's stream, in up to three trips."""
+        """Divide the dead-letter queue's stream, in up to three exchanges."""
         address, options = self._options.address, self._options
         with address.connect() as connection:
             queue = options.dead_letter_queue or connection.run(
@@ -247,7 +247,7 @@ class DeadLettersReader(DataSourceReader):
         return [DeadLettersPartition(queue, *cut) for cut in partitions.cut_entries(first, last, options.parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the letters of a part, 200 entries in two trips."""
+        """Read the dead letters of a partition, 200 entries per two exchanges."""
         if not isinstance(partition, DeadLettersPartition):  # what Spark passes when there is no part
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")

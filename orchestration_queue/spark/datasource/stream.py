@@ -86,7 +86,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
-        """Where the next batch ends. One trip, or two where rows are limited."""
+        """Return where the next batch ends. One exchange, or two if rows are limited."""
         with self._options.address.connect() as connection:
             tail = stream_tail(connection, self._reader.stream)
             end = self._target or tail.last
@@ -117,14 +117,14 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._tail().last)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Cut a batch, always in the same way, whatever the server holds by now. No trip."""
+        """Divide a batch, always in the same way, whatever the server still has. No exchange."""
         return cut(Position(start["id"], start["count"]), end["id"], end["parts"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a part, 1,000 entries in a trip.
+        """Read a partition, 1,000 entries per exchange.
 
         Raises:
-            StateError: Events are gone before they were read, and ``failOnDataLoss`` is not false.
+            StateError: Events were dropped before they were read, and ``failOnDataLoss`` is not false.
         """
         if isinstance(partition, EventsPartition):
             yield from self._reader.read(partition)

@@ -48,26 +48,26 @@ def run_on_cluster(
     progress: Callable[[dict[str, Any]], None],
     earlier: object,
 ) -> dict[str, Any]:
-    """Submit an application to a standalone master, or find the one of an earlier attempt, and wait for its end.
+    """Submit an application to a standalone master, or find that of an earlier attempt, and wait for its end.
 
     Args:
         path: The application, as the cluster's machines find it.
-        words: Its words.
+        words: Its arguments.
         options: How it runs, complete.
-        log: Receives the lines its driver prints.
-        should_stop: Asked ten times a second; true has the driver killed.
-        job_id: The job it is for.
-        progress: Receives the job's progress, before anything is submitted for the first time.
-        earlier: The progress that an earlier attempt has left.
+        log: Called with the lines its driver prints.
+        should_stop: Called ten times a second; the driver is killed when it returns true.
+        job_id: The job that it runs for.
+        progress: Called with the job's progress, before anything is submitted for the first time.
+        earlier: The progress left by an earlier attempt.
 
     Returns:
-        As :func:`~orchestration_queue.spark.submit.run.run_submit` does.
+        The result of :func:`~orchestration_queue.spark.submit.run.run_submit`.
 
     Raises:
-        SparkFailedError: It failed, the master refuses it, or is away.
+        SparkFailedError: It failed, or the master refuses it or is unreachable.
         SparkTimeoutError: It took longer than ``options.timeout``.
-        SparkCancelledError: ``should_stop`` said so.
-        TransportError: Its place could not be written down, and nothing was submitted.
+        SparkCancelledError: ``should_stop`` returned true.
+        TransportError: Its driver could not be recorded, and nothing was submitted.
     """
     run = _ClusterRun(Path(path).stem, options, should_stop, log, progress)
     found = run.resume(Reservation.of(earlier))
@@ -142,7 +142,7 @@ class _ClusterRun(Attempt):
         self._progress({"percent": 0, "text": "waiting for Spark", "spark": reservation.about})
 
     def _forget(self) -> None:
-        """Nothing came of what was written down; the next attempt need not look for it."""
+        """Clear what was recorded, since nothing was submitted: the next attempt need not look for it."""
         with contextlib.suppress(TransportError):
             self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 

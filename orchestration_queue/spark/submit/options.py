@@ -1,4 +1,4 @@
-"""What ``spark-submit`` is told, as one frozen value. Pure but for the properties file that it may name."""
+"""The arguments of ``spark-submit``, as one frozen value. Pure, except for the properties file that it may name."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ class SparkSubmit(SparkOptions):
 
 
 def _read_properties(text: str) -> dict[str, str]:
-    joined = re.sub(r"(?<!\\)((?:\\\\)*)\\\n[ \t]*", r"\1", text)  # a line that goes on in the next
+    joined = re.sub(r"(?<!\\)((?:\\\\)*)\\\n[ \t]*", r"\1", text)  # a line that continues in the next
     lines = (line.strip() for line in joined.splitlines())
     found = (_PROPERTY.match(line) for line in lines if line and line[0] not in "#!")
     return {_unescaped(match[1]): _unescaped(match[2]) for match in found if match}

@@ -77,7 +77,7 @@ class RemoteRun(Attempt):
         return self.tracker.properties(self.tag)
 
     def forget(self) -> None:
-        """Take back what :meth:`reserve` wrote: nothing came of it, and the next attempt need not look for it."""
+        """Clear what :meth:`reserve` recorded, since nothing was submitted: the next attempt need not look for it."""
         with contextlib.suppress(TransportError):
             self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 
@@ -176,14 +176,14 @@ class RemoteRun(Attempt):
         return len(lines)
 
     def conclude(self, stopped: Literal["timeout", "cancelled"] | None, code: int) -> RemoteApplication | None:
-        """Say what became of the application after its ``spark-submit`` has ended.
+        """Return the state of the application after its ``spark-submit`` has ended.
 
         Args:
             stopped: Why ``spark-submit`` was stopped, if it was; then the application is ended.
             code: Its exit code otherwise.
 
         Returns:
-            The application, which may still run; None when nothing was submitted, or ended with its ``spark-submit``.
+            The application, which may still run; None if nothing was submitted, or it ended with its ``spark-submit``.
         """
         if stopped:
             self.end()

@@ -37,7 +37,7 @@ _PAGE = 200
 _ALL = 100_000
 _LOCK_S = 30
 _ROUND_S = 2.0
-"""How long a worker of the original may go on after it has lost a lock: it looks once a round."""
+"""How long a worker of the original may continue after it has lost a lock: it checks once per round."""
 _STAYS = (PayloadError, UsageError, ValueError)
 
 

@@ -150,19 +150,19 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
 
         Args:
             name: Its name, up to 256 bytes; may be empty.
-            data: Anything MessagePack can carry.
+            data: Anything that MessagePack can carry.
             timeout: How long to wait: a duration, or seconds.
-            attempts: How often its handler may run; default the worker's.
-            backoff: The pauses between attempts; default the worker's.
+            attempts: How often its handler may run; default: the worker's option.
+            backoff: The pauses between attempts; default: the worker's option.
 
         Returns:
-            What its handler returned, if its worker keeps results; else None. A worker of the original may report
-            a completion shortly before it keeps the result.
+            What its handler returned, if its worker keeps results; otherwise None. A worker of the original may report
+            a completion shortly before it stores the result.
 
         Raises:
-            UsageError: The wire cannot carry a value; nothing was sent.
-            JobFailedError: It failed for good.
-            TimeoutError: The time is up. The job goes on.
+            UsageError: A value is invalid; nothing was sent.
+            JobFailedError: The job failed for good.
+            TimeoutError: The timeout expired. The job continues.
         """
         wait_s = duration_ms(timeout, "timeout") / 1000
         prepared = self._prepare(NewChasquiJob(name, data, attempts=attempts, backoff=backoff))
@@ -180,13 +180,13 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             timeout: How long to wait: a duration, or seconds; None for no limit.
 
         Returns:
-            What its handler returned, if its worker keeps results; else None. A worker of the original may report
-            a completion shortly before it keeps the result.
+            What its handler returned, if its worker keeps results; otherwise None. A worker of the original may report
+            a completion shortly before it stores the result.
 
         Raises:
-            JobFailedError: It failed for good.
+            JobFailedError: The job failed for good.
             StateError: The queue has dropped events after `after`, and the job's end may be among them.
-            TimeoutError: The time is up. The job goes on.
+            TimeoutError: The timeout expired. The job continues.
         """
         checked_id(job_id)
         end_ms = None if timeout is None else now_ms() + duration_ms(timeout, "timeout")
@@ -263,7 +263,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         return read_counts(await self._pipeline(count_calls(self.keys), repeatable=True))
 
     async def pause(self) -> None:
-        """Have workers start no further jobs. Those of chasquimq 1.3.0 ignore it; later ones heed it."""
+        """Stop workers from starting jobs. Those of chasquimq 1.3.0 ignore it; later ones don't."""
         await self._execute(Call("SET", (self.keys.paused,), ("1",)), repeatable=True)
 
     async def resume(self) -> None:

@@ -48,17 +48,17 @@ class AsyncQlessJobs(AsyncQlessConnection):
         retries: int | None = None,
         depends: Sequence[str] | None = None,
     ) -> str:
-        """Make a job, or move one that exists, and return its id.
+        """Add a job, or move an existing one, and return its id.
 
         Args:
-            queue: Where it goes.
+            queue: Its queue.
             klass: What runs it.
-            data: Anything JSON can carry, but for False.
-            jid: Its id; default a new one.
+            data: Anything that JSON can carry, except False.
+            jid: Its id; default: a new one.
             delay: How long it waits: a duration, or seconds.
-            priority: Higher comes first; None keeps what it is, at first 0.
+            priority: Higher values come first; None keeps the current one, initially 0.
             tags: Its tags; None keeps them.
-            retries: How often it may be lost or retried; None keeps that, at first 5.
+            retries: How often it may be lost or retried; None keeps the current number, initially 5.
             depends: Ids of jobs it waits for; those that are complete or unknown count as done.
         """
         jid = new_jid() if jid is None else jid
@@ -125,13 +125,13 @@ class AsyncQlessJobs(AsyncQlessConnection):
 
         Args:
             job: The job.
-            data: Its data from now on; None leaves it.
-            next_queue: The queue where it goes on, instead of being complete.
+            data: Its new data; None keeps them.
+            next_queue: The queue that it moves to instead of being complete.
             delay: How long it waits there.
             depends: Ids of jobs that it waits for there.
 
         Raises:
-            LeaseLostError: It does not run for this worker any more.
+            LeaseLostError: This worker no longer has the job.
         """
         words = self._completion(job, data, next_queue, delay, depends)
         return text(await self._about(job, "complete", *words))
@@ -170,10 +170,10 @@ class AsyncQlessJobs(AsyncQlessConnection):
             job: The job.
             group: The kind of failure.
             message: What happened.
-            data: Its data from now on; None leaves it.
+            data: Its new data; None keeps them.
 
         Raises:
-            LeaseLostError: It does not run for this worker any more.
+            LeaseLostError: This worker no longer has the job.
         """
         checked_job(job)
         more = () if data is None else (encode(data),)
@@ -183,7 +183,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
     async def retry(
         self, job: QlessJob, *, delay: Duration = 0, group: str | None = None, message: str | None = None
     ) -> int:
-        """Have a job that this client took run again, and return how many retries it has left; -1 when it has failed.
+        """Retry a job that this client took, and return how many retries it has left; -1 if it has failed.
 
         Args:
             job: The job.
@@ -192,7 +192,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
             message: What happened.
 
         Raises:
-            LeaseLostError: It does not run for this worker any more.
+            LeaseLostError: This worker no longer has the job.
         """
         checked_job(job)
         if (group is None) is not (message is None):
@@ -204,10 +204,10 @@ class AsyncQlessJobs(AsyncQlessConnection):
         return int(await self._about(job, "retry", *words))
 
     async def heartbeat(self, job: QlessJob, data: Any = None) -> int:
-        """Keep a job that this client took, and return when its lock expires now, in epoch seconds.
+        """Renew the lease of a job that this client took, and return when it expires, in epoch seconds.
 
         Raises:
-            LeaseLostError: It does not run for this worker any more.
+            LeaseLostError: This worker no longer has the job.
         """
         checked_job(job)
         more = () if data is None else (encode(data),)
@@ -222,10 +222,10 @@ class AsyncQlessJobs(AsyncQlessConnection):
         await self.command("timeout", *text_words(jids, "jids"))
 
     async def cancel(self, *jids: str) -> None:
-        """Remove jobs, but for those that are complete.
+        """Remove jobs, except complete ones.
 
         Raises:
-            ServerError: A job that is not named depends on one of them; none is removed.
+            ServerError: Another job depends on one of them; none is removed.
         """
         await self.command("cancel", *text_words(jids, "jids"))
 
@@ -234,7 +234,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         await self.command("depends", text_word(jid, "jid"), "on", *text_words(others, "others"))
 
     async def undepend(self, jid: str, *others: str) -> None:
-        """Have a job wait for these no more; for none at all when none is named."""
+        """Remove these dependencies of a job; without names, all."""
         await self.command(
             "depends", text_word(jid, "jid"), "off", *(text_words(others, "others") if others else ["all"])
         )

@@ -110,7 +110,7 @@ class AsyncQlessMove:
                 moved.left[_reason(error)] += 1
 
     async def _move_jobs(self, place: str, moved: QlessMoved) -> dict[str, PlacedJob]:
-        """Move the jobs of a place page by page, but for those that are linked with others, which it returns."""
+        """Move the jobs of a place page by page, except those that are linked with others, which it returns."""
         linked: dict[str, PlacedJob] = {}
         offset = 0
         command = "ZREVRANGE" if place == "work" else "ZRANGE"

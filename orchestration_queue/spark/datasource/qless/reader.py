@@ -255,5 +255,5 @@ def _last(job: QlessJob, what: str) -> datetime | None:
 
 
 def _last_queue(job: QlessJob) -> str | None:
-    """Return the queue in which a job was completed: its record names none any more."""
+    """Return the queue in which a job was completed, which its record no longer names."""
     return next((str(entry["q"]) for entry in reversed(job.history) if "q" in entry), None)
