@@ -190,7 +190,7 @@ class Cluster:
         return set(moved)
 
     def end_move(self, queue: str, target: Node) -> None:
-        """Move what remains. Nodes other than these two hear of it by and by."""
+        """Move what remains. Nodes other than these two learn of it later."""
         source, slot = self.owner(queue), slot_of(queue)
         if rest := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 10_000):
             source.ask("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *rest)

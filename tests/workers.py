@@ -23,7 +23,7 @@ QUICK = WorkerOptions(
     drain=timedelta(seconds=5),
 )
 HEARS_SOON = JobOptions(lease=timedelta(seconds=1))
-"""A job whose worker hears of its revocation within half a second: with the renewal of its lease."""
+"""A job whose worker notices its revocation within half a second: when it renews the lease."""
 
 
 @asynccontextmanager

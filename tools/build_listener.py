@@ -57,7 +57,7 @@ def compiler_version() -> int:
 
 
 def build(version: int) -> bytes:
-    """Compile, and pack what comes of it.
+    """Compile, and pack the result.
 
     Args:
         version: That of the compiler.
@@ -82,7 +82,7 @@ def build(version: int) -> bytes:
 
 def _manifest(version: int) -> bytes:
     digest = source_digest()
-    # A line of a manifest holds 72 bytes; what is longer, goes on behind a space.
+    # A line of a manifest holds 72 bytes; a longer one continues after a space.
     lines = ("Manifest-Version: 1.0", f"Build-Jdk-Spec: {version}", f"Source-SHA-256: {digest[:50]}", f" {digest[50:]}")
     return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
 

@@ -1,8 +1,8 @@
 """Generate the sync twin of each async package; with --check, only say whether the twins are up to date.
 
-What is written is the async code. A twin is made in three steps: phrases that are more than one token (a dotted
-name, words in a docstring) are replaced in the text, `unasync` turns the tokens, and ruff drops the imports that
-are not used any more and lays the code out.
+The async code is written by hand. A twin is made in three steps: phrases that are more than one token (a dotted name,
+words in a docstring) are replaced in the text, `unasync` replaces the tokens, and ruff removes unused imports and
+formats the code.
 """
 
 from __future__ import annotations

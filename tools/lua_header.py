@@ -173,7 +173,7 @@ class _Reader:
         self.keys, self.arguments = [], []
 
     def _borrow(self, source: str, *but: str) -> None:
-        """Take the arguments of a record that another function declares, but for some: ``-name``."""
+        """Take the arguments of a record that another function declares, except some: ``-name``."""
         function, _, record = source.partition(".")
         theirs = read_contract(self.wire / f"{function}.lua").arguments
         self.arguments.extend(

@@ -33,7 +33,7 @@ FLOW_TAG = "orchestration_queue/flow_id"
 
 
 def _find_clean_tables(context: dg.AssetExecutionContext) -> dict[str, object]:
-    """Return references to the clean tables: those of the flow that the sensor heard of, else the latest."""
+    """Return references to the clean tables: those of the flow that triggered the sensor, or else the latest."""
     flow = context.run.tags.get(FLOW_TAG)
     if flow is None:
         event = context.instance.get_latest_materialization_event(dg.AssetKey(settings.CLEAN_FLIGHTS))

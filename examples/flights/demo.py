@@ -105,7 +105,7 @@ class Demo:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop everything, and let go of the directory."""
+        """Stop everything, and release the directory."""
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it running
         try:

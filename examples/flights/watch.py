@@ -145,7 +145,7 @@ class Watch:
         )
 
     def _nodes(self, jobs: Mapping[str, str]) -> Iterator[NodeView]:
-        """All nodes in one trip."""
+        """Read all nodes in one exchange."""
         reads = [job_records.job(self._keys, job_id) for job_id in jobs.values()]
         replies = self._connection.pipeline([read.call for read in reads], repeatable=True)
         for name, read, reply in zip(jobs, reads, replies, strict=True):

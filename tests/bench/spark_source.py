@@ -30,7 +30,7 @@ _NAIVE_SHARE = 20
 
 
 def one_by_one(url: str, queue: str) -> Callable[[Iterable[Any]], None]:
-    """What one would write first: a job a row, and a trip a job."""
+    """The naive version: one job per row, and one exchange per job."""
 
     def add(rows: Iterable[Any]) -> None:
         with Queue(queue, url=url) as clients:

@@ -54,7 +54,7 @@ KINDS: dict[str, JobOptions] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report: what came of the jobs while one fault came again and again.
+    """One line of the report: the outcomes of the jobs while one fault was injected repeatedly.
 
     Flows are not confirmed by replicas, so a failover may lose those of its last moments.
     """
@@ -175,7 +175,7 @@ class Producer:
 
 
 def run_fault(deployment: Deployment, fleet: Fleet, name: str, fault: Fault, jobs: int) -> Row:
-    """Add jobs while a fault comes again and again, and count what became of them."""
+    """Add jobs while injecting a fault repeatedly, and count their outcomes."""
     began, times, is_over = time.monotonic(), 0, threading.Event()
     producer = Producer(deployment, name.replace(" ", "-"))
     adding = threading.Thread(target=producer.add, args=(jobs,))

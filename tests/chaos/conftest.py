@@ -21,7 +21,7 @@ def saboteur(server_url: str, tmp_path: Path) -> Iterator[Saboteur]:
 
 @pytest.fixture
 def recovered(request: pytest.FixtureRequest) -> Callable[[float, float], None]:
-    """Say after how many seconds work went on, and the most that may be; the figures are printed in the end."""
+    """Record after how many seconds work continued, and the maximum; the figures are printed at the end."""
 
     def note(seconds: float, most: float) -> None:
         figures = request.config.stash.setdefault(_figures, [])

@@ -25,7 +25,7 @@ def work(seconds: float, job: ActiveJob) -> dict[str, object]:
 
 @tasks.task
 def hold(sign: str, job: ActiveJob) -> dict[str, object]:
-    """Go on until the sign is given to this process: a file whose name ends in its id."""
+    """Run until this process is signaled: by a file whose name ends in its id."""
     job.log(f"attempt in process {os.getpid()}")
     while not Path(f"{sign}-{os.getpid()}").exists() and not job.should_stop:
         time.sleep(0.01)
@@ -34,7 +34,7 @@ def hold(sign: str, job: ActiveJob) -> dict[str, object]:
 
 @tasks.task
 def stumble(sign: str, job: ActiveJob) -> dict[str, object]:
-    """Go on until the sign, and fail, unless the job was taken over from another worker."""
+    """Run until the signal, then fail, unless the job was taken over from another worker."""
     result = hold(sign, job)
     if not job.record.stalled_count:
         raise ValueError("stumbled")

@@ -1,4 +1,4 @@
-"""The worker that reconciles flows dies at any of its steps: another worker goes on, and the flow ends as it should."""
+"""The worker that reconciles flows dies at any of its steps: another continues, and the flow ends as it should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server dies, stalls, disconnects or cannot be reached: work goes on soon after, and no job runs twice."""
+"""The server dies, stalls, disconnects or is unreachable: work continues soon after, and no job runs twice."""
 
 from __future__ import annotations
 

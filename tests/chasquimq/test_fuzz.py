@@ -1,4 +1,4 @@
-"""Malformed entries of every kind: each becomes a dead letter with its reason, and worker and scheduler go on."""
+"""Malformed entries of every kind: each becomes a dead letter with its reason, and worker and scheduler continue."""
 
 from __future__ import annotations
 

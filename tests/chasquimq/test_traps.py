@@ -135,7 +135,7 @@ async def test_t2_a_job_that_two_workers_died_of_is_dead_after_two_attempts(
 async def test_t3_a_truncated_delayed_member_stops_no_promotion(
     queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
 ) -> None:
-    """The original promotes nothing any more, nor retries."""
+    """The original stops promoting and retrying."""
     server.zadd(keys.delayed, {b"\x01\x00": 1, b"\x64\x00\x00\x00abc": 2})
     await queue.add("later", delay=0.05)
     ran = Recorder()
@@ -191,7 +191,7 @@ async def test_t5_the_scheduler_wakes_for_the_next_fire(queue: AsyncChasquiQueue
 async def test_t6_a_deleted_stream_is_created_again(
     lost: str, queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
 ) -> None:
-    """The original reads nothing any more, and says nothing."""
+    """The original stops reading, and logs nothing."""
     ran = Recorder()
     async with working(queue.name, ran, server_url):
         await wait_until(lambda: server.exists(keys.stream), "the worker to join")

@@ -1,4 +1,4 @@
-"""A code location for a real daemon: a flow, and a sensor that hears of its end."""
+"""A code location for a real daemon: a flow, and a sensor for its end."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def report_often(job: ActiveJob, scratch: str, rows: int) -> None:
 
 @tasks.task
 def report_slowly(job: ActiveJob, scratch: str) -> None:
-    """Report, wait for a file, and go on."""
+    """Report, wait for a file, and report again."""
     _started(scratch, job)
     with open_job_pipes(job) as pipes:
         pipes.log.info("before the break")

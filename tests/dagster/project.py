@@ -20,7 +20,7 @@ __all__ = ["ALL", "OPEN", "Project", "is_there"]
 LOCATION = VALUES["dagster"]["module"]  # type: ignore[index]  # a dict of dicts
 SELECTOR = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__"}
 OPEN = ("QUEUED", "STARTING", "STARTED", "CANCELING")
-"""But for NOT_STARTED: Dagster's daemon, killed between making a run and submitting it, may leave such a one."""
+"""Without NOT_STARTED: Dagster's daemon, killed between creating a run and submitting it, may leave such a one."""
 ALL = (*OPEN, "SUCCESS", "FAILURE", "CANCELED")
 _LAUNCH = """
 mutation Launch($params: ExecutionParams!) {
@@ -81,7 +81,7 @@ class Project:
     database: Database | None
 
     def ask(self, query: str, **variables: Any) -> Any:
-        """Return the only answer of a query; the page is loaded again while the database is away."""
+        """Return the only answer of a query; reload the page while the database is unreachable."""
         answers: list[Any] = []
 
         def is_answered() -> bool:

@@ -114,7 +114,7 @@ def slow_starter() -> Iterator[dg.Output[int]]:
 
 @dg.op
 def early_bird(part: int) -> None:
-    """Let the slow one go on."""
+    """Let the slow one continue."""
     scratch("go").write_text(str(part))
 
 
@@ -356,5 +356,5 @@ def diamond() -> dg.JobDefinition:
 
 
 def fan() -> dg.JobDefinition:
-    """Ten assets that wait for nothing."""
+    """Ten assets without dependencies."""
     return defs.resolve_job_def("fan_job")

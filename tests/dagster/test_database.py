@@ -43,7 +43,7 @@ def database() -> Iterator[Database]:
 
 @pytest.fixture
 def instance(database: Database) -> Iterator[dg.DagsterInstance]:
-    """An instance as a step's process has it, but for its patience."""
+    """An instance as a step's process has it, except for its retries."""
     with dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_url": database.url}}}) as made:
         keep_connection(made)
         yield made

@@ -110,7 +110,7 @@ def test_dagster_and_the_console_are_shown_side_by_side(tmp_path: Path) -> None:
 
 
 def processes_of(directory: Path) -> list[str]:
-    """What runs with the directory in its environment, but for the demo itself."""
+    """Return the processes with the directory in their environment, except the demo itself."""
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A fleet whose workers are replaced one by one, while runs of both builds and of another location go on."""
+"""A fleet whose workers are replaced one by one, while runs of both builds and of another location continue."""
 
 from __future__ import annotations
 

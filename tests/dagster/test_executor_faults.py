@@ -1,4 +1,4 @@
-"""What becomes of steps when their workers, their processes or their runs are killed, or sleep too long."""
+"""Steps whose workers, processes or runs are killed, or suspended for too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of runs when their processes, their workers or the server are killed."""
+"""Runs whose processes, workers or server are killed."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def overlaps(lines: list[str]) -> int:
 
 
 def test_schedules_sensors_and_backfills_start_as_in_the_ui(project: Project) -> None:
-    """First, so that their runs come while the other tests go on."""
+    """First, so that their runs arrive while the other tests run."""
     project.backfill("days_at_once", DAYS)
     project.backfill("by_region", REGIONS)
     project.backfill("by_day_and_region", ["2024-02-03|region_1"])
@@ -82,7 +82,7 @@ def test_dynamic_steps_and_limits_by_tag(project: Project) -> None:
 
 
 def test_what_is_written_in_yaml_works_as_in_code(project: Project) -> None:
-    """Assets that the queue's workers make, and a sensor that hears of their jobs."""
+    """Assets that the queue's workers make, and a sensor for their jobs."""
     project.switch("Sensor", "sums", "RUNNING")
     with worker_process("tests.dagster.jobs:tasks", "tasks", project.queue.url):
         shown = project.ends(project.launch("__ASSET_JOB", "raw_in_yaml", "sum_in_yaml"))

@@ -99,7 +99,7 @@ def add_up(context: dg.OpExecutionContext, numbers: list[int]) -> None:
 
 @dg.job
 def enduring() -> None:
-    """What goes on while servers restart."""
+    """Continues while servers restart."""
     add_up(split().map(endure).collect())
 
 

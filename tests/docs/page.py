@@ -47,7 +47,7 @@ class Page:
         exec(compile(block, str(self.path), "exec"), names)  # noqa: S102  the page is ours
 
     async def run_in_thread(self, *blocks: str) -> dict[str, Any]:
-        """As :meth:`run`, while the test's loop goes on."""
+        """Run it as :meth:`run` does, while the test's event loop runs."""
         return await asyncio.to_thread(self.run, *blocks)
 
     def write_programs(self, directory: Path) -> dict[str, str]:

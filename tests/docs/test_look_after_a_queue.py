@@ -1,4 +1,4 @@
-"""What the page on looking after a queue shows is what happens."""
+"""The page on operating a queue shows what happens."""
 
 from __future__ import annotations
 

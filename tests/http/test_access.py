@@ -37,7 +37,7 @@ async def guarded(server_url: str, raw: redis.Redis) -> AsyncIterator[httpx.Asyn
 
 def path_of(route: Route, queue: str) -> str:
     parts = [queue if part == ":name" else "x" if part.startswith(":") else part for part in route.path.split("/")]
-    # A stream would go on; without its subscription or its job it ends.
+    # A stream would not end; without its subscription or its job it does.
     return "/".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Clients of event streams that stop reading: dropped, resumed where they were, and told what they cannot get any more.
+"""Clients of event streams that stop reading: disconnected, resumed where they were, and informed of dropped messages.
 
 Their sockets are real: what an app writes fills the buffers of both ends, as with a browser whose tab is suspended.
 """

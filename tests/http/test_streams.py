@@ -1,4 +1,4 @@
-"""Server-sent events over sockets: framing, resuming, and what becomes of clients that leave."""
+"""Server-sent events over sockets: framing, resuming, and clients that disconnect."""
 
 from __future__ import annotations
 

@@ -375,7 +375,7 @@ async def test_no_message_is_lost_and_none_comes_back_after_it_succeeded(
             await wait_until(lambda: victim.running, "it to be busy")
             victim.kill()
         await publishing
-        # Whatever runs a message is heard of in its record, where others look whether its holder is silent.
+        # A running message renews its record, where others check whether its worker has stalled.
         await wait_until(lambda: sum(name == "ledger" for name, _ in successes) == 100, "the others to succeed")
         fall_silent(raw, shop, "mailer", victim.id)
         await wait_until(lambda: len(successes) == 200, "both to succeed with all")

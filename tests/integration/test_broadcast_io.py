@@ -38,7 +38,7 @@ async def shop(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncItera
 
 
 async def test_a_worker_that_wakes_too_late_changes_nothing(shop: AsyncBroadcast, server_url: str, raw: Any) -> None:
-    """Its message goes on under another entry, so that what it says of the old one is not heard."""
+    """Its message continues under another entry, so what it reports about the old one is ignored."""
     late = Member(QueueKeys(shop.name), "mailer", "late")
     await shop.subscribe("mailer")
     message = await shop.publish("orders.created", 1, THRICE)
@@ -90,7 +90,7 @@ async def test_a_delivery_whose_reply_was_lost_is_found_again(shop: AsyncBroadca
 async def test_what_was_trimmed_off_while_the_connection_was_lost_is_left_to_who_has_it(
     shop: AsyncBroadcast, server_url: str, raw: Any
 ) -> None:
-    """Its entry does not say any more what it was; a handler here may still be working on it."""
+    """Its entry no longer says what it was; a handler here may still be working on it."""
     member = Member(QueueKeys(shop.name), "mailer", "w")
     await shop.subscribe("mailer")
     await shop.publish("orders.created")

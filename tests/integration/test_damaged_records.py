@@ -1,4 +1,4 @@
-"""Whatever a record holds or a handler raises fails that job alone: its worker, its neighbours and the sweep go on."""
+"""Whatever a record holds or a handler raises fails that job alone: its worker, other jobs and the sweep continue."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def test_sentinels_say_who_took_over(nodes: Nodes, queue_name: str) -> Non
     primary = nodes.start()
     replica = nodes.start_replica(primary)
     sentinel = nodes.start_sentinel("oq", primary)
-    url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/oq"  # the first of them is away
+    url = f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/oq"  # the first of them is unreachable
     await go_through(url, queue_name, primary, replica)
 
 

@@ -49,7 +49,7 @@ class BrokenOffError(Exception):
 
 
 class Submitter:
-    """Makes the trips of a submission, call by call, and dies when it is told to."""
+    """Makes the exchanges of a submission, call by call, and dies when told to."""
 
     def __init__(self, url: str) -> None:
         self._client: Any = redis.Redis(unix_socket_path=url.removeprefix("unix://"))
@@ -58,7 +58,7 @@ class Submitter:
         self.trips: list[list[Call]] = []
 
     def follow(self, steps: Conversation[T], *, dies_after: int | None = None, repeats: bool = False) -> T:
-        """Carry the exchange out; ``repeats`` sends each trip twice, as after a lost reply."""
+        """Run the conversation; ``repeats`` sends each exchange twice, as after a lost reply."""
         self.trips = []
         left = dies_after
         try:
@@ -95,7 +95,7 @@ class Submitter:
 
 
 def resumed(steps: Conversation[T], replies: list[Reply]) -> Conversation[T]:
-    """The rest of an exchange whose trip got these replies."""
+    """The rest of a conversation whose exchange got these replies."""
     try:
         while True:
             replies = yield steps.send(replies)

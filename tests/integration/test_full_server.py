@@ -1,4 +1,4 @@
-"""A full server (maxmemory, noeviction) refuses additions; all that ends work or frees memory goes on."""
+"""A full server (maxmemory, noeviction) refuses additions; everything that ends work or frees memory works."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ async def test_a_limit_that_is_set_or_lifted_holds_from_the_next_tick_on(
         await starts.reach(2)
         await rounds(raw)
         assert len(starts.jobs) == 2
-        # The jobs that wait hear of it, though they were told to wait an hour.
+        # The waiting jobs notice it, though they were to wait an hour.
         await queue.set_global_rate_limit(RateLimit(max=3, duration=HOUR))
         await starts.reach(4)
         await queue.set_global_rate_limit(None)

@@ -1,4 +1,4 @@
-"""Looking after a queue: its numbers, bounds, workers and settings, and tidying it up; both faces, a real server."""
+"""Operating a queue: its counts, limits, workers and settings, and cleaning it; sync and async, on a real server."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def children(process: subprocess.Popen[bytes]) -> list[int]:
 
 
 def is_watching(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it will hear of changes; it begins beside the worker that it has started."""
+    """Whether it will notice changes; it starts beside the worker that it has started."""
     watched = False
     for descriptor in Path(f"/proc/{process.pid}/fdinfo").iterdir():
         with suppress(OSError):  # closed meanwhile

@@ -181,7 +181,7 @@ async def test_each_job_costs_one_trip_and_an_idle_queue_none(server_url: str, n
         await wait_until(lambda: workers[0].is_listening, "the worker to listen again")
         commands = raw.info("commandstats")
     assert 100 <= commands["cmdstat_fcall"]["calls"] <= 105
-    # The other queue's wait has gone on all the time.
+    # The other queue's wait continued all the time.
     assert commands.get("cmdstat_xread", {"calls": 0})["calls"] <= 1
 
 

@@ -1,4 +1,4 @@
-"""Jobs that run in several steps: each ends its run, and goes on later, without an attempt being counted."""
+"""Jobs that run in several steps: each ends its run, and the job runs again later, without counting an attempt."""
 
 from __future__ import annotations
 

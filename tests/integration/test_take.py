@@ -43,7 +43,7 @@ async def take_one(queue: AsyncQueue, **options: Any) -> AsyncTakenJob:
 
 
 def forget(raw: Any, queue: AsyncQueue, job_id: str) -> None:
-    """Have nothing been heard of an active job for ten minutes."""
+    """Age an active job's last renewal by ten minutes."""
     for entry in raw.xpending_range(queue.keys.stream, "workers", "-", "+", 100):
         ((_, fields),) = raw.xrange(queue.keys.stream, entry["message_id"], entry["message_id"])
         if fields["jobId"] == job_id:

@@ -48,7 +48,7 @@ class Page:
         self.samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def value(self, name: str, **labels: str) -> float:
-        """The one sample with this name, but for the common first part, and these labels among its own."""
+        """The one sample with this name, except for the common prefix, and these labels among its own."""
         (found,) = (
             sample.value
             for sample in self.samples

@@ -68,7 +68,7 @@ async def run(queue: Queue, spans: Spans, handler: Any, jobs: int) -> None:
 async def test_a_run_is_linked_to_where_its_job_was_made_and_holds_what_its_handler_does(
     queue: Queue, spans: Spans
 ) -> None:
-    def handle(job: ActiveJob) -> None:  # in a thread, where the span is current all the same
+    def handle(job: ActiveJob) -> None:  # in a thread, where the span is still current
         with spans.tracer.start_as_current_span("work"):
             assert job.headers["traceparent"]
 

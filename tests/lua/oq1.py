@@ -75,7 +75,7 @@ def failed(job: Started, payload: str = "boom", **changes: Any) -> Settled:
 
 
 def paused(kind: str, job: Started, payload: str = "", **changes: Any) -> Settled:
-    """The news that a job goes on later."""
+    """The settlement of a job that runs again later."""
     return _settled(kind, job, payload, changes)
 
 
@@ -135,7 +135,7 @@ class Own:
         skip_events: bool = False,
         skip_metrics: bool = False,
     ) -> Call:
-        """The call of one trip."""
+        """The call of one exchange."""
         return oq1.exchange(
             self.keys,
             now_ms=now,
@@ -153,12 +153,12 @@ class Own:
         )
 
     def exchange(self, *settlements: Settled, **values: Any) -> Exchanged:
-        """Make one trip."""
+        """Make one exchange."""
         return self.read(self.send(self.exchange_call(*settlements, **values)))
 
     @staticmethod
     def read(reply: Any) -> Exchanged:
-        """The reply of a trip."""
+        """The reply of an exchange."""
         outcomes, started, news, stopped, letters, untold = reply
         jobs = zip(started[::3], started[1::3], started[2::3], strict=True)
         told: list[tuple[str, ...]] = list(zip(*(news[place::4] for place in range(4)), strict=True))

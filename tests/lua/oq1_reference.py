@@ -1,4 +1,4 @@
-"""The trip of a worker as glide-mq's workers make it: one function of the wire per job. What an exchange must equal."""
+"""A worker's exchange as glide-mq's workers make it, one function per job: what `oq1_exchange` must equal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENDED = ("completed", "failed")
 
 
 class OneByOne:
-    """Makes the trips of one consumer on a queue, call by call."""
+    """Makes the exchanges of one consumer on a queue, call by call."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire

@@ -1,4 +1,4 @@
-"""What one call reads has an end: at it nothing is lost, and a later call goes on from there."""
+"""A call reads a limited number of items: beyond that nothing is lost, and a later call continues from there."""
 
 from __future__ import annotations
 

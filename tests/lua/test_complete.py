@@ -152,7 +152,7 @@ def test_the_groups_slot_goes_to_the_next_parked_job(wire: Wire) -> None:
 
 
 class TestRelease:
-    """Who of the parked jobs may go on when a slot is free."""
+    """Which of the parked jobs may start when a slot is free."""
 
     def crowd(self, wire: Wire, parked: int = 4, /, **group: Word) -> tuple[str, str]:
         """Park jobs behind an active one, then change the group."""

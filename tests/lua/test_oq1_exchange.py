@@ -1,4 +1,4 @@
-"""`oq1_exchange`: outcomes count for who holds the lease, once, and many jobs cost one trip."""
+"""`oq1_exchange`: outcomes count for the holder of the lease, once, and many jobs cost one exchange."""
 
 from __future__ import annotations
 

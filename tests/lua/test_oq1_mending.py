@@ -1,4 +1,4 @@
-"""`oq1_putBack` and `oq1_mendGroup`: what is stuck goes on, and what is not stuck is left alone."""
+"""`oq1_putBack` and `oq1_mendGroup`: what is blocked is repaired, and what is not blocked is left alone."""
 
 from __future__ import annotations
 

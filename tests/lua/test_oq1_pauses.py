@@ -1,4 +1,4 @@
-"""`oq1_exchange`: a job that is not done goes on later, as the wire's own functions have it, told once and in time."""
+"""`oq1_exchange`: an unfinished job runs again later, as with the wire's own functions, settled once and in time."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def verdict_of(own: Own, job_id: str) -> str | None:
     return {"waiting": "run", "waiting-children": None}[job["state"]]
 
 
-# -- Airflow's table, written down apart: when a rule lets a task run, and what becomes of it when it never will ----
+# -- Airflow's table, written down separately: when a rule lets a task run, and its outcome if it never will --------
 
 Seen = list[str]
 FAILURES = {"failed", "upstream_failed"}
@@ -145,7 +145,7 @@ AIRFLOW: dict[str, list[tuple[str, Callable[[Seen, bool], bool]]]] = {
 
 
 def by_airflow(rule: str, seen: Seen, total: int) -> str | None:
-    """What becomes of a task when this number of those before it ended so."""
+    """The outcome of a task when this number of those before it ended so."""
     return next((verdict for verdict, holds in AIRFLOW[rule] if holds(seen, len(seen) == total)), None)
 
 
@@ -210,7 +210,7 @@ def test_what_shall_run_is_ready_as_after_any_release(own: Own) -> None:
     assert own.wire.events() == [event("active", "w")]
     assert own.wire.members("deps:w") == {own.wire.key("a")}
     job = own.wire.job("w")
-    # It waits for nothing that it waited for, should it wait for children of its own.
+    # It has ended its dependencies, should it wait for children of its own.
     assert (job["state"], job[f"depdone:{own.wire.key('a')}"], job["depsCompleted"]) == ("waiting", "1", "1")
     assert not job.keys() & {"outcome", f"depend:{own.wire.key('a')}", "depsFailed"}
 
@@ -490,7 +490,7 @@ def graphs(draw: st.DrawFn) -> list[Drawn]:
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=graphs(), limit=st.integers(1, 4), told=st.booleans())
 def test_in_any_graph_every_node_ends_as_its_rule_allows(own: Own, graph: list[Drawn], limit: int, told: bool) -> None:
-    """``told``: after each outcome, and not only when no job is ready any more."""
+    """``told``: after each outcome, and not only when no more jobs are ready."""
     own.wire.client.flushall()
     for place in reversed(range(len(graph))):
         if graph[place].deps:

@@ -28,7 +28,7 @@ def make(own: Own, count: int, data: str = "{}") -> list[str]:
 
 
 def follow(own: Own, job_ids: Sequence[str], fields: Sequence[str]) -> tuple[list[list[Any]], list[int]]:
-    """The columns, and how many calls each trip had."""
+    """The columns, and how many calls each exchange had."""
     steps, trips = job_records.columns(QueueKeys(own.wire.queue), job_ids, fields), []
     try:
         calls = next(steps)

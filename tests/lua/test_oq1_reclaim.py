@@ -1,4 +1,4 @@
-"""`oq1_reclaim`: jobs of workers that fell silent run again, and those that silence every worker are told of."""
+"""`oq1_reclaim`: stalled jobs run again, and those that stall too often fail and are reported."""
 
 from __future__ import annotations
 

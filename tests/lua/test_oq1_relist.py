@@ -1,4 +1,4 @@
-"""`oq1_relist`: a list job whose start its worker never heard of goes back to its list, and is not counted."""
+"""`oq1_relist`: a list job whose start its worker never received goes back to its list, and is not counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`oq1_retryNodes`, `oq1_holdNodes` and `oq1_releaseGraph`: graphs that are held, go on, and run again."""
+"""`oq1_retryNodes`, `oq1_holdNodes` and `oq1_releaseGraph`: graphs that are held, released, and run again."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An exchange leaves exactly what the wire's own functions leave when a worker calls them one by one.
 
-Random histories are played on two queues of one server: on one, trips are exchanges; on the other, the same trips
-are made call by call. After every step both queues must hold the same, but for the ids of stream entries.
+Random histories are played on two queues of one server: one uses exchanges, the other makes the same calls one by one.
+After every step both queues must hold the same, except for the ids of stream entries.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Side:
         self, before: tuple[Settled, ...], index: int, kind: str, retention: dict[str, Any], again: bool
     ) -> Settled | None:
         if again or not self.held:
-            # A reply was lost: the same is told again on a later trip.
+            # A reply was lost: the same is reported again in a later exchange.
             return before[index % len(before)] if before else None
         job = self.held.pop(index % len(self.held))
         if kind in NOT_DONE:

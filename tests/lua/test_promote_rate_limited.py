@@ -1,4 +1,4 @@
-"""`glidemq_promoteRateLimited`: groups whose limit is over go on."""
+"""`glidemq_promoteRateLimited`: groups whose limit is over are promoted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`glidemq_unlock`: only the holder lets go."""
+"""`glidemq_unlock`: only the holder releases the lock."""
 
 from __future__ import annotations
 

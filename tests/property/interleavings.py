@@ -94,7 +94,7 @@ def schedules(preemptions: int) -> Iterator[Schedule]:
 
 
 async def run_in_order(schedule: Schedule, acts: Sequence[Callable[[Client], Awaitable[Any]]]) -> list[Any]:
-    """Run clients side by side, each call in the turn that the schedule gives it; returns what became of each."""
+    """Run clients side by side, each call in the turn that the schedule gives it; return the outcome of each."""
     clients = [Client(str(number)) for number in range(len(acts))]
     tasks = [asyncio.ensure_future(act(client)) for act, client in zip(acts, clients, strict=True)]
     while not all(task.done() for task in tasks):

@@ -1,4 +1,4 @@
-"""Of several workers one hears of a job of a list. However they stop, fill up, pause or fail, the job does not wait.
+"""Of several workers one is signaled for a job in a list. However they stop, fill up, pause or fail, it does not wait.
 
 The server, its signals and the replies are a model here; the machines are the workers' own. No wait ends by its time
 limit: a job that would be found only then is a job that started late.
@@ -117,7 +117,7 @@ class Fleet:
                     raise AssertionError(step)
 
     def leave(self, member: Member) -> None:
-        """It leaves the group; what it was about to send is not sent any more."""
+        """It leaves the group; what it was about to send is not sent."""
         self.present.remove(member)
         if member.pending:
             self.wake_one()
@@ -261,7 +261,7 @@ LOST_SIGNAL = [("add three", 0), ("signal", 0), ("lose the wait", 0)]
 STOPPED_ON_SIGNAL = [("add", 0), ("signal", 0), ("stop", 0)]
 LOST_JOB = [
     *(("pause the queue", 0), ("resume the queue", 0), ("unblock", 0), ("hear", 0)),  # one looks
-    *(("add", 0), ("serve", 0), ("signal", 0), ("hear", 1), ("unblock", 1)),  # and takes what the other hears of
+    *(("add", 0), ("serve", 0), ("signal", 0), ("hear", 1), ("unblock", 1)),  # and takes the other's signals
     *(("serve", 1), ("reply", 1), ("drop", 1), ("wait begins", 1)),
     *(("stop", 0), ("lose the reply", 0)),
 ]

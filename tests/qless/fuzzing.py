@@ -56,7 +56,7 @@ class Fuzzer:
         )
 
     def command(self) -> tuple[str | float, ...]:
-        """Return the next command and its arguments; time goes on before it."""
+        """Return the next command and its arguments; time passes before it."""
         self.now += self.random.choice((0, 0, 0.25, 1, 3.75, 11, 61, 100.5, 4000))
         if self.random.random() < 0.003:
             self.now += 90000

@@ -16,7 +16,7 @@ from orchestration_queue.dialects.qless.commands import LIBRARY
 
 SETS = ("work", "locks", "scheduled", "depends")
 PLACES = {
-    "waiting": {"work", "scheduled"},  # what went on with a delay says that it waits
+    "waiting": {"work", "scheduled"},  # a job that moved on with a delay says that it waits
     "stalled": {"work"},
     "scheduled": {"scheduled"},
     "depends": {"depends"},

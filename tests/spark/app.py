@@ -1,4 +1,4 @@
-"""A Spark application as people have them; its first word says what becomes of it."""
+"""A typical Spark application; its first argument says how it ends."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A Spark application for a driver on a cluster; its first word says what becomes of it."""
+"""A Spark application for a driver on a cluster; its first argument says how it ends."""
 
 import sys
 import time

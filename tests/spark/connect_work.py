@@ -87,7 +87,7 @@ def take_too_long(spark: SparkSession, sign: str) -> None:
     try:
         spark.range(0, 1, 1, 1).mapInArrow(beats(sign), "id long").collect()
     except Exception:
-        spark.range(1).collect()  # its session is closed: it cannot go on
+        spark.range(1).collect()  # its session is closed: it can't continue
 
 
 @tasks.task

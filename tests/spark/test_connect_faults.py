@@ -1,4 +1,4 @@
-"""Spark work when a process is killed: nothing of it goes on alone, and no job is lost or runs twice."""
+"""Spark work when a process is killed: nothing continues unattended, and no job is lost or runs twice."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_an_application_is_followed_while_it_runs(marked: Marked, tmp_path: Path
     told: list[dict[str, Any]] = []
 
     def progress(report: dict[str, Any]) -> None:
-        """It goes on when it was heard of."""
+        """It continues once its progress was reported."""
         told.append(report)
         sign.touch()
 

@@ -1,4 +1,4 @@
-"""Draining works a queue off as its workers would, and says what came of it."""
+"""Draining runs a queue's jobs as its workers would, and returns their outcomes."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_delayed_jobs_run_in_the_order_in_which_they_are_due(oq_queue: Queue, wo
     assert drain(oq_queue, workshop.tasks) == []
     finished = drain(oq_queue, workshop.tasks, including_delayed=True)
     assert workshop.ran == ["day 1", "day 2", "day 3"]
-    # When a job started is said by the trip that took it, which may have set out before the clock travelled.
+    # A job's start time is that of the exchange that took it, which may have been sent before the clock traveled.
     assert [(job.finished_at - before).days for job in finished if job.finished_at] == [1, 2, 3]
     assert abs(TimeMachine().now() - datetime.now(UTC)) < timedelta(hours=1), "the time travelled was taken back"
 

@@ -29,7 +29,7 @@ MODULES: Final = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Return all below a node but for what only type checkers read."""
+    """Return all nodes below one, except what only type checkers read."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue

@@ -22,7 +22,7 @@ def outcome(job_id: str) -> Completion:
 
 
 def trip(machine: Machine) -> Exchange:
-    """The machine's next step, which must be a trip."""
+    """The machine's next step, which must be an exchange."""
     step = machine.step()
     assert isinstance(step, Exchange)
     return step
@@ -242,7 +242,7 @@ class Play:
             self.listening = 0
 
     def back(self, step: Exchange, luck: int) -> None:
-        """A trip comes back, or fails."""
+        """An exchange returns, or fails."""
         if luck % 7 == 0:
             self.machine.failed(step)
             return

@@ -136,7 +136,7 @@ def test_nodes_that_were_there_are_told_from_new_ones() -> None:
 
 
 def drive(steps: Any, *replies: list[Any]) -> Any:
-    """Answer each trip with the next replies; what the steps return."""
+    """Answer each exchange with the next replies; return the results of the steps."""
     next(steps)
     for reply in replies[:-1]:
         steps.send(reply)

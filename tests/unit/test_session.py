@@ -49,7 +49,7 @@ def test_an_interrupted_session_names_the_tests_that_still_run(tmp_path: Path) -
         "-p",
         "no:cacheprovider",
         "--numprocesses=1",
-        "--verbose",  # says when the controller has heard of a test
+        "--verbose",  # says when the controller has received a test's result
         f"--rootdir={tmp_path}",
     ]
     command = [sys.executable, "-m", "pytest", *words, str(tmp_path)]

@@ -1,4 +1,4 @@
-"""What a worker says of a job it lets go of goes as one record, and what the server leaves to us becomes calls."""
+"""Each outcome of a job becomes one record, and what the server leaves to us becomes calls."""
 
 from __future__ import annotations
 

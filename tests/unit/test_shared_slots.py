@@ -38,7 +38,7 @@ class Fleet:
             self.trips.append((queue, step))
 
     def arrive(self, place: int = 0) -> None:
-        """Let one trip come back."""
+        """Let one exchange return."""
         queue, trip = self.trips.pop(place)
         jobs = min(trip.want, self.ready[queue])
         self.ready[queue] -= jobs
@@ -47,7 +47,7 @@ class Fleet:
         self.machines[queue].exchanged(trip, jobs, why)
 
     def settle(self) -> None:
-        """Let everybody go on until nothing more happens by itself."""
+        """Let all workers run until nothing more happens."""
         while True:
             for queue in range(len(self.machines)):
                 self.set_out(queue)
