@@ -38,7 +38,7 @@ def _group() -> None:
 
 def _demand_home(who: str) -> None:
     if not os.environ.get("DAGSTER_HOME"):
-        raise UsageError(f"DAGSTER_HOME is not set, and {who} needs the instance of those who launch runs; set it.")
+        raise UsageError(f"DAGSTER_HOME is not set, and {who} needs the instance that launches the runs; set it.")
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def _replay(
 ) -> Done:
     """Run dead jobs again, as new jobs with all their attempts."""
     if (letter_id is None) is not everything:
-        raise UsageError("Name one letter, or pass --all; see `oq dead ls`.")
+        raise UsageError("No dead letter is named; pass its id, or --all; see `oq dead ls`.")
     if letter_id is not None:
         job = client.dead_letters.replay(letter_id)
         return Done(f"Runs again as job {job.id}.", {"letter": letter_id, "id": job.id})
@@ -129,4 +129,4 @@ def _purge(client: Queue, yes: Yes = False) -> Done:
     """Remove all dead letters of a queue."""
     ask(yes, f"Drop all dead letters of queue {client.name}?")
     dropped = client.dead_letters.purge()
-    return Done(f"Dropped {counted(dropped, 'letter')}.", {"dropped": dropped})
+    return Done(f"Removed {counted(dropped, 'dead letter')}.", {"dropped": dropped})

@@ -72,7 +72,7 @@ def named_dag(target: str) -> Dag:
             inspect.signature(found).bind()
         except (TypeError, ValueError):
             raise UsageError(
-                f"{target!r} cannot be called without arguments; name a Dag, or a function without arguments."
+                f"{target!r} needs arguments, so it can't be called; name a Dag, or a function without arguments."
             ) from None
     made = found() if callable(found) else found
     if isinstance(made, Dag):

@@ -138,7 +138,7 @@ def _signal(
     sent = parsed_json(data)
     if not client.get(job_id).signal(name, sent):
         raise StateError(f"Job {job_id!r} of queue {client.name!r} is not suspended; the signal was not delivered.")
-    return Done(f"Job {job_id} goes on with signal {name}.", {"id": job_id, "signal": name, "delivered": True})
+    return Done(f"Job {job_id} resumes with signal {name}.", {"id": job_id, "signal": name, "delivered": True})
 
 
 @verb(app, "priority")

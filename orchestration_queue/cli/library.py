@@ -31,7 +31,7 @@ def dump(
         names = ", ".join(library.name for library in libraries)
         raise UsageError(f"There is no library {name!r}; there are {names}.")
     if script and library is not qless.LIBRARY:
-        raise UsageError(f"Library {name!r} has no form as a script; `oq library dump qless --script` has.")
+        raise UsageError(f"Library {name!r} is not available as a script; `oq library dump qless --script` is.")
     typer.echo(qless.script_text() if script else library.text, nl=False)
 
 

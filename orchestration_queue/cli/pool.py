@@ -39,7 +39,7 @@ def parsed_pools(words: list[str] | None) -> dict[str, int]:
             weights[name] = int(slots or "1")
         except ValueError:
             raise InvalidOptionError(
-                f"--pool {word!r} names no slots of a pool; pass a pool, like warehouse, or warehouse=2 for two slots."
+                f"--pool {word!r} is not a pool with slots; pass a name, like warehouse, or warehouse=2 for two slots."
             ) from None
     return weights
 

@@ -153,7 +153,7 @@ def add(
     if flow is not None:
         if data is not None or template != JobTemplate():
             raise ScheduleError(
-                "--job, --data, --priority and --attempts are about a job, and --flow makes none; drop them."
+                "--job, --data, --priority and --attempts describe a job, and --flow submits a flow; drop them."
             )
         template = FlowTemplate(named_dag(flow))
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
@@ -191,7 +191,7 @@ def _schedule(
 
 def _missed(mode: Missed, most: int | None) -> MissedRuns:
     if (mode is Missed.FIRE_ALL) is (most is None):
-        raise ScheduleError("--missed fire_all and --missed-max need each other; give both or none.")
+        raise ScheduleError("--missed fire_all and --missed-max need each other; pass both or neither.")
     if most is not None:
         return MissedRuns.fire_all(most)
     return MissedRuns.skip() if mode is Missed.SKIP else MissedRuns.fire_once()
@@ -233,8 +233,8 @@ def run(
         entry = None if job else client.schedulers.find(name)
     if job is None and not (entry and entry.queued):
         raise StateError(
-            f"Scheduler {name!r} made no job, because that of the run before has not ended and it lets none overlap; "
-            f"see which with `oq scheduler show {queue} {name}`."
+            f"Scheduler {name!r} added no job, because the previous run's job has not ended and its overlap policy "
+            f"allows only one; see which with `oq scheduler show {queue} {name}`."
         )
     if as_json:
         show_json({"queue": queue, "scheduler": name, "id": job.id if job else None, "is_queued": job is None})

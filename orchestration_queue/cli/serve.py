@@ -113,8 +113,8 @@ def _run(
     is_guarded = known is not None or trusted_header is not None
     if not (is_guarded or without_tokens or _is_loopback(host)):
         raise UsageError(
-            f"Everyone who reaches {host}:{port} could add and remove jobs; pass `--tokens FILE`, `--trusted-header`, "
-            "or `--without-tokens` if another system authenticates."
+            f"Anyone who can reach {host}:{port} could add and remove jobs; pass `--tokens FILE`, "
+            "`--trusted-header`, or `--without-tokens` if another system authenticates."
         )
     access = Access(
         known if is_guarded else None,

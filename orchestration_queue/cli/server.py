@@ -85,7 +85,7 @@ def _embedded(url: str | None) -> ServerUrl:
     place = parse_url(url)
     if place.kind != "embedded":
         raise UsageError(
-            f"The server {place} is not an embedded one, so it is not ours to start or stop; name a directory, "
+            f"The server {place} is not an embedded one, so `oq server` can't start or stop it; name a directory, "
             "like `--url embedded://.oq`, or check it with `oq doctor`."
         )
     return place

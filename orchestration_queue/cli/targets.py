@@ -62,7 +62,7 @@ def named_object(target: str, role: str, example: str) -> object:
     module_name, colon, name = target.rpartition(":")
     if not (module_name and colon and name):
         raise UsageError(
-            f"{target!r} names nothing that {role}; write module:object or file.py:object, like {example}."
+            f"{target!r} does not name an object that {role}; write module:object or file.py:object, like {example}."
         )
     if module_name.endswith(".py") or "/" in module_name:
         module_name, directory = _module_of_file(module_name)
@@ -92,7 +92,9 @@ def _module_of_file(words: str) -> tuple[str, str]:
     module_name = ".".join(names)
     loaded = sys.modules.get(module_name)
     if loaded is not None and getattr(loaded, "__file__", None) != str(path):
-        raise UsageError(f"The file {words!r} has the name of the module {module_name!r}, which is in use; rename it.")
+        raise UsageError(
+            f"The file {words!r} has the same name as the module {module_name!r}, which is already imported; rename it."
+        )
     return module_name, str(root)
 
 

@@ -105,7 +105,7 @@ def run(
     """
     if processes > 1 and metrics_port is not None:
         raise UsageError(
-            "--metrics-port serves one process, and --processes starts several; run one `oq worker` for each."
+            "--metrics-port works with one process, and --processes starts several; run one `oq worker` for each."
         )
     log_to_stderr(log_level, as_json=log_format == "json")
     if reload:
@@ -141,7 +141,7 @@ def _own_queue(target: str, handler: Handler | Router) -> list[str]:
     """Return the queue that the tasks name themselves."""
     own = getattr(handler, "queue", None)
     if not isinstance(own, str):
-        raise UsageError(f"Nothing says whose jobs {target} runs; pass --queue, or name one in Tasks(queue=...).")
+        raise UsageError(f"No queue is given for {target}; pass --queue, or set one in Tasks(queue=...).")
     return [own]
 
 

@@ -143,7 +143,7 @@ def concurrency(
 
 def _check(names: Sequence[str] | None, everyone: bool) -> None:
     if bool(names) is everyone:
-        raise UsageError("Name workers, or pass --all; see `oq worker ls`.")
+        raise UsageError("No worker is named; pass worker ids, or --all; see `oq worker ls`.")
 
 
 def _tell(

@@ -352,8 +352,8 @@ def run_daemon(arguments: Sequence[str], pause_s: float) -> None:
     pause = "MIN_INTERVAL_LOOP_TIME"
     if not hasattr(sensor, pause):
         raise UsageError(
-            f"Dagster {dg.__version__} has no pause between its sensors' ticks that we know how to shorten; "
-            "run `dagster-daemon run` instead."
+            f"Dagster {dg.__version__} has no known setting for the pause between its sensors' ticks; run "
+            "`dagster-daemon run` instead."
         )
     setattr(sensor, pause, pause_s)
     run_command.main(args=list(arguments), prog_name="oq dagster daemon")

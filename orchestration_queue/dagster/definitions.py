@@ -76,8 +76,7 @@ def build_queue_definitions(
     QueueKeys(queue)
     if replay is not None and on_dead_letter is None:
         raise UsageError(
-            "replay says how dead letters are replayed, and on_dead_letter what to run for the others, which is "
-            "missing; give both."
+            "`replay` needs `on_dead_letter`, which says what to run for dead letters that are not replayed; pass both."
         )
     for given, what in ((flows, "flows"), (schedules, "schedules")):
         checked_mapping(given, what)
@@ -140,7 +139,7 @@ def _pair(on_backlog: tuple[Limits, RunTarget]) -> tuple[Limits, RunTarget]:
 def _made(name: str, queue: str, tasks: Sequence[AssetTask]) -> dg.Definitions:
     """Build a flow's assets, and a job for them all in its own process: the workers do the work."""
     if not (name.isascii() and name.isidentifier()):
-        raise InvalidNameError(f"Dagster takes no flow of assets called {name!r}; name it with letters, digits and _.")
+        raise InvalidNameError(f"{name!r} is not a valid name for a flow of Dagster assets; use letters, digits and _.")
     assets = queue_flow_assets(tasks, name=name, queue=queue)
     job = dg.define_asset_job(f"{name}_job", dg.AssetSelection.assets(assets), executor_def=dg.in_process_executor)
     return dg.Definitions(assets=[assets], jobs=[job])

@@ -69,7 +69,7 @@ def queue_schedules(
     checked_text(resource_key, "resource_key")
     checked(default_status, dg.DefaultScheduleStatus, "default_status", optional=False)
     if not schedulers:
-        raise InvalidOptionError(f"There are no schedulers for queue {queue!r} to show in Dagster; name one at least.")
+        raise InvalidOptionError(f"`schedulers` of queue {queue!r} is empty; name at least one.")
     parted = {name: _part(name, entry) for name, entry in schedulers.items()}
     patterns = {name: _checked(name, schedule) for name, (schedule, _) in parted.items()}
     templates = {name: template for name, (_, template) in parted.items()}
@@ -95,23 +95,24 @@ def _checked(name: str, schedule: Schedule) -> Cron:
     """Refuse what Dagster's schedules cannot say, or would read otherwise."""
     if not (name.isascii() and name.isidentifier()):
         raise InvalidNameError(
-            f"Dagster takes no schedule called {name!r}; name it with letters, digits and _, beginning with no digit."
+            f"{name!r} is not a valid name for a Dagster schedule; use letters, digits and _, and don't begin with "
+            "a digit."
         )
     if not isinstance(schedule, Cron) or schedule != Cron(schedule.pattern, schedule.tz, day_or=schedule.day_or):
         raise InvalidOptionError(
-            f"Dagster's schedules know cron patterns and time zones only, and scheduler {name!r} says more; let the "
-            "queue decide: upsert it there, and let scheduler_sensor request the runs."
+            f"Dagster's schedules support only cron patterns and time zones, and scheduler {name!r} has more "
+            "options; upsert it in the queue instead, and let scheduler_sensor request the runs."
         )
     if len(schedule.pattern.split()) != 5:
         raise InvalidOptionError(
-            f"Dagster's schedules know no seconds, and scheduler {name!r} has some; drop that field, or let the queue "
-            "decide: upsert it there, and let scheduler_sensor request the runs."
+            f"Dagster's schedules don't support seconds, and scheduler {name!r} has some; drop that field, or "
+            "upsert it in the queue instead, and let scheduler_sensor request the runs."
         )
     days, weekdays = schedule.pattern.split()[2], schedule.pattern.split()[4]
     if "*" not in (days, weekdays) and not (schedule.day_or and not days.startswith("*") and weekdays[0] != "*"):
         raise InvalidOptionError(
-            f"Scheduler {name!r} restricts days of month and of week: the queue wants both to match, Dagster one; "
-            "restrict one of them, or pass day_or=True with plain numbers."
+            f"Scheduler {name!r} restricts days of month and of week: in the queue both must match, in Dagster "
+            "one; restrict one of them, or pass day_or=True with plain numbers."
         )
     return schedule
 
@@ -131,8 +132,8 @@ def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resourc
         rival = client.schedulers.find(scheduler)
         if rival is not None and not rival.is_paused:
             raise StateError(
-                f"Queue {queue!r} has a scheduler {scheduler!r} of its own, so that two places would decide when it "
-                f"runs; remove it with `oq scheduler rm {queue} {scheduler}`, or drop Dagster's schedule."
+                f"Queue {queue!r} has its own scheduler {scheduler!r}, so both would add its jobs; remove it with `oq "
+                f"scheduler rm {queue} {scheduler}`, or drop Dagster's schedule."
             )
         template = templates[scheduler]
         members = {"name": scheduler, "data": {}, **template.members()}
@@ -203,7 +204,7 @@ def scheduler_sensor(
     checked_target(job)
     checked_function(partition, "partition")
     if not isinstance(scheduler, str) or not scheduler:
-        raise InvalidNameError(f"A scheduler has a name, and not {scheduler!r}; pass the one it was set by.")
+        raise InvalidNameError(f"`scheduler` must be a scheduler's name, got {scheduler!r}.")
     checked_word(on, "on", ("added", "completed"))
 
     def react(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest | None:

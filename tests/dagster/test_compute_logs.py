@@ -317,8 +317,8 @@ def test_no_password_is_shown() -> None:
 @pytest.mark.parametrize(
     ("config", "error", "words"),
     [
-        ({"max_bytes": CHUNK - 1}, InvalidOptionError, "less than one entry"),
-        ({"ttl_seconds": 59}, InvalidOptionError, "less than a minute"),
+        ({"max_bytes": CHUNK - 1}, InvalidOptionError, "the size of one entry"),
+        ({"ttl_seconds": 59}, InvalidOptionError, "`ttl_seconds` must be at least 60"),
         ({"prefix": "a:b"}, InvalidNameError, "compute_logs: the prefix 'a:b'"),
         ({"url": "http://host"}, UsageError, "cannot be read"),
         ({"max_bites": 1}, dg.DagsterInvalidConfigError, "max_bites"),

@@ -209,7 +209,7 @@ def test_what_is_scaffolded_loads(sandbox: DefsFolderSandbox, kind: type[dg.Comp
 
 MISTAKES: list[tuple[type[dg.Component], dict[str, Any], str]] = [
     (ChasquiEventSensorComponent, {"queue": ""}, "Sensor 'heard': "),
-    (ChasquiEventSensorComponent, {"events": "completed"}, "events is 'completed', and not a list of words"),
+    (ChasquiEventSensorComponent, {"events": "completed"}, "events must be a list of words, got 'completed'"),
     (ChasquiEventSensorComponent, {"events": []}, "Sensor 'heard': `events` must have one word at least"),
     (ChasquiEventSensorComponent, {"job_names": [{}]}, "job_names[0] is {}, and not a word"),
     (ChasquiEventSensorComponent, {"start": "then"}, "Sensor 'heard': "),
@@ -219,9 +219,9 @@ MISTAKES: list[tuple[type[dg.Component], dict[str, Any], str]] = [
     (ChasquiEventSensorComponent, {"react": "of"}, "react is 'of', and not a function; write '{{ name }}'"),
     (ChasquiEventSensorComponent, {"name": "no name"}, '"no name" is not a valid name in Dagster'),
     (ChasquiEventSensorComponent, {"evnts": ["completed"]}, "evnts"),
-    (ChasquiDeadLetterSensorComponent, {"reasons": 5}, "reasons is 5, and not a list of words"),
+    (ChasquiDeadLetterSensorComponent, {"reasons": 5}, "reasons must be a list of words, got 5"),
     (ChasquiDeadLetterSensorComponent, {"interval_seconds": 0}, "Sensor 'heard': `interval` must be 1 s or more"),
-    (QlessEventSensorComponent, {"queues": "q"}, "queues is 'q', and not a list of words"),
+    (QlessEventSensorComponent, {"queues": "q"}, "queues must be a list of words, got 'q'"),
     (QlessEventSensorComponent, {"queues": [""]}, "Sensor 'heard': `queues[...]` must be a non-empty string"),
     (QlessEventSensorComponent, {"wait_seconds": 0}, "Sensor 'heard': `wait` must be above 0 and at most 50 s"),
     (QlessFailureSensorComponent, {"groups": [5]}, "groups[0] is 5, and not a word"),

@@ -444,7 +444,7 @@ def test_a_run_without_partitions_is_refused_where_an_asset_of_the_flow_has_them
     )
     result = job.resolve_job_def("all").execute_in_process(instance=instance, raise_on_error=False)
     (failed,) = result.get_step_failure_events()
-    assert "has partitions, and the run names none" in str(failed.step_failure_data.user_failure_data)
+    assert "has partitions, but the run has none" in str(failed.step_failure_data.user_failure_data)
 
 
 def test_arguments_for_partitions_need_partitions() -> None:

@@ -305,7 +305,7 @@ def test_a_server_that_is_away_is_no_sign_of_a_runs_death(launched: Launches, tm
 
 def test_a_run_without_code_is_refused(launched: Launches) -> None:
     run = launched.instance.create_run_for_job(_nothing)
-    with pytest.raises(UsageError, match="does not tell where its code is"):
+    with pytest.raises(UsageError, match="does not say where its code is"):
         launched.instance.run_launcher.launch_run(LaunchRunContext(run, None))
 
 

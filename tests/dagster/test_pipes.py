@@ -348,7 +348,7 @@ def test_a_handler_that_no_step_added_is_told_so(
     with Queue(queue_name, url=server_url) as queue:
         job = queue.add("report", {"scratch": scratch, "rows": 1})
         with pytest.raises(
-            JobFailedError, match=r"There is no context at key glide:pipes:\{.*\}:context: the step never"
+            JobFailedError, match=r"There is no Pipes context at key glide:pipes:\{.*\}:context: the step wrote it"
         ):
             job.wait(120)
 
@@ -375,8 +375,8 @@ def test_options_that_would_lose_the_job_are_refused(
         ({"session": "a:b"}, InvalidNameError, "Session name 'a:b'"),
         ({"session": ""}, InvalidNameError, "Session name ''"),
         ({"prefix": "a{b"}, InvalidNameError, "Key prefix"),
-        ({"ttl": timedelta(0)}, InvalidOptionError, "not from a second to 365 days"),
-        ({"ttl": timedelta(days=366)}, InvalidOptionError, "not from a second to 365 days"),
+        ({"ttl": timedelta(0)}, InvalidOptionError, "from a second to 365 days"),
+        ({"ttl": timedelta(days=366)}, InvalidOptionError, "from a second to 365 days"),
     ],
 )
 @pytest.mark.parametrize("made", [PipesStreamContextInjector, PipesStreamMessageReader])
@@ -388,7 +388,7 @@ def test_bad_arguments_are_refused(
 
 
 def test_a_limit_of_nothing_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="would keep none"):
+    with pytest.raises(InvalidOptionError, match="1 or more messages"):
         PipesStreamMessageReader("redis://localhost", limit=0)
 
 

@@ -84,7 +84,7 @@ def test_two_places_do_not_decide(resource: QueueResource, queue_name: str) -> N
     refused = run(defs, due(defs, "nightly"), resource, raise_on_error=False)
     assert not refused.success
     (failure,) = [event for event in refused.all_events if event.is_step_failure]
-    assert "two places would decide" in str(failure.step_failure_data.error)
+    assert "both would add its jobs" in str(failure.step_failure_data.error)
     schedulers.pause("nightly")
     assert run(defs, due(defs, "nightly"), resource).success
     schedulers.remove("nightly")
@@ -120,7 +120,7 @@ def test_what_dagster_would_read_otherwise_is_refused(schedule: Any) -> None:
 def test_bad_names_and_no_schedulers_are_refused() -> None:
     either = queue_schedules("q", {"nightly": Cron("0 3 1 * 1", day_or=True)})
     assert schedule_of(either, "nightly").cron_schedule == "0 3 1 * 1"
-    with pytest.raises(InvalidOptionError, match="no schedulers"):
+    with pytest.raises(InvalidOptionError, match="is empty; name at least one"):
         queue_schedules("q", {})
     for bad in ("every night", "", "1st"):
         with pytest.raises(InvalidNameError):

@@ -158,7 +158,7 @@ def test_a_sensor_spares_what_has_just_changed(launched: Launches) -> None:
 def test_a_sensor_on_another_launcher_has_nothing_to_do() -> None:
     with dg.instance_for_test() as instance:
         tick = evaluate_sensor(sweep_sensor(), {}, instance=instance)
-    assert "has a DefaultRunLauncher, which leaves nothing on queues" in (tick.skip_message or "")
+    assert "has a DefaultRunLauncher, which doesn't use queues" in (tick.skip_message or "")
 
 
 def test_a_sensor_warns_where_lost_runs_stay_started(launched: Launches, monkeypatch: pytest.MonkeyPatch) -> None:

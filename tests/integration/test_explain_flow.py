@@ -116,7 +116,7 @@ def test_a_flow_that_was_cancelled_and_one_that_completed(flow: Flow, queue: Que
 
 def test_a_flow_without_a_record_is_not_explained(flow: Flow, queue: Queue, raw: Any) -> None:
     raw.delete(queue.keys.flow("f"))
-    with pytest.raises(StateError, match="keeps no record of flow 'f'"):
+    with pytest.raises(StateError, match="has no record of flow 'f'"):
         flow.explain()
 
 

@@ -252,7 +252,7 @@ async def test_many_flows_at_a_time(face: Face, queue_name: str, raw: Any) -> No
     [
         (["f"], "`flow_ids` must"),
         ("fg", "`flow_ids` must"),
-        (["f", "f"], "Two graphs are given one id"),
+        (["f", "f"], "Two graphs have the same id"),
     ],
 )
 async def test_bad_bulks_are_refused_and_nothing_is_written(

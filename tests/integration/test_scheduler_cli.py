@@ -162,7 +162,7 @@ def test_a_run_by_hand_that_would_overlap(oq: Oq, queue_name: str, schedulers: J
     assert oq.json("scheduler", "run", queue_name, "queue_one")["is_queued"] is True
     refused = oq("scheduler", "run", queue_name, "skip")
     assert (refused.exit_code, refused.stdout) == (3, "")
-    assert "made no job" in refused.stderr
+    assert "added no job" in refused.stderr
     assert f"oq scheduler show {queue_name} skip" in refused.stderr
 
 
@@ -246,8 +246,8 @@ def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: Jo
         ((*EVERY, "--flow", "nowhere:dag"), "The module 'nowhere' cannot be imported"),
         ((*EVERY, "--flow", f"{__name__}:nix"), "has no 'nix'"),
         ((*EVERY, "--flow", f"{__name__}:EVERY"), "is a tuple, not a flow; name a Dag"),
-        ((*EVERY, "--flow", f"{__name__}:Dag"), "cannot be called without arguments; name a Dag, or a function"),
-        ((*EVERY, "--flow", f"{__name__}:DAG", "--data", "null"), "are about a job, and --flow makes none"),
+        ((*EVERY, "--flow", f"{__name__}:Dag"), "needs arguments, so it can't be called; name a Dag, or a function"),
+        ((*EVERY, "--flow", f"{__name__}:DAG", "--data", "null"), "describe a job, and --flow submits a flow"),
     ],
 )
 def test_bad_options_are_2_and_nothing_is_written(oq: Oq, raw: Any, arguments: tuple[str, ...], says: str) -> None:

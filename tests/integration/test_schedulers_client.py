@@ -185,7 +185,7 @@ async def test_a_scheduler_that_is_over_cannot_be_resumed(
         await schedulers.upsert("once", Every(60, end=oq_clock.now() + timedelta(hours=1)))
         paused = await schedulers.pause("once")
         oq_clock.travel(timedelta(hours=2))
-        with pytest.raises(StateError, match="has no run to come: its end has passed; set it again"):
+        with pytest.raises(StateError, match="has no future run: its end has passed; set another end"):
             await schedulers.resume("once")
         assert await schedulers.get("once") == paused
 

@@ -280,7 +280,7 @@ async def test_what_is_no_budget_is_refused(face: Face, queue_name: str, raw: An
         root = await queue.add("root", options=JobOptions(job_id="root"))
         budgets: list[Any] = [None, {"maxTotalTokens": 5}, 5]
         for budget in budgets:
-            with pytest.raises(InvalidOptionError, match="A flow's budget is a Budget"):
+            with pytest.raises(InvalidOptionError, match="`budget` must be a Budget"):
                 await queue.usage.set_budget(root.id, budget)
         assert not raw.exists(queue.keys.budget(root.id))
 

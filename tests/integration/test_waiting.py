@@ -204,7 +204,7 @@ async def test_closing_wakes_those_who_wait(face: Face, queue_name: str, raw: An
         done, late = await asyncio.wait(waits, timeout=30)
     assert not late
     for wait in done:
-        with pytest.raises(UsageError, match="connection was closed while a job was waited for"):
+        with pytest.raises(UsageError, match="connection was closed during a wait for a job"):
             wait.result()
     await wait_until(lambda: readers(raw) == 0, "the connection to be closed")
 
@@ -263,7 +263,7 @@ async def test_a_wait_on_a_closed_connection_ends(server_url: str, queue_name: s
     wait = asyncio.ensure_future(job.wait(60))
     await waiting(queue, 1)
     await connection.aclose()
-    with pytest.raises(UsageError, match="connection was closed while a job was waited for"):
+    with pytest.raises(UsageError, match="connection was closed during a wait for a job"):
         await wait
     await queue.aclose()
 

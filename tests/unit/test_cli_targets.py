@@ -46,7 +46,7 @@ def test_a_module_a_file_and_a_file_of_a_package_are_found(directory: Path) -> N
         ("oqt_none.py:x", "There is no file 'oqt_none.py'"),
         ("oqt_app:taks", "the closest name is 'tasks'"),
         ("oqt_app:zzz", "check the name after the colon"),
-        ("json.py:dumps", "has the name of the module 'json', which is in use"),
+        ("json.py:dumps", "has the same name as the module 'json'"),
     ],
 )
 def test_what_cannot_be_found_says_what_to_write(directory: Path, target: str, says: str) -> None:

@@ -166,7 +166,7 @@ class AsyncTakenJob:
 
     def _check_open(self) -> None:
         if self._is_settled:
-            raise UsageError(f"Job {self.id!r} of queue {self.job.queue!r} is finished, or lost; take another one.")
+            raise UsageError(f"Job {self.id!r} of queue {self.job.queue!r} is finished, or was lost; take another one.")
 
     async def __aenter__(self) -> Self:
         return self

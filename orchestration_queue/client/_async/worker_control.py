@@ -102,7 +102,7 @@ def _checked_slots(verb: str, concurrency: int | None) -> int | None:
         raise UsageError(f"`verb` must be one of {', '.join(get_args(WorkerVerb))}; got {verb!r}.")
     if verb != "concurrency":
         if concurrency is not None:
-            raise UsageError(f"`concurrency` goes with the verb 'concurrency', got it with {verb!r}; leave it out.")
+            raise UsageError(f"`concurrency` is only for the verb 'concurrency', got it with {verb!r}; leave it out.")
         return None
     if concurrency is None:
         raise InvalidOptionError("The verb 'concurrency' needs a number of jobs; pass `concurrency=4`.")

@@ -70,7 +70,7 @@ class Flow:
         """
         if self._plan is None:
             raise UsageError(
-                f"Flow {self.id!r} was found on the server, which keeps its graph and no plan; use `graph`."
+                f"Flow {self.id!r} was read from the server, which stores its graph but not its plan; use `graph`."
             )
         return self._plan
 
@@ -85,8 +85,8 @@ class Flow:
         facts = self._connection.look(read_flow(self.graph.keys, self.id))
         if facts is None:
             raise StateError(
-                f"Queue {self.graph.keys.queue!r} keeps no record of flow {self.id!r}: it was removed, or submitted "
-                "by a library that writes none; submit it again."
+                f"Queue {self.graph.keys.queue!r} has no record of flow {self.id!r}: it was removed, or submitted by a "
+                "library that writes none; submit it again."
             )
         return facts
 
@@ -123,7 +123,7 @@ class Flow:
             UsageError: There is no such node, or it is not mapped.
         """
         if node not in self.graph.jobs or not maps(self.graph.jobs[node]):
-            raise UsageError(f"Flow {self.id!r} has no node {node!r} that maps over a list; see `tree` for its nodes.")
+            raise UsageError(f"Flow {self.id!r} has no mapped node {node!r}; see `tree` for its nodes.")
         whole = self._connection.follow(with_elements(self.graph))
         names = element_names(whole.jobs[node])
         records = self._read([whole.jobs[name] for name in names], TREE_FIELDS)
@@ -277,7 +277,7 @@ class Flow:
             StateError: The flow is not completely stored yet, or its record does not exist.
         """
         if (self._facts()).state is FlowState.SUBMITTING:
-            raise StateError(f"Flow {self.id!r} is not all there yet; submit it again to complete it.")
+            raise StateError(f"Flow {self.id!r} is not completely stored yet; submit it again to complete it.")
         self._connection.follow(control.release(self.graph, now_ms()))
 
     def remove(self) -> None:
@@ -288,5 +288,7 @@ class Flow:
         """
         status = self.status()
         if status.state is FlowState.RUNNING:
-            raise StateError(f"Flow {self.id!r} runs, so it cannot be removed; cancel it first, and wait for its end.")
+            raise StateError(
+                f"Flow {self.id!r} is running, so it can't be removed; cancel it first, and wait for its end."
+            )
         self._connection.follow(control.remove(self.graph, now_ms()))

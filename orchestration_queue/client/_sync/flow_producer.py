@@ -127,7 +127,7 @@ class FlowProducer(Client):
             for dag, flow_id in named
         ]
         if len({(plan.keys, plan.flow_id) for plan in plans}) < len(plans):
-            raise UsageError("Two graphs are given one id, which stands for one submission; give each its own.")
+            raise UsageError("Two graphs have the same id, which identifies one submission; give each its own.")
         launched: list[Launch] = []
         for portion in chunks(plans, _FLOWS_PER_TRIP):
             launched += self._launch(portion, self._carrier or "packed", is_fresh=flow_ids is None)
@@ -153,8 +153,8 @@ class FlowProducer(Client):
         """Send a plan's calls as one transaction, unless the flow already exists."""
         if len(plan.queues) > 1 and self._connection.is_cluster:
             raise FlowError(
-                f"Flow {plan.dag.name!r} has several queues, and no server of a cluster holds them all, so one "
-                "transaction cannot carry it; put its nodes in one queue, or pass `carrier='packed'`."
+                f"Flow {plan.dag.name!r} spans several queues, and no server of a cluster holds them all, so one "
+                "transaction can't carry it; put its nodes in one queue, or pass `carrier='packed'`."
             )
         if needs_our_library(plan.dag):
             self._require_our_library(plan)
@@ -220,7 +220,7 @@ class FlowProducer(Client):
         if not graph:
             raise StateError(
                 f"Queue {queue!r} has no job of a flow {flow_id!r}: it was submitted elsewhere, or its jobs have been "
-                "removed since; check the flow's id and its queue."
+                "removed; check the flow's id and its queue."
             )
         wanted = [(QueueKeys(name, self.prefix), job_id) for name, job_id in graph]
         records = self._connection.follow(job_records.jobs(wanted, TREE_FIELDS))

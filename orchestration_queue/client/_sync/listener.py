@@ -248,7 +248,7 @@ class Listener:
     def _check_open(self) -> None:
         if self._is_closed:
             raise UsageError(
-                "The connection was closed while a job was waited for; keep it open until all waits are over."
+                "The connection was closed during a wait for a job; keep it open until all waits have ended."
             )
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ def move_jobs(
     """Move jobs to another queue, and wake its workers."""
     target, delay_ms = destination(keys, queue, delay)
     if target.base == keys.base:
-        raise UsageError(f"The jobs are in queue {queue!r} already; name another queue.")
+        raise UsageError(f"The jobs are already in queue {queue!r}; name another queue.")
     done = connection.follow(moves.move_all(keys, target, job_ids, now_ms(), delay_ms))
     if done.moved:
         wake(connection, target)

@@ -185,7 +185,7 @@ class QueueReading(QueueClient):
         start_ms = end_ms - _DAY // timedelta(milliseconds=1) if start is None else epoch_ms(start)
         if not 0 <= end_ms - start_ms <= _LONGEST_METRICS // timedelta(milliseconds=1):
             raise UsageError(
-                "The metrics' start must lie before their end, by 31 days at most; ask for less, or swap them."
+                "The metrics' start must precede their end by at most 31 days; choose a shorter period, or swap them."
             )
         return self._connection.follow(queue_state.metrics(self.keys, finished, start_ms, end_ms))
 

@@ -303,7 +303,7 @@ class QueueUpkeep(QueueClient):
         active = 0 if checked_flag(force, "force") else self._connection.follow(keyspace.active_jobs(self.keys))
         if active:
             raise StateError(
-                f"Cannot obliterate queue {self.name!r}: {active} of its jobs are active; "
-                "wait until they have finished, or pass force=True to discard what comes of them."
+                f"Can't obliterate queue {self.name!r}: {active} of its jobs are active; wait until they have "
+                "finished, or pass force=True to discard their outcomes."
             )
         return self._connection.follow(keyspace.remove_queue(self.keys))

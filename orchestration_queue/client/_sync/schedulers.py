@@ -141,8 +141,8 @@ class JobSchedulers(QueueClient):
             resumed = entry.resumed(now_ms()) if entry.is_paused else entry
             if resumed is None:
                 raise StateError(
-                    f"Scheduler {name!r} of queue {self.name!r} has no run to come: its end has passed; "
-                    "set it again with another end, or remove it."
+                    f"Scheduler {name!r} of queue {self.name!r} has no future run: its end has passed; set another "
+                    "end, or remove it."
                 )
             return resumed
 
@@ -218,8 +218,8 @@ class JobSchedulers(QueueClient):
         """
         if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= _MOST_FORESEEN:
             raise InvalidOptionError(
-                f"count must be a whole number from 1 to {_MOST_FORESEEN}, and {count!r} is not; "
-                "pass how many runs to tell."
+                f"`count` must be a whole number from 1 to {_MOST_FORESEEN:,}, got {count!r}; pass how many runs to "
+                "return."
             )
         return (self.get(name)).next_runs(now_ms(), count)
 

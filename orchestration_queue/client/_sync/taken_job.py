@@ -167,7 +167,7 @@ class TakenJob:
 
     def _check_open(self) -> None:
         if self._is_settled:
-            raise UsageError(f"Job {self.id!r} of queue {self.job.queue!r} is finished, or lost; take another one.")
+            raise UsageError(f"Job {self.id!r} of queue {self.job.queue!r} is finished, or was lost; take another one.")
 
     def __enter__(self) -> Self:
         return self

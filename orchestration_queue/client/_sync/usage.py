@@ -83,7 +83,7 @@ class UsageLedger(QueueClient):
             JobNotFoundError: The root job does not exist.
         """
         if not isinstance(budget, Budget):
-            raise InvalidOptionError(f"A flow's budget is a Budget, not {budget!r}; write Budget(max_tokens=...).")
+            raise InvalidOptionError(f"`budget` must be a Budget, got {budget!r}; pass Budget(max_tokens=...).")
         root = ParentRef(self.keys, flow_id)
         jobs = self._connection.follow(usage.standing_jobs(root))
         if root not in jobs:

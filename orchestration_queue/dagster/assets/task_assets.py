@@ -102,7 +102,7 @@ class AssetTask:
             keys = context.partition_keys
         else:
             raise dg.Failure(
-                f"Asset {self.node!r} has partitions, and the run names none; launch it with a partition or a range.",
+                f"Asset {self.node!r} has partitions, but the run has none; launch it with a partition or a range.",
                 allow_retries=False,
             )
         return {f"{self.node}_{key}": key for key in keys}

@@ -33,7 +33,7 @@ def listed(kind: type[R], field: str) -> dg.Resolver:
 
     def read(context: dg.ResolutionContext, value: Any) -> Sequence[R]:
         if not isinstance(value, list) or not value:
-            raise InvalidOptionError(f"{field} is {value!r}, and not a list of one or more; write each as '- ...'.")
+            raise InvalidOptionError(f"{field} must be a list of one or more, got {value!r}; write each as '- ...'.")
         return [element_of(kind, context, item, f"{field}[{index}]") for index, item in enumerate(value)]
 
     return dg.Resolver(read, model_field_type=Any, json_schema_extra=schema)
@@ -54,10 +54,10 @@ def words(field: str, *, or_one: bool = False) -> dg.Resolver:
         if or_one and isinstance(found, str):
             return found
         if not isinstance(found, list):
-            raise InvalidOptionError(f"{field} is {found!r}, and not a list of words; write each as '- ...'.")
+            raise InvalidOptionError(f"{field} must be a list of words, got {found!r}; write each as '- ...'.")
         for index, word in enumerate(found):
             if not isinstance(word, str):
-                raise InvalidOptionError(f"{field}[{index}] is {word!r}, and not a word; quote it, or drop it.")
+                raise InvalidOptionError(f"{field}[{index}] must be a word, got {word!r}; quote it, or drop it.")
         return found
 
     return dg.Resolver(read, model_field_type=Any, json_schema_extra=schema, inject_before_resolve=False)
@@ -91,7 +91,7 @@ def element_of(kind: type[R], context: dg.ResolutionContext, value: Any, place: 
     model = kind.model()
     if not isinstance(value, dict):
         fields = ", ".join(model.model_fields)
-        raise InvalidOptionError(f"{place} is {value!r}, and not a mapping; write it with keys out of {fields}.")
+        raise InvalidOptionError(f"{place} must be a mapping, got {value!r}; write it with keys out of {fields}.")
     name = next((value[key] for key in ("name", "asset") if isinstance(value.get(key), str)), None)
     shown = f"{place} ({name!r})" if name else place
     try:
@@ -184,7 +184,7 @@ def partitions_definition(
     if strange := next((word for word, value in said.items() if value and word not in takes), None):
         raise InvalidOptionError(f"{kind} partitions have no {strange!r}; there are {', '.join(sorted(takes))}.")
     if not said[needs]:
-        raise InvalidOptionError(f"{kind} partitions need {needs!r}; add it.")
+        raise InvalidOptionError(f"{kind} partitions require {needs!r}; add it.")
     try:
         if kind == "static":
             return dg.StaticPartitionsDefinition(list(values))
@@ -193,5 +193,5 @@ def partitions_definition(
         made: dg.PartitionsDefinition[str] = _OF_TIME[kind](start_date=start, end_date=end, timezone=tz or "UTC")
     except Exception as error:  # Dagster's checks raise many kinds
         reason = str(error).partition("\n")[0].rstrip(".")
-        raise InvalidOptionError(f"{kind} partitions cannot be made of what is said ({reason}); correct it.") from None
+        raise InvalidOptionError(f"{kind} partitions can't be created ({reason}); correct the definition.") from None
     return made

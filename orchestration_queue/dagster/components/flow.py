@@ -89,7 +89,7 @@ def _definitions(
     tasks: Sequence[AssetTask], name: str, queue: str, resource_key: str, retries: int, pool: str | None
 ) -> dg.Definitions:
     if retries < 0:
-        raise InvalidOptionError(f"retries is {retries}, and a step cannot be tried less than once; give 0 or more.")
+        raise InvalidOptionError(f"`retries` must be 0 or more, got {retries}.")
     policy = dg.RetryPolicy(max_retries=retries) if retries else None
     assets = queue_flow_assets(tasks, name=name, queue=queue, resource_key=resource_key, retry_policy=policy, pool=pool)
     return dg.Definitions(assets=[assets])

@@ -94,8 +94,7 @@ class QueueEventSensorComponent(SensorComponent):
         """Return the same as code would write it."""
         if self.target is None and self.react is None:
             raise InvalidOptionError(
-                "It has neither a target for its runs nor a function that says what events ask for; give target, or "
-                "react."
+                "It has neither `target`, what its runs execute, nor `react`, a function that handles events; add one."
             )
         added_to = self.dynamic_partitions
         return queue_event_sensor(
@@ -155,7 +154,7 @@ class SchedulerSpec(dg.Model, dg.Resolvable):
         if self.cron is not None:
             return Cron(self.cron, tz=self.tz)
         if self.tz is not None:
-            raise InvalidOptionError("tz says whose clock a cron pattern means, and there is no pattern; drop tz.")
+            raise InvalidOptionError("`tz` is the time zone of a cron pattern, and there is no pattern; drop `tz`.")
         if self.every_seconds is not None:
             return Every(self.every_seconds)
         return RepeatAfterComplete(self.after_seconds or 0)

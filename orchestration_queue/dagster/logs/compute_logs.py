@@ -91,12 +91,12 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
             )
         if max_bytes < CHUNK:
             raise InvalidOptionError(
-                f"compute_logs: max_bytes of {max_bytes} is less than one entry of {CHUNK:,}; allow that or more."
+                f"compute_logs: `max_bytes` must be at least {CHUNK:,}, the size of one entry, got {max_bytes:,}."
             )
         if ttl_seconds < 60:
             raise InvalidOptionError(
-                f"compute_logs: a ttl_seconds of {ttl_seconds} is less than a minute, and the logs of a step would be "
-                "gone before anybody looks; allow 60 or more."
+                f"compute_logs: `ttl_seconds` must be at least 60, got {ttl_seconds}; logs would expire before anyone "
+                "reads them."
             )
         self._url = parse_url(url)
         self._inst_data = inst_data

@@ -128,10 +128,12 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
 def _check(options: JobOptions) -> None:
     kept = (options.remove_on_complete, options.remove_on_fail)
     if options.job_id is not None:
-        raise InvalidOptionError("The job's id is how a step finds it again; leave out job_id, and pass name instead.")
+        raise InvalidOptionError(
+            "The client sets the job's id, by which a step finds it again; leave out job_id, and pass name instead."
+        )
     if any(retention is not None and retention.count == 0 for retention in kept):
         raise InvalidOptionError(
-            "The step reads its outcome from the job, which `retention` removes at once; pass `Retention(age=...)`."
+            "The step reads its outcome from the job, which `retention` removes immediately; pass `Retention(age=...)`."
         )
 
 

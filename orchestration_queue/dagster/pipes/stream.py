@@ -41,9 +41,9 @@ class _PipesSession:
         self, url: str | None, connection: Connection | None, session: str | None, prefix: str, ttl: timedelta
     ) -> None:
         if url is not None and connection is not None:
-            raise UsageError("Both url and connection say where the server is; pass one of them.")
+            raise UsageError("Both `url` and `connection` are given; pass only one.")
         if not timedelta(seconds=1) <= checked_duration(ttl, "ttl") <= timedelta(days=365):
-            raise InvalidOptionError(f"A ttl of {ttl} is not from a second to 365 days; choose one between.")
+            raise InvalidOptionError(f"`ttl` must be from a second to 365 days, got {ttl}.")
         self._url, self._connection, self._ttl_ms, self._prefix = url, connection, milliseconds(ttl), prefix
         if url is not None:
             parse_url(url)
@@ -151,7 +151,7 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
     ) -> None:
         self._place = _PipesSession(url, connection, session, prefix, ttl)
         if checked_number(limit, "limit") < 1:
-            raise InvalidOptionError(f"A limit of {limit} messages would keep none; pass 1 or more.")
+            raise InvalidOptionError(f"`limit` must be 1 or more messages, got {limit}.")
         self._reader = reader
         self._limit = limit
 

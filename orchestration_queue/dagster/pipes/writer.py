@@ -70,8 +70,8 @@ class PipesStreamContextLoader(PipesContextLoader):
             (found,) = send([("GET", key)])
         if found is None:
             raise DagsterPipesError(
-                f"There is no context at key {key}: the step never put one there, or long ago, or into another server; "
-                f"check {URL_VARIABLE}, and run the step again if it is old."
+                f"There is no Pipes context at key {key}: the step wrote it to another server, or it has expired; "
+                f"check {URL_VARIABLE}, or run the step again."
             )
         yield json.loads(found)
 
@@ -141,7 +141,7 @@ class PipesStreamMessageWriterChannel(PipesMessageWriterChannel):
 def _param(params: PipesParams, name: str) -> str:
     if not isinstance(params.get(name), str):
         raise DagsterPipesError(
-            f"The step's parameters name no {name!r}, so it does not speak over streams; give it "
+            f"The step's parameters contain no {name!r}, so it doesn't use streams; give it "
             "PipesStreamContextInjector and PipesStreamMessageReader, or PipesQueueClient."
         )
     return str(params[name])
@@ -155,8 +155,8 @@ def _reaching(url: str | None, send: Send | None, params: PipesParams) -> Iterat
     where = url or os.environ.get(URL_VARIABLE) or params.get("url")
     if not where:
         raise DagsterPipesError(
-            f"Nothing says where the step's server is, since its URL holds a password that is not passed on; set "
-            f"{URL_VARIABLE} where the work runs, or pass url."
+            "The URL of the step's server is not known here, because it contains a password and is not passed on; "
+            f"set {URL_VARIABLE} where the work runs, or pass url."
         )
     scheme, _, rest = str(where).partition("://")
     plain = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss", "unix": "unix"}.get(scheme)
@@ -195,8 +195,8 @@ def _by_package(url: str, scheme: str) -> Iterator[Send]:
         from orchestration_queue.server import Connection
     except ImportError:
         raise DagsterPipesError(
-            f"A server at {scheme}://... takes more than redis-py to reach; install orchestration-queue where the work "
-            "runs, or pass send."
+            f"redis-py alone can't connect to {scheme}://...; install orchestration-queue where the work runs, or "
+            "pass send."
         ) from None
 
     with Connection.open(url, libraries=()) as connection:

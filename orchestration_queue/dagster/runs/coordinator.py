@@ -68,8 +68,8 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
             asked.append("concurrency.pools.granularity: run")
         if asked:
             raise UsageError(
-                f"QueueRunCoordinator does not enforce {', '.join(asked)}, because workers take runs and no daemon "
-                "does; limit runs by `oq dagster worker --concurrency`, or remove run_coordinator from dagster.yaml."
+                f"QueueRunCoordinator does not enforce {', '.join(asked)}, because workers take runs, not a daemon; "
+                "limit runs with `oq dagster worker --concurrency`, or remove run_coordinator from dagster.yaml."
             )
         super().register_instance(instance)
 
@@ -78,8 +78,8 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
         launcher = self._instance.run_launcher
         if not isinstance(launcher, QueueRunLauncher):
             raise UsageError(
-                f"QueueRunCoordinator puts runs on the queue of a QueueRunLauncher, and this instance has a "
-                f"{type(launcher).__name__}; configure run_launcher in dagster.yaml, too."
+                f"QueueRunCoordinator needs a QueueRunLauncher, and this instance has a {type(launcher).__name__}; "
+                "configure run_launcher in dagster.yaml, too."
             )
         return launcher
 

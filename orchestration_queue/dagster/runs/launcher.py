@@ -328,7 +328,7 @@ def _origin(run: dg.DagsterRun) -> Any:
     """
     if run.job_code_origin is None:
         raise UsageError(
-            f"Run {run.run_id!r} does not tell where its code is, and no worker could load it; "
-            "make it from a job of a code location."
+            f"Run {run.run_id!r} does not say where its code is, so no worker could load it; create it from a job "
+            "of a code location."
         )
     return run.job_code_origin

@@ -72,8 +72,8 @@ def sweep(
     launcher = instance.run_launcher
     if not isinstance(launcher, QueueRunLauncher):
         raise UsageError(
-            f"This instance has a {type(launcher).__name__}, which leaves nothing on queues; "
-            "configure QueueRunLauncher in dagster.yaml, or set the DAGSTER_HOME that has it."
+            f"This instance has a {type(launcher).__name__}, which doesn't use queues; configure QueueRunLauncher "
+            "in dagster.yaml, or set DAGSTER_HOME to the instance that has it."
         )
     before = datetime.now(UTC) - grace
     ours = instance_id(instance)

@@ -80,8 +80,8 @@ class Answers:
         if isinstance(answer, _SINGLES):
             return answer
         raise UsageError(
-            f"Sensor {self._sensor!r} answered event {event.id} with {type(answer).__name__}; "
-            "return run requests, asset materializations, observations or check evaluations, or None."
+            f"Sensor {self._sensor!r} returned a {type(answer).__name__} for event {event.id}; return run "
+            "requests, asset materializations, observations or check evaluations, or None."
         )
 
     def _run_key(self, event: QueueEvent, number: int) -> str:

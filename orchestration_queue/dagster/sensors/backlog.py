@@ -53,14 +53,14 @@ class Limits:
             if getattr(self, name) is not None:
                 checked_duration(getattr(self, name), name)
         if self.depth is None and self.age is None:
-            raise InvalidOptionError("A backlog is too long by its depth, its age or both; give one.")
+            raise InvalidOptionError("`Limits` needs a depth, an age, or both; pass one.")
         if not (
             _fit(self.clear_depth, self.depth, 0)
             and _fit(as_timedelta(self.clear_age), as_timedelta(self.age), timedelta(0))
         ):
             raise InvalidOptionError(
-                "depth and age are above 0, and clear_depth and clear_age are given beside them, above 0 and not above "
-                f"them; {self} is not so."
+                "`depth` and `age` must be above 0, and `clear_depth` and `clear_age` above 0 and not above them; got "
+                f"{self}."
             )
 
     def is_too_long(self, waiting: int, oldest: Duration) -> bool:
@@ -149,7 +149,7 @@ def backlog_sensor(
     QueueKeys(queue)
     if hold < timedelta(0) or interval < timedelta(seconds=1):
         raise InvalidOptionError(
-            f"A sensor cannot hold for {hold} or tick every {interval}; let hold be 0 or more, interval a second."
+            f"`hold` must be 0 or more and `interval` at least a second, got {hold} and {interval}."
         )
 
     @dg.sensor(

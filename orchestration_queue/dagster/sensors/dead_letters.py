@@ -58,8 +58,8 @@ class ReplayBudget:
         checked_function(self.where, "where")
         if self.most < 1 or checked_duration(self.window, "window") <= timedelta(0):
             raise InvalidOptionError(
-                f"A budget of {self.most} replays in {seconds(self.window):g} s allows none; "
-                "let both be above 0, or pass replay=None."
+                f"`most` and `window` must be above 0, got {self.most} and {seconds(self.window)} s; for no replays, "
+                "pass replay=None."
             )
 
 
@@ -120,12 +120,12 @@ def dead_letter_sensor(
         QueueKeys(dead_letter_queue)
     if dead_letter_queue == queue or start not in ("now", "oldest") or interval < timedelta(seconds=1):
         raise InvalidOptionError(
-            f"A sensor on dead letters of {queue!r} reads another queue, starts 'now' or with the 'oldest' and ticks "
-            f"once a second at most, and not {dead_letter_queue!r}, {start!r} and {interval}; change what differs."
+            f"`dead_letter_queue` must differ from {queue!r}, `start` be 'now' or 'oldest' and `interval` at least "
+            f"a second, got {dead_letter_queue!r}, {start!r} and {interval}."
         )
 
     if (job is None) == (asset is None):
-        raise InvalidOptionError("Either `job` or `asset` must be given, to say what becomes of a letter; pass one.")
+        raise InvalidOptionError("Exactly one of `job` and `asset` must be given; pass one.")
     default_react = _request_run if asset is None else _observation_of(checked_asset(asset))
     called = sensor_name(name, "dead_letters_of", queue)
 

@@ -57,7 +57,7 @@ class Filter:
         """
         if not types or isinstance(types, str) or isinstance(job_names, str):
             raise InvalidOptionError(
-                "events and job_names are lists of words, and events has one at least; pass lists."
+                "`events` and `job_names` must be lists of words, and `events` must not be empty; pass lists."
             )
         words = frozenset(checked_words(types, "events")), frozenset(checked_words(job_names, "job_names"))
         for word in words[0]:
@@ -170,7 +170,7 @@ def queue_event_sensor(
         checked_function(function, "react")
         called: str = name or str(getattr(function, "__name__", "?"))
         if not called.isidentifier():
-            raise InvalidOptionError(f"A function called {called!r} gives the sensor no name; pass name=...")
+            raise InvalidOptionError(f"The name of the function, {called!r}, can't be the sensor's name; pass name=...")
 
         @dg.sensor(
             name=called,
@@ -196,8 +196,8 @@ def _check_partitions(partition: Partition | None, dynamic: dg.DynamicPartitions
     checked(dynamic, dg.DynamicPartitionsDefinition, "dynamic_partitions")
     if dynamic is not None and (partition is None or dynamic.name is None):
         raise InvalidOptionError(
-            "dynamic_partitions are added as `partition` finds them, by their name, and one of both is missing; "
-            "pass partition=... and a named DynamicPartitionsDefinition."
+            "`dynamic_partitions` needs `partition`, which returns the partitions, and a name; pass partition=... "
+            "and a named DynamicPartitionsDefinition."
         )
 
 
@@ -280,7 +280,7 @@ def tell_gaps(
     if gaps and listening.on_gap == "fail":
         queue, gap = next(iter(gaps.items()))
         go_on = dump_cursor({**known, **dict.fromkeys(gaps, "oldest")})
-        raise StateError(f"{_loss(queue, gap)} To go on, set the sensor's cursor to {go_on}")
+        raise StateError(f"{_loss(queue, gap)} To continue, set the sensor's cursor to {go_on}")
     for queue, gap in gaps.items():
         context.log.warning(_loss(queue, gap))
     if listening.on_gap != "observe" or listening.gap_asset is None:

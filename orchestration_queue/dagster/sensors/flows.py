@@ -78,7 +78,7 @@ def flow_completed_sensor(
     last = frozenset(checked_words(last_nodes, "last_nodes"))
     if not last:
         raise InvalidOptionError(
-            f"Sensor {name!r} has no last_nodes, so no flow would ever be complete; name the flow's last assets."
+            f"Sensor {name!r} has no `last_nodes`, so no flow would ever be complete; name the flow's last assets."
         )
 
     def react(event: QueueEvent, resource: QueueResource) -> dg.RunRequest | None:

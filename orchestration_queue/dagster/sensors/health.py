@@ -108,7 +108,9 @@ def health_sensor(
     if interval < timedelta(seconds=1):
         raise InvalidOptionError(f"`interval` must be at least 1 s, got {interval}; pass `interval=60`.")
     if job is None and asset is None:
-        raise InvalidOptionError("`job` or `asset` must be given, or no problem is reported; pass one, or both.")
+        raise InvalidOptionError(
+            "Neither `job` nor `asset` is given, so problems would not be reported; pass one, or both."
+        )
     key = None if asset is None else checked_asset(asset)
 
     @dg.sensor(

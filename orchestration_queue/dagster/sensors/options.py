@@ -89,8 +89,9 @@ class Listening(Shown):
         if timedelta(0) < value <= _LONGEST_TICK:
             return value
         raise InvalidOptionError(
-            f"The sensor's {getattr(info, 'field_name', 'wait')} of {value.total_seconds():g} s is not above 0 and at "
-            f"most {_LONGEST_TICK.total_seconds():g} s, and Dagster gives up on a tick after 60 s; choose one between."
+            f"`{getattr(info, 'field_name', 'wait')}` must be above 0 and at most "
+            f"{_LONGEST_TICK.total_seconds():g} s, got {value.total_seconds():g} s; Dagster aborts a tick after 60 "
+            "s."
         )
 
     @field_validator("linger")
@@ -99,8 +100,8 @@ class Listening(Shown):
         if timedelta(0) <= value <= _LONGEST_LINGER:
             return value
         raise InvalidOptionError(
-            f"The sensor's linger of {value.total_seconds():g} s is below 0 or above the "
-            f"{_LONGEST_LINGER.total_seconds():g} s after which the next tick begins anyway; choose one between."
+            f"`linger` must be from 0 to {_LONGEST_LINGER.total_seconds():g} s, after which the next tick starts, "
+            f"got {value.total_seconds():g} s."
         )
 
     @field_validator("limit")
@@ -108,15 +109,15 @@ class Listening(Shown):
     def _is_a_page(cls, value: int) -> int:
         if 0 < value <= _MOST_EVENTS:
             return value
-        raise InvalidOptionError(f"A tick cannot read {value} events at once; let limit be 1 to {_MOST_EVENTS}.")
+        raise InvalidOptionError(f"`limit` must be from 1 to {_MOST_EVENTS} events, got {value}.")
 
     @model_validator(mode="after")
     def _says_what_to_observe(self) -> Listening:
         if (self.on_gap == "observe") == bool(self.gap_asset):
             return self
         raise InvalidOptionError(
-            "on_gap='observe' and gap_asset belong together, and one of them is missing: name the asset whose "
-            "observations tell of dropped events, or choose on_gap='warn'."
+            "`on_gap='observe'` and `gap_asset` need each other: name the asset whose observations report dropped "
+            "events, or pass `on_gap='warn'`."
         )
 
 
@@ -132,7 +133,7 @@ def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
         QueueKeys(name)
     if not names or len(set(names)) < len(names):
         raise InvalidOptionError(
-            f"A sensor listens to one queue or to several different ones, and not to {list(names)}; name each once."
+            f"`queue` must be one queue or several different ones, got {list(names)}; name each once."
         )
     return names
 

@@ -56,8 +56,7 @@ def sweep_sensor(
     interval, grace = checked_duration(interval, "interval"), checked_duration(grace, "grace")
     if interval < timedelta(seconds=1) or grace < timedelta(0):
         raise InvalidOptionError(
-            f"A sweep cannot come every {interval} or spare what changed {grace} ago; "
-            "let interval be a second or more, and grace 0 or more."
+            f"`interval` must be at least a second and `grace` 0 or more, got {interval} and {grace}."
         )
 
     @dg.sensor(

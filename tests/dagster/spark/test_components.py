@@ -214,12 +214,12 @@ SCRIPT: dict[str, Any] = {"asset": "a", "script": "a.py"}
         ({**SCRIPT, "partitions": {"kind": "daily"}}, "partitions: daily partitions need 'start'; add it."),
         ({**SCRIPT, "partitions": {"kind": "static"}}, "partitions: static partitions need 'values'; add it."),
         ({**SCRIPT, "partitions": {"kind": "dynamic", "start": "x"}}, "dynamic partitions have no 'start'"),
-        ({**SCRIPT, "partitions": {"kind": "daily", "start": "soon"}}, "daily partitions cannot be made of"),
+        ({**SCRIPT, "partitions": {"kind": "daily", "start": "soon"}}, "daily partitions can't be created"),
         ({**SCRIPT, "partitions": {"kind": "yearly"}}, "partitions: 'kind' is 'yearly', which does not do"),
         ({**SCRIPT, "on_event": {"events": ["completed"]}}, "on_event ('a_on_event'): 'queue' is missing; add it."),
         ({**SCRIPT, "on_event": {"queue": "q", "evnts": []}}, "there is no 'evnts'; did you mean 'events'?"),
         ({**SCRIPT, "on_event": "q"}, "on_event is 'q', and not a mapping"),
-        ({**SCRIPT, "deps": "b"}, "deps is 'b', and not a list of words"),
+        ({**SCRIPT, "deps": "b"}, "deps must be a list of words, got 'b'"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(sandbox: DefsFolderSandbox, attributes: dict[str, Any], words: str) -> None:
