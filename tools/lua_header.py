@@ -13,7 +13,7 @@ One line per fact::
     --- @arg*  extra_deps    text             all that is left, or as many as were counted
     --- @record job  ...  @end job            the arguments between become fields of one table
     --- @each children FlowChild: what one is ... @end children    keys and arguments that repeat
-    --- @like   addJob.job -data -opts        the arguments of that record, as `glidemq` declares them, but for some
+    --- @like   addJob.job -data -opts        the arguments of that record, as `glidemq` declares them, except some
     --- @flags  no-writes                     it only reads: callers need no right to write
     --- @flags  allow-oom                     a full server runs it too: it ends work or frees memory
     --- @returns text   the id, or `duplicate`

@@ -1,4 +1,4 @@
---- Let groups go on whose rate limit has passed.
+--- Promote jobs of groups whose rate limit has passed.
 --- @queue   ratelimited
 --- @key   ratelimited          zset         groups that wait for their rate limit
 --- @key   stream               stream       ready jobs

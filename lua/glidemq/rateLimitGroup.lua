@@ -11,7 +11,7 @@
 --- @arg   current_job          text =requeue `requeue` it or `fail` it
 --- @arg   requeue_position     text =front  `front` or `back` of the group's queue
 --- @arg   extend               text =max    `max` keeps a later end already set, `replace` does not
---- @returns text epoch ms at which the group goes on, `error:not_active` or `error:no_group`
+--- @returns text epoch ms at which the group resumes, `error:not_active` or `error:no_group`
 --- @cost    O(log N)
 
 local active = require("active")

@@ -6,7 +6,7 @@
 --- @arg   duration_ms          int          how long
 --- @arg   now_ms               int          epoch ms
 --- @arg   extend               text =max    `max` keeps a later end already set, `replace` does not
---- @returns int epoch ms at which the group goes on
+--- @returns int epoch ms at which the group resumes
 --- @cost    O(log N)
 
 local group_limit = require("group_limit")

@@ -27,7 +27,7 @@ function active.load(queue, job_id)
   return job
 end
 
---- A job with a sequence number keeps its slot while it is away, so that its followers wait; others give it back.
+--- A job with a sequence number keeps its slot while it is deferred, so that its followers wait; others release it.
 function active.pause_slot(queue, job, now)
   if record.sequence(job) <= 0 then
     release.slot(queue, job.groupKey, now)

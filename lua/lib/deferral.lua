@@ -1,4 +1,4 @@
---- Defers an active job, to go on later: at a time, when its children have completed, or when it is signalled.
+--- Defers an active job, which runs again later: at a time, when its children have completed, or when it is signaled.
 --- The caller takes it off its worker.
 
 local active = require("active")

@@ -72,7 +72,7 @@ local function count_out(queue, number)
   end
 end
 
---- Jobs taken from a list are in no worker's hands any more.
+--- Jobs taken from a list are no longer held by a worker.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
     chunks.guarded_call(job_ids, "ZREM", index_key(queue))
@@ -80,7 +80,7 @@ function lists.leave_all(queue, job_ids)
   end
 end
 
---- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
+--- No worker holds the job. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
   local indexed = guarded.call("ZREM", index_key(queue), job_id) == 1

@@ -55,7 +55,7 @@ function promotion.due(queue, now, most)
   return consumed
 end
 
---- Let groups go on whose rate limit has passed; returns how many jobs that made ready.
+--- Promote jobs of groups whose rate limit has passed; returns how many became ready.
 function promotion.limited(queue, now)
   local key, moved = queue .. "ratelimited", 0
   local now_text = string.format("%.0f", now)

@@ -123,7 +123,7 @@ local function taken_job(queue, found, sweep)
   return false
 end
 
---- Take back list jobs whose worker fell silent, and those popped by one that died before it activated them; returns
+--- Take back stalled list jobs, and those popped by one that died before it activated them; returns
 --- how many, and whether there may be more.
 function reclaim.list_jobs(queue, sweep)
   if lists.is_idle(queue) then

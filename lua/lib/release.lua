@@ -1,4 +1,4 @@
---- Lets parked jobs of a group go on: when a slot falls free, a limit has passed, or a job before them is gone.
+--- Releases parked jobs of a group: when a slot becomes free, a limit has passed, or a job before them was removed.
 
 local events = require("events")
 local failure = require("failure")
@@ -100,7 +100,7 @@ local function move_on(queue, name, group, job_id, score, turn, now)
 end
 
 --- Move up to `free` parked jobs to the stream, in their turns; returns how many.
---- The stored turn stays where it is: activation moves it. A promoted job lets the next one in here all the same.
+--- The stored turn stays where it is: activation moves it. A promoted job still releases the next one here.
 local function promote_in_turn(queue, name, group, free, now)
   local parked, promoted = groups.parked_key(queue, name), 0
   local turn = group.next_seq
@@ -126,7 +126,7 @@ local function promote_in_turn(queue, name, group, free, now)
   return promoted
 end
 
---- Let parked jobs go on, as many as all limits allow; returns how many.
+--- Release as many parked jobs as all limits allow; returns how many.
 --- With `now` 0 the rate limits are left to the activation.
 function release.promote(queue, name, group, now)
   if redis.call("EXISTS", groups.parked_key(queue, name)) == 0 then
@@ -173,7 +173,7 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
+    -- Only jobs whose turn it becomes are woken; without parked jobs, admission advances the turn later.
     if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end

@@ -9,7 +9,7 @@ local withdrawal = require("withdrawal")
 
 local removal = {}
 
---- Remove a job and all it left, but for its entry on the stream; returns its record, or nil.
+--- Remove a job and all its keys, except its entry on the stream; returns its record, or nil.
 function removal.remove(queue, job_id)
   local job = record.load(queue, job_id)
   if not job then

@@ -6,7 +6,7 @@ local retention = {}
 
 local MOST_PER_CALL = 1000
 
---- Remove jobs that are in no set any more. A library that keeps some of them sets its own.
+--- Remove jobs that are no longer in a set. A library that keeps some of them sets its own.
 retention.discard = purge.jobs
 
 local function remove_oldest(queue, set, number)

@@ -20,7 +20,7 @@ local GROUP = "workers"
 local MOST_BYTES = 400
 -- A priority takes a band of the scores; jobs without one come last.
 local BAND, LAST_BAND = 2 ^ 40, 2049
--- How many jobs wait on the stream beyond what a worker asked for: idle workers hear of these, and those of other
+-- How many jobs wait on the stream beyond what a worker asked for: these wake idle workers, and those of other
 -- languages live on them. A new share waits behind these.
 local SPARE = 8
 local MOST_MOVED, MOST_ROUNDS = 100, 10

@@ -26,7 +26,7 @@ function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
 
---- Whether the job, which was heard of before, has been silent for as long as is forgiven.
+--- Whether the job, whose lease was renewed before, has not been renewed for the allowed time.
 function stalled.is_silent(queue, job_id, job, sweep)
   local last, lease = numbers.finite(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then

@@ -18,7 +18,7 @@
 --- @each    jobs NewJob: a child, with a custom id and without a parent
 --- @like    addJob.job
 --- @end     jobs
---- @returns texts per job its id; or `duplicate` when it was there, and is a child from now on all the same; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job is gone, ended, revoked or leased to another worker, and nothing was written
+--- @returns texts per job its id; or `duplicate` when it was there, and is a child from now on, too; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job is gone, ended, revoked or leased to another worker, and nothing was written
 --- @error   the id key does not end in `:id`; or when a job has no custom id, a parent, or the id of the running job
 --- @cost    O(log N) per delayed or prioritized job, else O(1) per job, about 20 us
 

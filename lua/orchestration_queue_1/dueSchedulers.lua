@@ -7,7 +7,7 @@
 --- @key   scheduled            zset         delayed and prioritized jobs
 --- @arg   now_ms               int          epoch ms
 --- @arg   limit                int          how many at most
---- @returns array 1: 1 if all entries need evaluation, since other clients may have changed them; 2: per entry its name, its text, what became of the job it waits for (`open`, `ended`, `gone`; empty for none), and when that ended
+--- @returns array 1: 1 if all entries need evaluation, since other clients may have changed them; 2: per entry its name, its text, the state of the job it waits for (`open`, `ended`, `gone`; empty for none), and when that ended
 --- @error   the schedulers key does not end in `:schedulers`; `OQ_BAD_ARGUMENT` for a limit of 0
 --- @cost    O(log N) per entry; for one that waits for a job it does not name, O(1) per unfinished job, at most 5,000
 

@@ -31,7 +31,7 @@
 --- @arg   entry_id             text         its stream entry; empty when it came from a list
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
 --- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
---- @arg   payload              text         `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g` what becomes of it: `front` or `back` of its group, or `fail`
+--- @arg   payload              text         `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g` where it goes: `front` or `back` of its group, or `fail`
 --- @arg   wait_ms              int          `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at most, 0 forever; `g` how long the group is held back
 --- @arg   max_attempts         int          `f` attempts allowed; 0 and 1 both mean no retry
 --- @arg   extend               flag         `g` a later end already set stays
@@ -48,7 +48,7 @@
 --- @arg   entry_id             text         its stream entry
 --- @end     deliveries
 --- @returns array 1: a letter per settlement, `c` completed, `r` to be retried, `f` failed, `d` delayed, `w` waits for its children, `a` ready again, all its children having completed, `s` suspended, `g` parked with its group, `l` lease lost and nothing changed; 2: job id, entry id (empty from a list), [field, value, ...] per started job; 3: queue, dependent, member, outcome per job that waits for one that ended, to be told there through `oq1_propagate`; 4: why no more jobs were taken: `enough` (there may be more), `empty`, `full` (global concurrency), `paused`, or empty text when no more were wanted, though `enough` where jobs wait in shares; 5: the dead letters that this call could not add, `[queue, id, name, data]` in JSON each, which the caller adds and then takes out of the sorted set `outbox`; 6: failed jobs whose dependents remain to be told through `oq1_propagate`
---- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or what becomes of a job is unknown
+--- @error   the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode or a job's destination is unknown
 --- @cost    O(log N) per job, and O(1) per removed, notified or skipped job; it inspects at most 3 * want + 10 jobs, and changes at most 100 that wait for jobs that failed
 
 local dispatch = require("dispatch")
@@ -67,7 +67,7 @@ local validate = require("validate")
 -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
 
 -- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
--- take it away. A completed job is told to those that wait as by every client, and their rules are heeded.
+-- take it away. A completed job is told to those that wait as by every client, and their rules are applied.
 
 local room = 100
 

@@ -2,7 +2,7 @@
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @arg   job_count            int #job_ids how many follow
---- @arg*  job_ids              text         jobs; one that waits for nothing, has run or has ended goes on
+--- @arg*  job_ids              text         jobs; one that has no dependencies left, has run or has ended is not held
 --- @returns texts those that are held now
 --- @error   the stream key does not end in `:stream`
 --- @cost    O(1) per job, about 3 us

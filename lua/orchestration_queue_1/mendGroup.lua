@@ -1,4 +1,4 @@
---- Correct what a group of ordered jobs believes, if it still believes it, and let its parked jobs go on.
+--- Correct the counts of a group of ordered jobs, if they are unchanged, and release its parked jobs.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   ratelimited          zset         groups that wait for their limits
@@ -11,7 +11,7 @@
 --- @arg   active               int          jobs that were active in truth
 --- @arg   next_seq             int          whose turn it was in truth
 --- @arg   now_ms               int          epoch ms
---- @returns int                             jobs that are ready now; -1 when the group has gone on since
+--- @returns int                             jobs that are ready now; -1 when the group has changed since
 --- @error   the stream key does not end in `:stream`
 --- @cost    O(log N) per job that becomes ready, at most 1,000
 

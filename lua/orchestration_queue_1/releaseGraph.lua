@@ -1,4 +1,4 @@
---- Let held jobs of a graph go on: start those that wait for nothing else, and decide about the others by their rules.
+--- Release held jobs of a graph: start those without other dependencies, and decide about the others by their rules.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs

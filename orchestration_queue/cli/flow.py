@@ -255,7 +255,7 @@ def _pause(client: Queue, flow_id: FlowId) -> Done:
 def _resume(client: Queue, flow_id: FlowId) -> Done:
     """Resume a paused flow."""
     client.flows.get(flow_id).resume()
-    return Done(f"Flow {flow_id} goes on.", {"id": flow_id, "paused": False})
+    return Done(f"Flow {flow_id} is running.", {"id": flow_id, "paused": False})
 
 
 @verb(app, "rm")

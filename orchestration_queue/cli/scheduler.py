@@ -219,7 +219,7 @@ def _resume(client: Queue, name: SchedulerName) -> Done:
     """Resume a paused scheduler; runs that were due meanwhile are skipped."""
     entry = client.schedulers.resume(name)
     run = schedule_text.time_there(entry, entry.next_run)
-    then = f"runs next at {run}" if run else "goes on when its job has ended"
+    then = f"runs next at {run}" if run else "continues when its job has ended"
     return Done(f"Scheduler {name} {then}.", schedule_text.described(name, entry))
 
 

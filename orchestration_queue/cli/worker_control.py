@@ -34,8 +34,8 @@ _MEGABYTE = 1_000_000
 _PROGRESS_LENGTH = 60
 
 _SIMPLE: dict[WorkerVerb, str] = {
-    "ping": "Ask workers whether they are alive. The exit code is 1 when one does not answer in time.",
-    "pause": "Have workers take no jobs; active ones go on. Other workers serve the queue meanwhile.",
+    "ping": "Ask workers whether they are alive. The exit code is 1 if one does not answer in time.",
+    "pause": "Have workers take no jobs; active ones continue. Other workers serve the queue meanwhile.",
     "resume": "Have paused workers take jobs again, unless their queue is paused.",
 }
 

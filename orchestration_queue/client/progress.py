@@ -25,7 +25,7 @@ PROGRESS_FIELDS = ("state", "outcome", "returnvalue", "failedReason")
 TREE_FIELDS = ("state", "outcome", "timestamp", "processedOn", "finishedOn", "attemptsMade", "failedReason")
 """Fields of a job's record that :class:`FlowNode` needs."""
 
-_GONE = "its job is not there any more: it was removed, or not kept after it finished"
+_GONE = "its job no longer exists: it was removed, or not kept after it finished"
 
 
 class FlowProgress:

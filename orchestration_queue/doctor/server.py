@@ -133,7 +133,7 @@ def replication(server: Server) -> Iterator[Finding]:
         yield hint(
             server.where,
             "It has no replica",
-            "while this server is away nothing runs, and its disk has the only copy",
+            "during an outage of this server nothing runs, and its disk has the only copy",
             "add a replica and sentinels, or use a cluster, where that matters",
         )
 

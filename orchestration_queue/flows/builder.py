@@ -150,13 +150,13 @@ class DagBuilder:
             FlowError: The graph has options that only apply to a whole flow, or a node can't wait for ``deps``.
         """
         if not isinstance(dag, Dag):
-            raise FlowError(f"Flow {self._name!r} can include a Dag, got {dag!r}; pass what `build()` returned.")
+            raise FlowError(f"Flow {self._name!r} can only include a Dag, got {dag!r}; pass the result of `build()`.")
         alone = FlowOptions(on_success=dag.options.on_success, on_failure=dag.options.on_failure)
         own = [name for name in FlowOptions.model_fields if getattr(dag.options, name) != getattr(alone, name)]
         if own:
             raise FlowError(
-                f"Flow {dag.name!r} has the option {own[0]}, which holds for a whole flow, and it becomes a part of "
-                f"flow {self._name!r}; give the option to that one."
+                f"Flow {dag.name!r} has the option {own[0]}, which applies to a whole flow, and it becomes a part of "
+                f"flow {self._name!r}; set the option there."
             )
         first = names_of(deps)
         for node in dag.all_nodes:

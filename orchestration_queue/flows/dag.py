@@ -55,12 +55,12 @@ class FlowOptions(Options):
         for name, node in (("on_success", self.on_success), ("on_failure", self.on_failure)):
             if node is not None and node.waits_for:
                 raise InvalidOptionError(
-                    f"Node {node.name!r} is a flow's {name} and waits for the flow itself; drop its deps."
+                    f"Node {node.name!r} is a flow's {name}, which waits for the flow itself; drop its deps."
                 )
             if node is not None and any(getattr(node.options, option) for option in IGNORED_ON_RELEASE):
                 raise InvalidOptionError(
-                    f"Node {node.name!r} is a flow's {name} and waits for other nodes, and the wire ignores delay, "
-                    "priority and lifo on release; drop them."
+                    f"Node {node.name!r} is a flow's {name}, which waits for other nodes, and the wire ignores delay, "
+                    "priority and lifo of waiting nodes; drop them."
                 )
         return self
 
@@ -140,8 +140,7 @@ class Dag:
         idle = next((node for node in self.nodes if node.trigger_rule is not _DEFAULT_RULE and not node.deps), None)
         if idle is not None:
             raise FlowError(
-                f"Node {idle.name!r} has no deps for its trigger rule {idle.trigger_rule} to decide by; name some, or "
-                "drop the rule."
+                f"Node {idle.name!r} has the trigger rule {idle.trigger_rule} but no deps; add some, or drop the rule."
             )
 
     def _check_maps(self) -> None:
@@ -159,13 +158,13 @@ class Dag:
         ordered = next((node for node in self.nodes if node.options.ordering is not None), None)
         if ordered is not None:
             raise FlowError(
-                f"Node {ordered.name!r} has an ordering, and a job cannot also count among those that flow "
-                f"{self.name!r} runs at a time; drop its ordering or the flow's concurrency."
+                f"Node {ordered.name!r} has an ordering, and a job can't also count towards the concurrency of flow "
+                f"{self.name!r}; drop its ordering or the flow's concurrency."
             )
         queues = dict.fromkeys(map(self.queue_of, self.nodes))
         if len(queues) > 1:
             raise FlowError(
-                f"Flow {self.name!r} has a concurrency and nodes in queues {', '.join(queues)}, and running nodes are "
+                f"Flow {self.name!r} has a concurrency and nodes in queues {', '.join(queues)}, but running nodes are "
                 "counted within one queue; put its nodes in one queue, or drop concurrency."
             )
 

@@ -102,11 +102,11 @@ def find_results(keys: QueueKeys, job_id: str, node: str) -> Conversation[Mapped
     ref = next((ref for ref in refs if mine and split_job_id(ref.job_id) == (mine[0], node)), None)
     if ref is None:
         raise UsageError(
-            f"Job {job_id!r} waits for no node {node!r}, so its results may not be there; name it in the deps."
+            f"Job {job_id!r} doesn't wait for node {node!r}, whose results may not exist yet; add it to the deps."
         )
     (found,) = yield from job_records.jobs([(ref.keys, ref.job_id)], ("name", "state", "returnvalue"))
     if found is not None and found.name != MAP:
-        raise UsageError(f"Node {node!r} maps over no list; read its result by `upstream_results`.")
+        raise UsageError(f"Node {node!r} is not mapped; read its result with `upstream_results`.")
     if found is None or found.state is not JobState.COMPLETED:
         state = "gone" if found is None else found.state
         raise StateError(f"Node {node!r} is {state}, so its elements have no results; let it complete first.")

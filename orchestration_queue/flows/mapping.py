@@ -73,13 +73,13 @@ class ElementMap(Options):
     def _agree(self) -> ElementMap:
         if self.parameter is not None and self.data and self.parameter in self.data:
             raise InvalidOptionError(
-                f"A map over {self.over!r} names {self.parameter!r} both as what an element is called and among the "
-                "data of all elements; drop one of them."
+                f"A map over {self.over!r} uses {self.parameter!r} both for the element and in the data of all "
+                "elements; drop one of them."
             )
         if self.max_concurrency is not None and self.options.ordering is not None:
             raise InvalidOptionError(
-                f"A map over {self.over!r} has max_concurrency and options with an ordering, and a job is of one group "
-                "only; say ordering.concurrency instead."
+                f"A map over {self.over!r} has max_concurrency and options with an ordering, but a job belongs to one "
+                "group only; use ordering.concurrency instead."
             )
         return self
 
@@ -95,7 +95,7 @@ class ElementMap(Options):
         Node(name, self.task, options=self.options)  # the same options are refused for elements as for nodes
         if self.options.remove_on_complete is not None or self.options.remove_on_fail is not None:
             raise FlowError(
-                f"Node {name!r} removes its elements' jobs as they end, and their results are read after that; drop "
+                f"Node {name!r} removes its elements' jobs when they end, but their results are read later; drop "
                 "remove_on_complete and remove_on_fail, and give the flow a retention."
             )
         data = self.model_dump(mode="json", exclude_defaults=True)
@@ -113,8 +113,8 @@ class ElementMap(Options):
             return value
         if not isinstance(value, dict):
             raise PayloadError(
-                f"An element is a {type(value).__name__}, and only a dict can be joined with the data of all elements; "
-                'say what an element is called by as_="...", or drop data.'
+                f"An element is a {type(value).__name__}, and only a dict can be merged with the data of all elements; "
+                'name the element with as_="...", or drop data.'
             )
         return {**self.data, **value}
 
@@ -161,7 +161,7 @@ def mapped_node(
 ) -> Node:
     """Return a mapped node, as :meth:`DagBuilder.map` describes it, over the only node in ``over``."""
     if len(over) != 1 or isinstance(over, str):
-        raise FlowError(f"Node {name!r} maps over {len(over)} nodes, and it takes the list of one; name the one.")
+        raise FlowError(f"Node {name!r} maps over {len(over)} nodes, but needs exactly one; name one.")
     elements = ElementMap(
         over=over[0],
         task=task,

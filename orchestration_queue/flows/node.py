@@ -107,8 +107,8 @@ class Node:
             )
         if self.task is not None and not isinstance(self.task, str):
             raise FlowError(
-                f"Node {self.name!r} must name its task by text, got {self.task!r}; pass `task='load'`, or make "
-                "the node by `load.node(...)`."
+                f"The task of node {self.name!r} must be a string, got {self.task!r}; pass `task='load'`, or make the "
+                "node with `load.node(...)`."
             )
         for field_name in ("deps", "optional_deps"):
             object.__setattr__(self, field_name, self._names(field_name, getattr(self, field_name)))

@@ -98,7 +98,7 @@ class Reconciliation:
             else:
                 yield from self._see_to(snapshot)
         except ServerError as error:
-            log.error("Flow %s of queue %s cannot be seen to: %s", flow_id, self._keys.queue, error)
+            log.error("Flow %s of queue %s can't be reconciled: %s", flow_id, self._keys.queue, error)
             yield from self._look_again(flow_id, self._now_ms() + _UNREADABLE_MS)
 
     def _see_to(self, snapshot: FlowSnapshot) -> Conversation[None]:
@@ -116,7 +116,7 @@ class Reconciliation:
                     yield from self._look_again(flow.id, patient_ms)
                     return
                 if not snapshot.is_paused:
-                    log.warning("Who held jobs of flow %s broke off; they go on now", flow.id)
+                    log.warning("The process that held jobs of flow %s died; they are released now", flow.id)
                     yield from control.release(flow, at_ms)
             records = yield from control.survey(flow)
             misled = control.find_misinformed(flow, records) if snapshot.was_retried and not snapshot.stopped else ()

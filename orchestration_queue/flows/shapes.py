@@ -96,5 +96,5 @@ def _listed(what: str, parts: object) -> tuple[Any, ...]:
 
 def _shapes(what: str, parts: Sequence[Part]) -> list[tuple[Node, ...]]:
     if not parts:
-        raise FlowError(f"A {what} is made of at least one node, and none was given; pass some.")
+        raise FlowError(f"A {what} needs at least one node; pass some.")
     return [part.nodes if isinstance(part, Shape) else (checked_node(part, f"A {what}"),) for part in parts]

@@ -245,8 +245,8 @@ def launch(whole: Submission, now_ms: int, *, is_fresh: bool) -> Conversation[La
     known = _UNKNOWN if is_fresh else (yield from _look(whole))
     if known.record not in (None, whole.record):
         raise StateError(
-            f"Flow {whole.flow_id!r} of queue {whole.keys.queue!r} is there with other nodes or options, and an id "
-            "stands for one submission; choose another id, or remove that flow first."
+            f"Flow {whole.flow_id!r} of queue {whole.keys.queue!r} exists with other nodes or options, and an id "
+            "identifies one submission; choose another id, or remove that flow first."
         )
     queues = dict.fromkeys(part.keys for part in whole.parts)
     newest = [event_log.last_event_id(keys) for keys in queues]
@@ -284,7 +284,7 @@ def _commit(whole: Submission) -> Conversation[None]:
     seen = yield from _look(whole)
     if seen.record is None:
         raise StateError(
-            f"Flow {whole.flow_id!r} took so long to submit that workers gave it up and removed it; submit it again."
+            f"Flow {whole.flow_id!r} took so long to submit that workers abandoned and removed it; submit it again."
         )
     if seen.state != SUBMITTING:
         return  # another process submitted the same, and was faster

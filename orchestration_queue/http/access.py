@@ -112,7 +112,7 @@ def _scopes(given: Iterable[str]) -> frozenset[Scope]:
         if scope not in known:
             raise UsageError(f"A token's scope must be one of {', '.join(known)}; got {scope!r}.")
     if not scopes:
-        raise UsageError(f"A token needs a scope to be of use; pass one of {', '.join(known)}.")
+        raise UsageError(f"A token needs a scope; pass one of {', '.join(known)}.")
     return frozenset(map(Scope, scopes))
 
 

@@ -65,7 +65,7 @@ def checked_weights(pools: Any) -> PoolWeights:
     if not isinstance(pools, Mapping):
         raise InvalidOptionError(f"`pools` must be a dict of slots by pool, got {pools!r}; pass `pools={{'gpu': 1}}`.")
     if len(pools) > MAX_POOLS:
-        raise InvalidOptionError(f"A job holds slots of at most {MAX_POOLS} pools, got {len(pools)}; drop some.")
+        raise InvalidOptionError(f"`pools` must name at most {MAX_POOLS} pools, got {len(pools)}; drop some.")
     for name, weight in pools.items():
         if problem := _problem(name):
             raise InvalidOptionError(f"Pool name {name!r} {problem}; pass a word such as 'warehouse'.")

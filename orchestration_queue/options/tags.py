@@ -37,7 +37,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
         raise InvalidOptionError(f"`tags` must be a list of tags, got {tags!r}; pass `tags=['tenant:acme']`.")
     found = tuple(dict.fromkeys(checked_tag(tag) for tag in tags))
     if len(found) > MAX_TAGS:
-        raise InvalidOptionError(f"A job has at most {MAX_TAGS} tags, got {len(found)}; drop some.")
+        raise InvalidOptionError(f"`tags` must have at most {MAX_TAGS} tags, got {len(found)}; drop some.")
     return found
 
 

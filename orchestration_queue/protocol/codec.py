@@ -200,8 +200,8 @@ def register_codec(codec: Codec) -> None:
         return
     if not codec.name or codec.name in _by_name or codec.prefix in _by_prefix:
         raise UsageError(
-            f"A codec {codec.name!r} with the prefix {codec.prefix!r} cannot be told from those that are registered "
-            f"({', '.join(_by_name)}); choose another name and prefix."
+            f"A codec {codec.name!r} with the prefix {codec.prefix!r} can't be distinguished from the registered "
+            f"ones ({', '.join(_by_name)}); choose another name and prefix."
         )
     if not _PREFIX.fullmatch(codec.prefix):
         raise UsageError(

@@ -55,7 +55,7 @@ def shard_of(key: str, shards: int) -> int:
         UsageError: The key is empty, or no text.
     """
     if not isinstance(key, str) or not key:
-        raise UsageError(f"`key` must be a non-empty string, got {key!r}; pass what keeps its jobs together.")
+        raise UsageError(f"`key` must be a non-empty string, got {key!r}; pass a key that its jobs share.")
     state = int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
     shard, jump = 0, 0
     checked_shards(shards)

@@ -88,7 +88,9 @@ def _check_pattern(pattern: str) -> str:
 
 def _words(what: str, text: str) -> list[str]:
     if not isinstance(text, str) or not text:
-        raise InvalidNameError(f"{what} {text!r} is no text with words between dots; pass one like 'orders.created'.")
+        raise InvalidNameError(
+            f"{what} {text!r} must consist of words separated by dots; pass one like 'orders.created'."
+        )
     words = text.split(".")
     if "" in words:
         raise InvalidNameError(f"{what} {text!r} has an empty word; put exactly one dot between two words.")

@@ -71,7 +71,7 @@ class FlowTemplate(JobTemplate):
 def _stored(dag: object) -> object:
     """Return the graph as JSON values, without derived ones."""
     if not dataclasses.is_dataclass(dag) or isinstance(dag, type):
-        raise InvalidOptionError(f"`dag` must be a Dag, got {dag!r}; pass the Dag that the flows are made of.")
+        raise InvalidOptionError(f"`dag` must be a Dag, got {dag!r}; pass the graph of the flows.")
     derived = {field.name for field in dataclasses.fields(dag) if not field.init}
     try:
         return TypeAdapter(type(dag)).dump_python(

@@ -77,8 +77,8 @@ def closed(url: ServerUrl) -> TransportError:
 def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> TransportError:
     """Return the error of a connection that broke between sending and the reply."""
     return TransportError(
-        f"The connection to the server at {url} broke while it carried out {_names(calls)} ({reason(error)}), "
-        "so the call may or may not have been applied; read the state before repeating it.",
+        f"The connection to the server at {url} broke during {_names(calls)} ({reason(error)}), so the call "
+        "may or may not have been applied; read the state before repeating it.",
         maybe_applied=True,
     )
 

@@ -128,7 +128,7 @@ def _common(slots: Sequence[int | None]) -> int | None:
     found = {slot for slot in slots if slot is not None}
     if len(found) > 1:
         raise UsageError(
-            f"A transaction has keys in {len(found)} slots of the cluster, and no server holds them all; "
-            "keep to one queue in a transaction."
+            f"A transaction has keys in {len(found)} slots of the cluster, and no server holds them all; use keys "
+            "of one queue in a transaction."
         )
     return next(iter(found), None)

@@ -34,7 +34,7 @@ METRICS = (
     Metric(
         "orchestration_queue_jobs_finished_total",
         "counter",
-        "Attempts that ended: completed, failed for good, retried, interrupted (goes on later), or lost to another "
+        "Attempts that ended: completed, failed for good, retried, interrupted (runs again later), or lost to another "
         "worker.",
         ("queue", "task", "outcome"),
     ),
@@ -74,8 +74,8 @@ METRICS = (
     Metric(
         "orchestration_queue_server_call_duration_seconds",
         "histogram",
-        "From sending a call of this process, or several in one trip (pipeline), to the answer; waits for jobs and "
-        "events are left out.",
+        "From sending a call of this process, or several in one exchange (pipeline), to the reply; waits for jobs and "
+        "events are excluded.",
         ("call",),
         _FAST_AND_SLOW_S,
     ),

@@ -76,7 +76,7 @@ def _end_of(steps: Conversation[int], replies: list[Reply]) -> int:
         steps.send(replies)
     except StopIteration as end:
         return int(end.value)
-    raise AssertionError("counting takes one trip")
+    raise AssertionError("counting takes one exchange")
 
 
 class Recorder:

@@ -157,4 +157,4 @@ def _reported(chore: str) -> Iterator[None]:
     try:
         yield
     except OrchestrationQueueError as error:
-        log.warning("The %s chore failed and will be tried again: %s", chore, error)
+        log.warning("The %s loop failed and will be retried: %s", chore, error)

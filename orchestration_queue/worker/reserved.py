@@ -101,7 +101,7 @@ class FanOut:
         stored = await self._connection.follow(list_of(there, job_id_of(own[0], plan.over)))
         if stored is None:
             raise UnrecoverableError(
-                f"The result of node {plan.over!r} is not there (any more), so its list cannot be mapped over; let the "
+                f"The result of node {plan.over!r} does not exist, so its list can't be mapped over; let the "
                 "node return a list, and keep its job."
             )
         values = codec.decode(stored, f"The result of node {plan.over!r}")

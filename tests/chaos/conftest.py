@@ -26,7 +26,7 @@ def recovered(request: pytest.FixtureRequest) -> Callable[[float, float], None]:
     def note(seconds: float, most: float) -> None:
         figures = request.config.stash.setdefault(_figures, [])
         figures.append(f"{seconds:6.2f} s of {most:g} s  {request.node.name}")
-        assert seconds <= most, f"work went on after {seconds:.2f} s only"
+        assert seconds <= most, f"work continued only after {seconds:.2f} s"
 
     return note
 

@@ -82,7 +82,7 @@ def test_a_leader_that_sleeps_past_its_lock_writes_nothing_when_it_wakes(
         saboteur.hold_replies("oq1_dueSchedulers")
         due_ms = plan(queue, raw)
         with cli_worker(queue_name, saboteur.url, log=log) as sleeper:
-            wait_until_sync(lambda: saboteur.withheld, "the leader to hold the lock, and to have heard of the run")
+            wait_until_sync(lambda: saboteur.withheld, "the leader to hold the lock, and to know of the run")
             suspend(sleeper)
             with cli_worker(queue_name, server_url):
                 wait_until_sync(lambda: raw.zcard(queue.keys.completed) == 1, "the other to take over")

@@ -148,7 +148,7 @@ async def test_every_entry_runs_or_becomes_a_dead_letter_with_its_reason(
     async with working(queue.name, fail, server_url, attempts=2, max_payload_bytes=4000):
         await wait_until(lambda: is_decided(server, keys), "all entries to be decided")
         good = await queue.add("good")
-        await wait_until(lambda: good.id in ran, "the worker to go on")
+        await wait_until(lambda: good.id in ran, "the worker to continue")
         await wait_until(lambda: is_decided(server, keys), "the outcomes to be recorded")
     letters = await queue.dead_letters(2000)
     assert {letter.reason for letter in letters} <= REASONS
@@ -222,7 +222,7 @@ async def test_every_spec_fires_stays_or_becomes_a_dead_letter(
     async with working(queue.name, note, server_url):
         await wait_until(lambda: seen.count("good") >= 3, "the good one to fire")
         await wait_until(lambda: not lasting(server, keys, specs), "each that cannot be read to become a dead letter")
-        await wait_until(lambda: seen.count("good") >= 5, "the good one to go on")
+        await wait_until(lambda: seen.count("good") >= 5, "the good one to run")
     dead = {letter.envelope for letter in await queue.dead_letters(2000) if letter.reason == "malformed"}
     assert {packed for packed in specs.values() if not is_readable(packed)} <= dead
 

@@ -209,7 +209,7 @@ async def test_entries_of_every_broken_kind_become_dead_letters_and_the_worker_l
         await wait_until(lambda: server.xlen(keys.dead_letters) == 7 and is_settled(server, keys), "dead letters")
         assert ran == [good.id]
         await queue.add("good")
-        await wait_until(lambda: len(ran) == 2, "the worker to go on")
+        await wait_until(lambda: len(ran) == 2, "the worker to continue")
     letters = {(letter.reason, letter.name): letter for letter in await queue.dead_letters()}
     assert sorted(reason for reason, _ in letters) == sorted(
         ["malformed", "decode_failed", "oversize_payload", "retries_exhausted", "decode_failed"]

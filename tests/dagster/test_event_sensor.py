@@ -282,7 +282,7 @@ def test_who_starts_late_has_missed_nothing(resource: QueueResource, queue_name:
         ({"limit": 0}, "from 1 to 10000 events"),
         ({"limit": 10_001}, "from 1 to 10000 events"),
         ({"wait": timedelta(0)}, "above 0 and at most 50 s"),
-        ({"tick_limit": timedelta(seconds=51)}, "tick_limit of 51 s"),
+        ({"tick_limit": timedelta(seconds=51)}, "`tick_limit` must be above 0 and at most 50 s, got 51 s"),
         ({"on_gap": "ignore"}, "on_gap"),
         ({"on_gap": "observe"}, "gap_asset` need each other"),
         ({"gap_asset": "a"}, "gap_asset` need each other"),
@@ -317,7 +317,7 @@ def test_an_answer_that_dagster_does_not_know_is_refused(
     resource: QueueResource, queue_name: str, raw: redis.Redis
 ) -> None:
     happened(raw, queue_name, "completed", "1")
-    with pytest.raises(UsageError, match="with int; return run requests"):
+    with pytest.raises(UsageError, match="returned int for event .*; return run requests"):
         tick(made(lambda *_: 7, queue=queue_name), resource, None)
 
 

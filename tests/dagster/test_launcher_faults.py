@@ -68,7 +68,7 @@ def test_a_killed_run_goes_on_with_its_steps_in_flight_and_fails_the_second_time
     assert status is WorkerStatus.FAILED
     assert "SIGKILL" in message
     launched.monitor()
-    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 120)
+    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to continue", 120)
     assert launched.job(run_id).id.endswith("-resume.1")
     wait_until_sync(lambda: health(launched, run_id)[0] is WorkerStatus.RUNNING, "its worker to be seen")
     assert launched.lines("held") == [step], "the step was kept"
@@ -80,7 +80,7 @@ def test_a_killed_run_goes_on_with_its_steps_in_flight_and_fails_the_second_time
     assert launched.status(run_id) is FAILURE
     assert "surpassed the configured maximum" in launched.messages(run_id)
     with Queue(place.queue, url=launched.url) as queue:
-        assert queue.get(place.job_id).record.failed_reason == "revoked", "no run waits for the step any more"
+        assert queue.get(place.job_id).record.failed_reason == "revoked", "no run waits for the step"
     assert not storage.get_concurrency_info("narrow").claimed_slots
 
 
@@ -89,7 +89,7 @@ def test_a_resumed_run_ends_well_and_its_step_ran_once(launched: Launches) -> No
     launched.traces("endless")
     kill_run(launched, run_id)
     launched.monitor()
-    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 120)
+    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to continue", 120)
     (launched.scratch / "go").touch()
     launched.reaches(run_id, SUCCESS)
     assert len(launched.lines("endless")) == 1
@@ -101,7 +101,7 @@ def test_a_resumed_run_can_be_cancelled(launched: Launches) -> None:
     launched.traces("endless")
     kill_run(launched, run_id)
     launched.monitor()
-    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to go on", 120)
+    wait_until_sync(lambda: "Started process for resuming" in launched.messages(run_id), "the run to continue", 120)
     assert launched.instance.run_coordinator.cancel_run(run_id)
     assert launched.status(run_id) is CANCELED
     assert len(launched.lines("cleaned")) == 1
@@ -124,7 +124,7 @@ def test_without_monitoring_a_killed_run_has_failed_at_once(launched: Launches) 
             run_id = own.launch("held_job")
             os.kill(int(own.traces("held")[0]), signal.SIGKILL)
             own.reaches(run_id, FAILURE)
-        assert "The run cannot go on: Crashed: its process" in own.messages(run_id)
+        assert "The run can't continue: Crashed: its process" in own.messages(run_id)
 
 
 def test_a_run_whose_job_was_removed_is_not_found(launched: Launches) -> None:
@@ -162,7 +162,7 @@ def test_a_killed_worker_is_noticed_and_a_run_that_it_had_not_begun_starts_elsew
         assert own.status(begun) is STARTED
         wait_until_sync(lambda: own.job(begun).is_finished, "the other worker to meet what had begun, and to leave it")
         own.monitor()
-        wait_until_sync(lambda: "Started process for resuming" in own.messages(begun), "the run to go on", 120)
+        wait_until_sync(lambda: "Started process for resuming" in own.messages(begun), "the run to continue", 120)
         (own.scratch / "go").touch()
         own.reaches(begun, SUCCESS)
         assert len(own.lines("held")) == 2, "what runs in the run's own process is lost with it, and done again"

@@ -115,8 +115,8 @@ def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> No
         assert fleet.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.SUCCESS  # type: ignore[union-attr]
         for name, data, reason in (
             (gone.kind, gone.data(), "'no-such-run' is not in this worker's instance"),
-            (gone.kind, {"args": "nonsense"}, "holds no work of Dagster's"),
-            (gone.kind, {}, "holds no work of Dagster's"),
+            (gone.kind, {"args": "nonsense"}, "contains no Dagster work item"),
+            (gone.kind, {}, "contains no Dagster work item"),
             ("greet", {}, "no handler for 'greet'"),
         ):
             assert reason in failure(queue.add(name, data))
@@ -306,7 +306,7 @@ def databases():
         (["-m", "no_such_module_at_all"], "cannot be loaded"),
         (["-f", "no_such_file.py"], "There is no file 'no_such_file.py' with definitions"),
         (["-w", "no_such_workspace.yaml"], "cannot be read as a Dagster workspace"),
-        (["-m", "tests.dagster.steps", "-m", "tests.dagster.steps"], "needs code locations of different names"),
+        (["-m", "tests.dagster.steps", "-m", "tests.dagster.steps"], "needs at least one code location"),
         (["-m", "tests.dagster.steps", "-q", "a:b"], "a:b"),
     ],
 )
@@ -331,7 +331,7 @@ def test_a_worker_needs_the_instance_of_those_who_launch(fleet: Fleet, monkeypat
 
 
 def test_a_worker_without_code_is_refused() -> None:
-    with pytest.raises(UsageError, match="needs code locations"):
+    with pytest.raises(UsageError, match="needs at least one code location"):
         DagsterWorker("q", [])
 
 

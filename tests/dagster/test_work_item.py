@@ -100,7 +100,7 @@ BAD_DATA = [
 
 @pytest.mark.parametrize("data", BAD_DATA, ids=range(len(BAD_DATA)))
 def test_what_is_no_work_is_refused(data: object) -> None:
-    with pytest.raises(PayloadError, match="holds no work of Dagster's"):
+    with pytest.raises(PayloadError, match="contains no Dagster work item"):
         WorkItem.from_data(data)
 
 

@@ -242,7 +242,7 @@ async def test_jobs_are_moved_one_by_one_by_search_and_by_tag(
         await other.add("other", None, JobOptions(job_id="j2"))
         left = await send(api, f"{base}/tags/red/move", to=to)
         assert (left["moved"], list(left["left"])) == (0, ["j2"])
-        assert "another job of this id" in left["left"]["j2"]
+        assert "another job with this id" in left["left"]["j2"]
         assert ((await other.counts()).waiting, (await other.counts()).delayed) == (2, 1)
         await other.obliterate(force=True)
     for path, body, words in (
@@ -252,7 +252,7 @@ async def test_jobs_are_moved_one_by_one_by_search_and_by_tag(
         ("jobs/j2", {"to": queue.name}, "another queue"),
         ("jobs/j2", {"to": to, "delay": -1}, "delay"),
         ("jobs/j2", {"to": to, "name": "b"}, "name"),
-        ("search", {"to": to}, "which jobs"),
+        ("search", {"to": to}, "No jobs are selected"),
         ("search", {"name": "b"}, "`to`"),
         ("search", {"name": "b", "to": to, "delay": "soon"}, "delay"),
         ("search", {"name": "b", "to": to, "limit": 0}, "limit"),
@@ -320,8 +320,8 @@ async def test_what_a_search_finds_is_changed(api: httpx.AsyncClient, queue: Asy
     assert [job.name for job in await queue.search()] == ["b"]
     for verb, body, words in (
         ("explode", {"name": "b"}, "promote"),
-        ("remove", {}, "which jobs"),
-        ("remove", {"name": None}, "which jobs"),
+        ("remove", {}, "No jobs are selected"),
+        ("remove", {"name": None}, "No jobs are selected"),
         ("remove", {"name": 5}, "name"),
         ("remove", {"state": "asleep"}, "state"),
         ("remove", {"data": [1]}, "data"),

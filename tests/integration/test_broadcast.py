@@ -124,7 +124,7 @@ async def test_a_subscription_that_was_ended_under_its_worker_begins_anew(
     async with subscribed(shop, "mailer", seen, server_url, block=timedelta(minutes=5)) as worker:
         assert await shop.unsubscribe("mailer")
         await wait_until(lambda: "interrupted" in caplog.text, "the worker to notice")
-        await wait_until(lambda: worker.is_listening, "the worker to go on")
+        await wait_until(lambda: worker.is_listening, "the worker to continue")
         await shop.publish("orders.created", 1)
         await wait_until(lambda: seen.data, "the message")
         await settled(shop)
@@ -456,6 +456,6 @@ async def test_a_paused_broadcast_starts_nothing_and_a_limit_holds(
                 await shop.publish("orders.created", number)
             assert (await shop.subscriptions())[0].lag == 10
             await queue.resume()
-            await wait_until(lambda: not worker.is_paused, "it to go on")
+            await wait_until(lambda: not worker.is_paused, "it to continue")
             await settled(shop)
     assert most == 2

@@ -125,7 +125,7 @@ async def test_a_key_of_ours_of_another_type_stops_nothing(
             await use(queue, server_url, number)
             assert worker.is_ready
     told = [record.getMessage() for record in caplog.records]
-    expected = ["Attempt 1", "cannot be seen to", "round chore failed"]
+    expected = ["Attempt 1", "can't be reconciled", "round loop failed"]
     if name == "wake:one":  # a wait at that key ends with it, and the next one is without it
         expected.append("Waiting for jobs was interrupted")
     assert [text for text in told if not any(words in text for words in expected)] == []
@@ -166,7 +166,7 @@ async def test_a_part_of_a_job_of_another_type_stops_no_other_job(
         await wait_until(lambda: raw.xlen(queue.keys.stream) == 0, "all that can run to have run")
         assert worker.is_ready
     told = [record.getMessage() for record in caplog.records]
-    assert [text for text in told if "Attempt 1" not in text and "cannot be seen to" not in text] == []
+    assert [text for text in told if "Attempt 1" not in text and "can't be reconciled" not in text] == []
     raw.flushall()
 
 

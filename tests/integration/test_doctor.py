@@ -175,7 +175,7 @@ def test_a_clock_that_differs_is_found(server_url: str, monkeypatch: pytest.Monk
         r"The server's clock is (\d+\.\d) s ahead of this machine's", one(server_url, within="clock").what
     )
     assert told
-    assert float(told[1]) == pytest.approx(3600, abs=60), "less half of a trip"
+    assert float(told[1]) == pytest.approx(3600, abs=60), "less half of an exchange"
 
 
 def test_a_server_far_away_is_found(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

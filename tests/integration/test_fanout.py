@@ -211,7 +211,7 @@ async def test_what_cannot_be_mapped_over_fails_the_node(
 @pytest.mark.parametrize(
     ("values", "options", "why"),
     [
-        ([{"a": 1}, 2], {"data": {"b": 1}}, "An element is a int, and only a dict can be joined with the data of all"),
+        ([{"a": 1}, 2], {"data": {"b": 1}}, "An element is a int, and only a dict can be merged with the data of all"),
         (["x" * 600_000], {"as_": "p", "data": {"b": "x" * 600_000}}, "The data of element 0 exceeds maximum size"),
     ],
 )
@@ -234,7 +234,7 @@ async def test_a_list_whose_job_is_not_kept_is_missed_in_a_sentence(
     builder.map("double", "twice", over=listed)
     async with working(queue, Work([1]), server_url):
         flow = await flows.submit(builder.build(), flow_id="f")
-        with pytest.raises(FlowFailedError, match="The result of node 'list' is not there"):
+        with pytest.raises(FlowFailedError, match="The result of node 'list' does not exist"):
             await flow.wait(SOON)
 
 
@@ -502,8 +502,8 @@ async def test_maps_of_a_sub_flow_over_a_list_of_another_queue(
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        ("list", "Node 'list' maps over no list; read its result by `upstream_results`."),
-        ("none", "Job 'f.read' waits for no node 'none'"),
+        ("list", "Node 'list' is not mapped; read its result with `upstream_results`."),
+        ("none", "Job 'f.read' doesn't wait for node 'none'"),
         ("double", "Node 'double' is failed, so its elements have no results"),
     ],
 )

@@ -283,7 +283,7 @@ async def test_an_id_stands_for_one_graph(face: Face, queue_name: str, raw: Any)
             Dag("d", [Node("a"), Node("b")], queue_name),
             Dag("d", [Node("a")], queue_name, FlowOptions(fail_fast=True)),
         ):
-            with pytest.raises(StateError, match=r"'f' of queue .* is there with other nodes or options"):
+            with pytest.raises(StateError, match=r"'f' of queue .* exists with other nodes or options"):
                 await producer.submit(other, flow_id="f")
         assert raw.dbsize() == before
 
@@ -319,7 +319,7 @@ async def test_a_submission_that_was_swept_meanwhile_is_told(queue_name: str, ra
         raw.flushdb()
         return (yield from resumed(steps, replies))
 
-    with pytest.raises(StateError, match="'f' took so long to submit that workers gave it up"):
+    with pytest.raises(StateError, match="'f' took so long to submit that workers abandoned"):
         submitter.follow(swept_after_the_first_part())
     assert not raw.exists(plan.keys.flow("f"))
 

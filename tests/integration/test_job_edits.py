@@ -133,7 +133,7 @@ async def test_a_job_waits_for_one_less_and_starts(queue: AsyncQueue, face: Face
     await finish(queue, "f.b")
     await jobs["c"].depends(off=["f.a"])
     assert await jobs["c"].read_state() is JobState.WAITING
-    assert await jobs["a"].remove(), "nothing waits for it any more"
+    assert await jobs["a"].remove(), "nothing waits for it"
     assert not raw.exists(queue.keys.parents("f.a"))
 
 

@@ -133,7 +133,7 @@ async def test_the_limit_of_the_queue_goes_before_the_workers_own(queue: AsyncQu
         await queue.set_global_rate_limit(None)
         await starts.reach(4)
         await rounds(raw)
-        assert len(starts.jobs) == 4, "without it the worker's own holds, and the window goes on"
+        assert len(starts.jobs) == 4, "without it the worker's own applies, and the window continues"
 
 
 async def test_a_limit_that_is_set_or_lifted_holds_from_the_next_tick_on(

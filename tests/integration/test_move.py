@@ -168,7 +168,7 @@ async def test_a_job_whose_id_is_taken_is_put_back(queue: AsyncQueue, other: Asy
     await other.add("different", options=JobOptions(job_id="a"))
     job = await queue.add("n", options=JobOptions(job_id="a", delay=60))
     due = raw.zscore(queue.keys.scheduled, "a")
-    with pytest.raises(StateError, match="has another job of this id"):
+    with pytest.raises(StateError, match="has another job with this id"):
         await job.move(other.name)
     assert (await job.read_state(), raw.zscore(queue.keys.scheduled, "a")) == (JobState.DELAYED, due)
     assert (await other.get("a")).name == "different"
@@ -227,7 +227,7 @@ async def test_many_jobs_are_moved_at_once_and_those_that_cannot_be_keep_no_othe
     (taken,) = await queue.take()
     await other.add("different", options=JobOptions(job_id="j7"))
     done = await queue.move_jobs([*(job.id for job in jobs), "j1", "nix"], other.name)
-    left = {taken.id: "release it first", "j7": "has another job of this id", "nix": "has no job"}
+    left = {taken.id: "release it first", "j7": "has another job with this id", "nix": "has no job"}
     assert set(done.left) == set(left)
     assert all(part in done.left[job_id] for job_id, part in left.items()), done.left
     assert done.moved == tuple(job.id for job in jobs if job.id not in left)

@@ -110,7 +110,7 @@ BAD_JOBS: list[tuple[str, dict[str, Any], type[UsageError], str]] = [
     ("number as name", {"name": 7}, UsageError, "`name` must be a non-empty string"),
     ("object as data", {"data": object()}, PayloadError, "cannot be written as JSON"),
     ("large data", {"data": "x" * 1_048_576}, PayloadError, "exceeds maximum size"),
-    ("word of the wire", {"options": JobOptions(job_id="skipped")}, InvalidOptionError, "by which the server"),
+    ("word of the wire", {"options": JobOptions(job_id="skipped")}, InvalidOptionError, "is reserved for replies"),
 ]
 
 
@@ -134,7 +134,7 @@ def test_bad_settings_are_refused_before_connecting(face: Face, queue_name: str)
         face.producer("a:b", url="redis://localhost:1")
     with pytest.raises(UsageError, match="no codec 'zip'"):
         face.producer(queue_name, codec="zip")
-    with pytest.raises(UsageError, match="Both url and connection"):
+    with pytest.raises(UsageError, match="Both `url` and `connection`"):
         face.producer(queue_name, connection=object())
 
 

@@ -422,9 +422,9 @@ BAD_ADDS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         "word of the wire",
         {"options": JobOptions(job_id="duplicate")},
         InvalidOptionError,
-        "by which the server answers",
+        "is reserved for replies",
     ),
-    ("word of the wire 2", {"options": JobOptions(job_id="skipped")}, InvalidOptionError, "by which the server"),
+    ("word of the wire 2", {"options": JobOptions(job_id="skipped")}, InvalidOptionError, "is reserved for replies"),
 ]
 
 
@@ -451,7 +451,7 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
         size = raw.dbsize()
         for attempt, says in (
             (queue.jobs("lost"), "got 'lost'"),
-            (queue.jobs("waiting-children"), "keeps no list of jobs that are waiting-children"),
+            (queue.jobs("waiting-children"), "no list of jobs that are waiting-children"),
             (queue.jobs("waiting", limit=-1), "`limit` must be a whole number"),
             (queue.jobs("waiting", offset=-2), "`offset` must be a whole number"),
             (queue.retry_jobs(-1), "`limit` must be a whole number"),
@@ -486,7 +486,7 @@ def test_a_url_that_cannot_be_read_is_refused_at_once(client: type[Queue | Async
 
 
 async def test_url_and_connection_together_are_refused(face: Face, queue_name: str) -> None:
-    with pytest.raises(UsageError, match="Both url and connection are given"):
+    with pytest.raises(UsageError, match="Both `url` and `connection` are given"):
         face.queue(queue_name, connection=object())
 
 
@@ -494,7 +494,7 @@ async def test_a_closed_client_says_so(face: Face, queue_name: str, raw: Any) ->
     queue = face.queue(queue_name)
     await queue.add("work")
     await queue.aclose()
-    with pytest.raises(UsageError, match="closed; make a new one"):
+    with pytest.raises(UsageError, match="closed; create a new one"):
         await queue.counts()
 
 

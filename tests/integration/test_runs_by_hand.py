@@ -92,7 +92,7 @@ async def test_a_run_by_hand_that_is_asked_for_again_is_the_same(
         before = raw.hget(keys.schedulers, "often")
         late = await schedulers.run_now("often", at=at)
         assert (late and late.id) == first.id
-        assert raw.hget(keys.schedulers, "often") == before, "the schedule has gone on, and stays where it is"
+        assert raw.hget(keys.schedulers, "often") == before, "the schedule has continued, and is unchanged"
         with pytest.raises(UsageError, match="does not say which moment"):
             await schedulers.run_now("often", at=datetime(2026, 3, 1))  # noqa: DTZ001  that is the point
 

@@ -178,7 +178,7 @@ def test_a_scheduler_is_paused_and_goes_on(oq: Oq, queue_name: str, schedulers: 
     schedulers.run_now("chain")
     schedulers.pause("chain")
     waits = oq("scheduler", "resume", queue_name, "chain")
-    assert waits.stdout == "Scheduler chain goes on when its job has ended.\n"
+    assert waits.stdout == "Scheduler chain continues when its job has ended.\n"
 
 
 def test_removing_asks_first(oq: Oq, queue_name: str, schedulers: JobSchedulers) -> None:
@@ -241,7 +241,7 @@ def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: Jo
         ((*EVERY, "--priority", "2049"), "priority"),
         (
             (*EVERY, "--flow", "pipeline"),
-            "'pipeline' names nothing that is a flow; write module:object",
+            "'pipeline' does not name an object that is a flow; write module:object",
         ),
         ((*EVERY, "--flow", "nowhere:dag"), "The module 'nowhere' cannot be imported"),
         ((*EVERY, "--flow", f"{__name__}:nix"), "has no 'nix'"),

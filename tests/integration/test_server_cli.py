@@ -143,4 +143,4 @@ def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     for verb in ("start", "stop", "status"):
         result = CliRunner().invoke(app, ["server", verb, "--url", f"embedded://{tmp_path / 'file'}"])
         assert result.exit_code == 2, verb
-        assert "cannot keep its data" in result.stderr
+        assert "can't store its data" in result.stderr

@@ -199,7 +199,7 @@ async def test_a_pause_holds_all_shards(server_url: str, queue_name: str, raw: A
         await queue.pause()
         jobs = await queue.add_bulk([NewJob("double", {"n": 1})] * 9)
         async with serving(queue_name, double, 3, server_url) as workers:
-            await wait_until(lambda: all(worker.is_paused for worker in workers), "the workers to heed it")
+            await wait_until(lambda: all(worker.is_paused for worker in workers), "the workers to obey it")
             assert (await queue.counts()).waiting == 9
             await queue.resume()
             assert [await job.wait(60) for job in jobs] == [2] * 9

@@ -238,13 +238,13 @@ async def test_what_cannot_be_opened_keeps_the_worker_from_starting(
     tasks: Tasks, queue_name: str, server_url: str
 ) -> None:
     def broken() -> str:
-        raise ConnectionError("the database is away")
+        raise ConnectionError("the database is unreachable")
 
     @tasks.task
     def which(connection: str = Depends(broken, scope="worker")) -> str:
         return connection
 
-    with pytest.raises(ConnectionError, match="the database is away"):
+    with pytest.raises(ConnectionError, match="the database is unreachable"):
         await Worker(queue_name, tasks, url=server_url, options=QUICK).run()
 
 

@@ -83,7 +83,7 @@ async def test_each_way_in_which_an_attempt_ends_is_counted(server_url: str, que
         queue.add("bad", {}, JobOptions(attempts=2, backoff=Backoff(type="fixed", delay=0.05)))
         queue.add("later", {"step": "first"})
         running = asyncio.ensure_future(worker.run())
-        await wait_until(lambda: ended() == 7, "the worker to hear of all ends", 60)
+        await wait_until(lambda: ended() == 7, "the worker to receive all ends", 60)
         assert (queue.counts().completed, queue.counts().failed) == (4, 1)
         assert (await asyncio.to_thread(page, server.port, "/readyz"))[0] == 200
         found = Page((await asyncio.to_thread(page, server.port, "/metrics"))[1])

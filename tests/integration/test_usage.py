@@ -112,7 +112,7 @@ async def test_what_is_no_number_of_tokens_is_refused(face: Face, queue_name: st
 async def test_what_is_no_usage_is_refused(face: Face, queue_name: str, raw: Any, used: Any) -> None:
     async with face.queue(queue_name) as queue:
         job = await queue.add("ask")
-        with pytest.raises(InvalidOptionError, match="reports its usage as a Usage"):
+        with pytest.raises(InvalidOptionError, match="`usage` must be a Usage"):
             await job.report_usage(used)
         assert not raw.exists("glide:usage:queues")
 

@@ -111,7 +111,7 @@ def test_a_taken_id_puts_the_job_back(own: Own, target: Wire) -> None:
     parent, child = own.wire.flow_ids({"delay": 5000})
     before = own.wire.job(child)
     Own(target).add(new_job("other", custom_id=child))
-    with pytest.raises(StateError, match="has another job of this id"):
+    with pytest.raises(StateError, match="has another job with this id"):
         carry(own, child)
     assert own.wire.job(child) == before
     assert own.wire.zset("scheduled")[child] == due(NOW + 5000)

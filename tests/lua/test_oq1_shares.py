@@ -241,7 +241,7 @@ def test_jobs_removed_from_the_stream_make_room_for_others(own: Own) -> None:
     for job_id in ids[:SPARE]:
         own.send(oq1.remove_job(own.keys, job_id=job_id, group=WORKERS))
     add(own, "a", 1)
-    assert len(own.wire.stream()) == 4, "an idle worker hears of what waits"
+    assert len(own.wire.stream()) == 4, "an idle worker is woken for what waits"
 
 
 def test_a_change_of_priority_or_delay_moves_a_job_within_its_share(own: Own) -> None:

@@ -121,7 +121,7 @@ async def test_a_job_is_cancelled_alone_within_two_seconds(
     assert took < at_load(2)
     await other.refresh()
     with session_of(other, connect_state) as session:
-        assert len(session.running()) == 1, "the neighbour's query goes on"
+        assert len(session.running()) == 1, "the neighbour's query continues"
     beats = neighbour.stat().st_size
     await wait_until(lambda: neighbour.stat().st_size > beats, "the neighbour to be at work", 60)
     await other.cancel()

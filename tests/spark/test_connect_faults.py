@@ -58,7 +58,7 @@ async def test_the_next_attempt_ends_what_a_killed_worker_left_running_on_a_serv
         with SessionControl(connect_state.url, job.record.progress["spark"]["session"]) as session:
             (zombie,) = session.running()
             before = beats(sign)
-            await wait_until(lambda: beats(sign) > before, "the query of the dead to go on", 60)
+            await wait_until(lambda: beats(sign) > before, "the query of the dead to continue", 60)
             assert session.running() == [zombie]
             async with working(queue, tasks, server_url):
                 assert await job.wait(SOON) == "second"

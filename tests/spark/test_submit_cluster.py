@@ -176,7 +176,7 @@ def test_a_driver_that_has_to_stop_is_gone_within_two_seconds(
         (
             {"rest_url": "http://127.0.0.1:9"},
             str(APP),
-            r"The master .* is away \(http://127\.0\.0\.1:9 does not answer",
+            r"The master .* is unreachable \(http://127\.0\.0\.1:9 does not answer",
         ),
     ],
     ids=["no such application", "bad property", "no such master"],

@@ -226,7 +226,7 @@ def test_an_application_that_its_cluster_forgot_is_said_to_be_gone(cluster: Wire
         cluster.apps.clear()
 
     forgetting = later(forget, cluster)
-    with pytest.raises(SparkFailedError, match=r"knows nothing of \S+ of Spark application 'app' any more"):
+    with pytest.raises(SparkFailedError, match=r"no longer knows \S+ of Spark application 'app'"):
         watched.run(tmp_path)
     forgetting.join()
 
@@ -250,7 +250,7 @@ def test_a_cluster_that_will_not_answer_is_named(
     ):
         Watched(cluster).run(tmp_path, earlier=earlier)
     cluster.refuses = (503, "come back")
-    with pytest.raises(SparkFailedError, match=r"is away \(.*HTTP 503: .*\), and may run a driver of this job"):
+    with pytest.raises(SparkFailedError, match=r"is unreachable \(.*HTTP 503: .*\), and may run a driver of this job"):
         Watched(cluster).run(tmp_path, earlier=earlier)
     assert not cluster.apps, "rather tried again than run twice"
 

@@ -34,7 +34,7 @@ SLEEPY = WorkerOptions(promotion_interval=timedelta(hours=1))
 def test_time_goes_on_from_where_one_arrives(oq_clock: TimeMachine) -> None:
     arrival = oq_clock.travel_to(datetime(2031, 5, 1, tzinfo=UTC))
     assert timedelta(0) <= arrival - datetime(2031, 5, 1, tzinfo=UTC) < timedelta(seconds=60)
-    wait_until_sync(lambda: oq_clock.now() > arrival, "the clock to go on")
+    wait_until_sync(lambda: oq_clock.now() > arrival, "the clock to continue")
     assert oq_clock.travel(30) - arrival >= timedelta(seconds=30), "a plain number means seconds"
 
 

@@ -252,9 +252,9 @@ def test_a_codec_of_ones_own_is_found_by_name_and_told_by_prefix() -> None:
 @pytest.mark.parametrize(
     ("name", "prefix", "says"),
     [
-        ("json", "js:", "cannot be told from those"),
-        ("", "js:", "cannot be told from those"),
-        ("mine", "gz:", "cannot be told from those"),
+        ("json", "js:", "can't be distinguished from the registered ones"),
+        ("", "js:", "can't be distinguished from the registered ones"),
+        ("mine", "gz:", "can't be distinguished from the registered ones"),
         ("mine", "", "could be mistaken for JSON"),
         ("mine", "no colon", "could be mistaken for JSON"),
         ("mine", '"x":', "could be mistaken for JSON"),

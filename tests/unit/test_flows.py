@@ -121,7 +121,7 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a rule without dependencies": (
         lambda: Dag("etl", [Node("a", trigger_rule=TriggerRule.ALL_DONE)], "data"),
         FlowError,
-        "has no deps for its trigger rule all_done to decide by",
+        "has the trigger rule all_done but no deps",
     ),
     "text as optional deps": (lambda: Node("a", optional_deps="extract"), FlowError, "as optional_deps; pass a list"),
     "both kinds of dependency": (
@@ -168,7 +168,7 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a callback with dependencies": (
         lambda: FlowOptions(on_success=Node("tell", deps=["a"])),
         InvalidOptionError,
-        "'tell' is a flow's on_success and waits for the flow itself; drop its deps",
+        "'tell' is a flow's on_success, which waits for the flow itself; drop its deps",
     ),
     "a callback with a delay": (
         lambda: FlowOptions(on_failure=Node("tell", options=JobOptions(delay=timedelta(seconds=1)))),
@@ -200,18 +200,18 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
             FlowOptions(concurrency=1),
         ),
         FlowError,
-        "'a' has an ordering, and a job cannot also count",
+        "'a' has an ordering, and a job can't also count",
     ),
     "an included flow's own timeout": (
         lambda: DagBuilder("all", queue="q").include(
             Dag("part", [Node("a")], "q", FlowOptions(timeout=timedelta(hours=1))), as_="part"
         ),
         FlowError,
-        "Flow 'part' has the option timeout, which holds for a whole flow",
+        "Flow 'part' has the option timeout, which applies to a whole flow",
     ),
-    "a chain of nothing": (lambda: chain(), FlowError, "A chain is made of at least one node"),
-    "a group of nothing": (lambda: group(), FlowError, "A group is made of at least one node"),
-    "a chord of nothing": (lambda: chord([], Node("a")), FlowError, "A group is made of at least one node"),
+    "a chain of nothing": (lambda: chain(), FlowError, "A chain needs at least one node"),
+    "a group of nothing": (lambda: group(), FlowError, "A group needs at least one node"),
+    "a chord of nothing": (lambda: chord([], Node("a")), FlowError, "A group needs at least one node"),
     "an urgent node in a chain": (
         lambda: chain(Node("a"), Node("b", options=JobOptions(priority=1))),
         FlowError,

@@ -44,17 +44,17 @@ def add(name: str, over: str = "list", **options: Any) -> Callable[[DagBuilder],
     ("make", "error", "why"),
     [
         (mapped(over=None), UsageError, "over (given None): Input should be a valid string."),
-        (mapped(as_="a", data={"a": 1}), InvalidOptionError, "names 'a' both as what an element is called"),
+        (mapped(as_="a", data={"a": 1}), InvalidOptionError, "uses 'a' both for the element"),
         (mapped(data={"a": object()}), PayloadError, "The data of the elements of node 'double'"),
         (
             mapped(max_concurrency=2, options=JobOptions(ordering=Ordering(key="k"))),
             InvalidOptionError,
-            "a job is of one group only; say ordering.concurrency instead",
+            "a job belongs to one group only; use ordering.concurrency instead",
         ),
         (
             mapped(options=JobOptions(remove_on_complete=Retention(age=timedelta(hours=1)))),
             FlowError,
-            "removes its elements' jobs as they end",
+            "removes its elements' jobs when they end",
         ),
         (of(builder(), add("double", over="gone")), FlowError, "'gone'"),
         (

@@ -119,9 +119,9 @@ def test_an_error_of_the_log_ends_the_child_too() -> None:
 
     def refuse(line: str) -> None:
         pids.append(int(line))
-        raise ConnectionError("the server is away")
+        raise ConnectionError("the server is unreachable")
 
-    with pytest.raises(ConnectionError, match="the server is away"):
+    with pytest.raises(ConnectionError, match="the server is unreachable"):
         run("print(os.getpid(), flush=True); time.sleep(600)", log=refuse)
     assert not is_alive(pids[0])
 

@@ -42,9 +42,9 @@ def test_which_subjects_match(patterns: list[str], matching: list[str], others: 
         ("orders..eu", "an empty word"),
         (".orders", "an empty word"),
         ("orders.", "an empty word"),
-        ("", "is no text"),
-        (7, "is no text"),
-        (None, "is no text"),
+        ("", "must consist of words separated by dots"),
+        (7, "must consist of words separated by dots"),
+        (None, "must consist of words separated by dots"),
     ],
 )
 def test_patterns_that_are_refused(pattern: Any, why: str) -> None:
@@ -65,9 +65,9 @@ def test_one_pattern_in_place_of_several_is_refused() -> None:
         ("orders.a*b", "the wildcard 'a\\*b'"),
         ("orders..eu", "an empty word"),
         (".", "an empty word"),
-        ("", "is no text"),
-        (b"orders", "is no text"),
-        (None, "is no text"),
+        ("", "must consist of words separated by dots"),
+        (b"orders", "must consist of words separated by dots"),
+        (None, "must consist of words separated by dots"),
     ],
 )
 def test_subjects_that_are_refused(subject: Any, why: str) -> None:

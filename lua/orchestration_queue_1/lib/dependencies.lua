@@ -150,7 +150,7 @@ function dependencies.close(queue, job_id)
   redis.call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
 end
 
---- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
+--- Remove what the job waited for, now that it runs. Who waits for the end of its children may wait for them again, so
 --- it keeps what it knows of each.
 function dependencies.let_go(queue, job_id, counts, rule)
   redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
@@ -194,7 +194,7 @@ function dependencies.release(queue, job_id)
   return redis.call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
 end
 
---- Forget the mark of a rule on a job that waits for nothing else.
+--- Remove the mark of a rule on a job that has no other dependencies.
 function dependencies.drop_bare_rule(queue, job_id)
   if dependencies.awaited(queue, job_id) == 1 then
     redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)

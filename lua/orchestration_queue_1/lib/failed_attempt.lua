@@ -5,7 +5,7 @@ local retry = require("retry")
 
 local failed_attempt = {}
 
---- Returns the letter that says what became of the job: `r` to be retried, `f` failed.
+--- Returns the letter for the job's new state: `r` to be retried, `f` failed.
 function failed_attempt.attempt(self, done, job, reason)
   done.failed_reason, done.now_ms, done.backoff_ms = reason, self.now, done.wait_ms
   if retry.again(self.queue, done, job) then

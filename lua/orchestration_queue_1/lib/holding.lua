@@ -15,7 +15,7 @@ function holding.hold(queue, job_id)
   return true
 end
 
---- Let a job that waits go on as what it waits for says.
+--- Decide about a waiting job by its dependencies.
 function holding.go_on(outcomes, job_id)
   if dependencies.awaited(outcomes.queue, job_id) == 0 then
     propagation.start(outcomes, job_id)

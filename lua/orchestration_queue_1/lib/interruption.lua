@@ -1,4 +1,4 @@
---- Ends the attempt of a job that is not done: by the kind of its settlement, and with the letter that says what became of
+--- Ends the attempt of a job that is not done: by the kind of its settlement, and with the letter for the new state of
 --- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
 
 local dead_letters = require("dead_letters")

@@ -1,4 +1,4 @@
---- What became of started jobs: told under their leases, with the effects of the wire's own functions.
+--- Outcomes of started jobs: reported under their leases, with the effects of the wire's own functions.
 
 local chunks = require("chunks")
 local completion = require("completion")

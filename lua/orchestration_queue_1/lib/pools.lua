@@ -190,7 +190,7 @@ local function names_of(weights)
   return names
 end
 
---- A counter that was damaged goes on from the time, which is after all arrivals of before.
+--- A damaged counter continues from the time, which is after all earlier arrivals.
 local function next_arrival(self)
   local arrival = redis.pcall("INCR", self.base .. "arrivals")
   if type(arrival) ~= "number" then

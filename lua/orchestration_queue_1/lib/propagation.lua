@@ -1,6 +1,6 @@
 --- Notifies dependents of the outcomes of the jobs they wait for, and applies their trigger rules.
 ---
---- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
+--- While a call has a propagation, it is notified of every job that fails for good, wherever that is decided, and so before
 --- retention can take away who waits for it. The call lets it run when its own work is done.
 
 local dependencies = require("dependencies")
@@ -59,7 +59,7 @@ local function recorded(queue, job_id)
   return nil
 end
 
---- Hear of a job that fails. What is known of who waits for it need not be asked.
+--- Record a job that fails. Its dependents need not be read if they are known.
 local function hear(self, queue, job_id)
   local outcome, known = self.verdict or "failed", self.known
   self.verdict = nil
@@ -82,7 +82,7 @@ local function in_cluster()
   return not (type(reply) == "table" and reply.err and reply.err:find("cluster support disabled", 1, true))
 end
 
---- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
+--- Record all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
 --- queues are left to the caller; nil finds out whether it is needed.
 function propagation.new(queue, now, room, leaves)
   local self = {
@@ -145,7 +145,7 @@ function propagation.decide(self, queue, job_id)
   return true
 end
 
---- Start a job that waits for nothing, where its options want it.
+--- Start a job without dependencies left, as its options say.
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
   local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
@@ -194,7 +194,7 @@ function propagation.ended(self, job_id)
   self.todo[#self.todo + 1] = recorded(self.queue, job_id)
 end
 
---- Notify a job that `member` has completed, as any client would; where a rule says more, it is heeded.
+--- Notify a job that `member` has completed, as any client would; if it has a rule, that is applied.
 function propagation.completed(self, queue, job_id, member)
   if self.leaves and queue ~= self.queue then
     leave(self, queue, job_id, member, "success")
@@ -237,7 +237,7 @@ local function put_off(self, ended)
   end
 end
 
---- Pass on the outcomes heard of so far, then those of jobs that end because of them, the nearest first.
+--- Pass on the outcomes recorded so far, then those of jobs that end because of them, the nearest first.
 function propagation.run(self)
   local next_one = 1
   while self.todo[next_one] and tell_all(self, self.todo[next_one]) do

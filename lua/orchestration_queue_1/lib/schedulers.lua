@@ -29,7 +29,7 @@ function schedulers.next_look(queue)
   return first[2] and math.max(0, tonumber(first[2])) or -1
 end
 
---- Note what became of a run.
+--- Record the outcome of a run.
 function schedulers.note(queue, name, due_ms, now_ms, job_id, outcome)
   local key = queue .. "schedulers:history:" .. name
   guarded.call("LPUSH", key, cjson.encode({ due_ms, now_ms, job_id, outcome }))
@@ -51,7 +51,7 @@ function schedulers.put(queue, name, entry, look_ms)
   return 1
 end
 
---- What became of a job: `open`, `ended` or `gone`, and when it ended.
+--- Return the state of a job: `open`, `ended` or `gone`, and when it ended.
 function schedulers.fate(queue, job_id)
   local job = redis.call("HMGET", queue .. "job:" .. job_id, "state", "finishedOn")
   if not job[1] then
@@ -77,8 +77,8 @@ local function is_of(queue, job_id, name)
   return redis.call("HGET", queue .. "job:" .. job_id, "schedulerName") == name
 end
 
---- What became of the job of a scheduler whose entry does not name it: `open` unless all unfinished jobs were looked
---- at, and none is of that scheduler.
+--- Return the state of the job of a scheduler whose entry does not name it: `open` unless all unfinished jobs were
+--- read, and none belongs to that scheduler.
 local function searched(queue, name)
   local waiting = redis.call("XRANGE", queue .. "stream", "-", "+", "COUNT", MOST_SEARCHED)
   local later = redis.call("ZRANGE", queue .. "scheduled", 0, MOST_SEARCHED - 1)
@@ -110,7 +110,7 @@ local function searched(queue, name)
   return "gone"
 end
 
---- What became of the job that an entry waits for, and when; empty when it waits for none.
+--- Return the state of the job that an entry waits for, and when it ended; empty without one.
 function schedulers.awaited(queue, name, text)
   local readable, entry = pcall(cjson.decode, text)
   if not readable or type(entry) ~= "table" then

@@ -51,7 +51,7 @@ function tracking.add(queue, job_id, now, most)
   return "ok"
 end
 
---- Track a job no more. One that retention has let go of is removed.
+--- Stop tracking a job. If retention no longer keeps it, it is removed.
 function tracking.drop(queue, job_id)
   redis.call("ZREM", key_of(queue), job_id)
   redis.call("HDEL", queue .. "job:" .. job_id, tracking.FIELD)

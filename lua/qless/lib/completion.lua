@@ -10,7 +10,7 @@ local tags = require("tags")
 
 local completion = {}
 
--- How many jobs a call forgets at most of those that are too old, and of those that are too many. The next goes on.
+-- How many jobs a call forgets at most of those that are too old, and of those that are too many. The next one continues.
 local FORGOTTEN = 100
 
 --- Return a job that a worker runs in a queue, with its new data, or refuse.

@@ -48,7 +48,7 @@ function history.append(jid, text, limit)
       length = redis.call("LPUSH", key, old[index])
     end
   end
-  -- A limit of 2 has never limited anything, and one of 1 drops an entry for each new one, but for the first and last.
+  -- A limit of 2 has never limited anything, and one of 1 drops an entry for each new one, except the first and last.
   if limit > 0 and limit ~= 2 and length > math.max(limit, 2) then
     local first = redis.call("LPOP", key)
     redis.call("LTRIM", key, limit == 1 and 1 or 1 - limit, -1)

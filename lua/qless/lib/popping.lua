@@ -32,7 +32,7 @@ local function hand_over(now, queue, job)
   return false
 end
 
---- Look after at most `count` expired locks, the oldest first. Return the jobs to hand out.
+--- Handle at most `count` expired locks, the oldest first. Return the jobs to deliver.
 local function expired(now, queue, count, grace)
   local locks = "ql:q:" .. queue .. "-locks"
   local due = redis.call("ZRANGEBYSCORE", locks, "-inf", now, "LIMIT", 0, count)

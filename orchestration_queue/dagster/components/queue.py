@@ -79,7 +79,7 @@ class QueueEventSensorComponent(SensorComponent):
     )
     start: Literal["now", "oldest"] = Field(default="now", description="Where to begin without a cursor.")
     wait_seconds: float = Field(default=20.0, description="How long one tick listens, at most 50.")
-    linger_seconds: float = Field(default=0.1, description="How long it goes on after an event, for those that follow.")
+    linger_seconds: float = Field(default=0.1, description="How long it continues to listen after an event.")
     limit: int = Field(default=500, description="Most events of a queue that one tick reads at once.")
     tick_limit_seconds: float = Field(
         default=50.0, description="When a tick with many events leaves the rest to the next, at most 50."

@@ -80,7 +80,7 @@ class Answers:
         if isinstance(answer, _SINGLES):
             return answer
         raise UsageError(
-            f"Sensor {self._sensor!r} returned a {type(answer).__name__} for event {event.id}; return run "
+            f"Sensor {self._sensor!r} returned {type(answer).__name__} for event {event.id}; return run "
             "requests, asset materializations, observations or check evaluations, or None."
         )
 

@@ -58,7 +58,7 @@ class ReplayBudget:
         checked_function(self.where, "where")
         if self.most < 1 or checked_duration(self.window, "window") <= timedelta(0):
             raise InvalidOptionError(
-                f"`most` and `window` must be above 0, got {self.most} and {seconds(self.window)} s; for no replays, "
+                f"`most` and `window` must be above 0, got {self.most} and {seconds(self.window):g} s; for no replays, "
                 "pass replay=None."
             )
 

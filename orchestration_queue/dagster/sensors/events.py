@@ -238,7 +238,7 @@ def _react(
     """React to events, at least to one; returns the first that is left to the next tick."""
     for number, event in enumerate(heard.wanted):
         if number and time.monotonic() >= ends_at:
-            context.log.info(f"{number} events took the tick's time; the next goes on with {event.id}.")
+            context.log.info(f"{number} events took the tick's time; the next continues with {event.id}.")
             return _in_page(heard, event)
         try:
             answers.take(event, react(event, resource))

@@ -68,7 +68,7 @@ def sweep_sensor(
     def left_behind(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         launcher = context.instance.run_launcher
         if not isinstance(launcher, QueueRunLauncher):
-            return dg.SkipReason(f"This instance has a {type(launcher).__name__}, which leaves nothing on queues.")
+            return dg.SkipReason(f"This instance has a {type(launcher).__name__}, which doesn't use queues.")
         if not context.instance.run_monitoring_enabled:
             context.log.warning(
                 "Run monitoring is off, so a run whose worker is lost stays STARTED; "

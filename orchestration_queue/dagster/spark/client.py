@@ -81,7 +81,7 @@ class PipesSparkClient(PipesQueueClient):
         """
         data: dict[str, Any]
         if (script is None) == (task is None):
-            raise InvalidOptionError("A step runs either a script or a task; pass one of script and task.")
+            raise InvalidOptionError("Exactly one of `script` and `task` must be given; pass one.")
         if script is not None:
             task, data = TASK, ScriptItem.of(script, arguments or (), spark).model_dump(mode="json")
             name = name or self._numbered(context, queue or self.default_queue, script)
@@ -112,7 +112,7 @@ class PipesSparkClient(PipesQueueClient):
 def _by_name(task: str | None, arguments: object, spark: SparkOptions | None) -> dict[str, Any]:
     """Return a task's keyword arguments."""
     if spark is not None:
-        raise InvalidOptionError(f"Task {task!r} says itself how its Spark runs; leave spark out, or name a script.")
+        raise InvalidOptionError(f"Task {task!r} sets its own Spark options; leave `spark` out, or pass a script.")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise InvalidOptionError(f"Task {task!r} takes its arguments by name; pass them as a mapping.")
     return dict(arguments or {})

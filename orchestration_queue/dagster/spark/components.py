@@ -84,7 +84,7 @@ class SparkStepOptions(dg.Model, dg.Resolvable):
             return SparkSubmit(**said)
         if of_application := sorted(said.keys() - {"conf", "shuffle_partitions", "timeout"}):
             raise InvalidOptionError(
-                f"{of_application[0]} is of an application, and a session has none of its own; add runtime: submit."
+                f"{of_application[0]} belongs to an application, and a session can't have its own; add runtime: submit."
             )
         return SparkOptions(**said)
 
@@ -175,7 +175,7 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.script is not None:
             ScriptItem.of(self.script, self._arguments(""), None)
         if self.retries < 0:
-            raise InvalidOptionError(f"{where} has {self.retries} retries, and cannot be tried less than once; give 0.")
+            raise InvalidOptionError(f"`retries` of {where} must be 0 or more, got {self.retries}.")
         if self.partitions is None and _PARTITION in str(self.arguments):
             raise InvalidOptionError(f"{where} has {_PARTITION} in its arguments and no partitions; add partitions.")
         self._options()

@@ -71,7 +71,7 @@ class VersionedDirectory:
             return None
         except ValidationError:
             raise StateError(
-                f"{self.directory / _POINTER} is no reference of a DataFrame; remove it, and materialize again."
+                f"{self.directory / _POINTER} is not a reference to a DataFrame; remove it, and materialize again."
             ) from None
 
     def point_to(self, reference: DataFrameRef, is_over: Callable[[str], bool]) -> None:
@@ -243,8 +243,9 @@ def _by_partition(obj: object, keys: Sequence[str | None], what: str) -> dict[st
         frames = {key: obj[key] for key in keys}  # the keys of several dimensions are more than text
     else:
         raise UsageError(
-            f"This step makes {len(keys)} partitions of {what}, and returned a {type(obj).__name__} that does not say "
-            "what belongs to which; return a dict of DataFrames by partition key, or use BackfillPolicy.multi_run(1)."
+            f"This step makes {len(keys)} partitions of {what}, but returned a {type(obj).__name__} that doesn't "
+            "say which data belong to which; return a dict of DataFrames by partition key, or use "
+            "BackfillPolicy.multi_run(1)."
         )
     for frame in frames.values():
         if not isinstance(frame, DataFrameRef) and not _is_dataframe(frame):

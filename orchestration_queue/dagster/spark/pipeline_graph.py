@@ -143,8 +143,8 @@ class InputReading(GraphElementRegistry):
                 plan = cast(Any, flow.func())._plan.plan(self._session.client)
         except Exception as error:
             raise InvalidOptionError(
-                f"The query of dataset {flow.target!r} cannot be built without a server "
-                f"({SparkFailure.of(error).message}); have it ask for no schema, rows or SQL while it is defined."
+                f"The query of dataset {flow.target!r} can't be analyzed without a server ("
+                f"{SparkFailure.of(error).message}); don't request a schema, rows or SQL while it is defined."
             ) from None
         target.reads += [name for name in _tables(plan) if name not in target.reads]
 

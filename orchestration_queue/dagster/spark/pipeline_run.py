@@ -101,9 +101,10 @@ class PlacedTables(GraphElementRegistry):
             checkpoints = f"{self._storage}/_checkpoints/{'/'.join(self._path(name))}"
             if self._has_files(f"{checkpoints}/*/*/commits") and not self._exists(name):
                 raise UnrecoverableError(
-                    f"Table {self.table_name(name)} has batches behind it, by its checkpoints in {checkpoints}, and is "
-                    "gone, as when its catalog in memory ended with the server; fill it again by a run with "
-                    f"full_refresh: [{name!r}], and give SQL tables a location or the server a lasting catalog."
+                    f"Table {self.table_name(name)} has processed batches, by its checkpoints in {checkpoints}, "
+                    "but does not exist, for example because its catalog in memory ended with the server; fill it "
+                    f"again by a run with full_refresh: [{name!r}], and give SQL tables a location or the server a "
+                    "persistent catalog."
                 )
 
     def _exists(self, name: str) -> bool:

@@ -40,7 +40,7 @@ class PipelineConfig(dg.Config):
             return [*chosen]
         if strange := [name for name in self.full_refresh if name not in chosen]:
             raise dg.Failure(
-                f"full_refresh names {strange[0]!r}, and the run refreshes {', '.join(chosen)}; use one of these.",
+                f"full_refresh names {strange[0]!r}, but the run refreshes {', '.join(chosen)}; use one of these.",
                 allow_retries=False,
             )
         return [*self.full_refresh]
@@ -83,7 +83,7 @@ def pipeline_assets(
 
     path, root = Path(spec).absolute(), Path(scripts).absolute()
     if not path.is_relative_to(root):
-        raise InvalidOptionError(f"The pipeline {path} is not below {root}, where workers look for it; move it there.")
+        raise InvalidOptionError(f"The pipeline {path} is not below {root}, where workers read it; move it there.")
     pipeline = read_pipeline(path)
     if not pipeline.kept:
         raise InvalidOptionError(f"The pipeline {path} defines no table or materialized view; see its libraries.")

@@ -103,7 +103,7 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
         own = {name: value for name in ("master", "memory") if (value := getattr(self, name)) != _DEFAULTS[name]}
         if self.url is not None and own:
             raise InvalidOptionError(
-                f"SparkSessionResource.{next(iter(own))} concerns a server of this machine, and url names another; "
+                f"SparkSessionResource.{next(iter(own))} configures a server on this machine, but url names another; "
                 "leave one of them out."
             )
         return _shared(self.url, **own)

@@ -53,8 +53,8 @@ class ScriptItem(Options):
         path = PurePosixPath(script)
         if not path.name or path.is_absolute() or ".." in path.parts or "\0" in script:
             raise InvalidOptionError(
-                f"The script {script!r} is no path below the worker's directory of scripts; name it like "
-                "'daily/totals.py', as seen from there."
+                f"The script {script!r} is not a path below the worker's directory of scripts; pass a path relative to "
+                "it, like 'daily/totals.py'."
             )
         return script
 
@@ -63,7 +63,7 @@ class ScriptItem(Options):
     def _are_words(cls, arguments: Any) -> object:
         is_list = isinstance(arguments, Sequence) and not isinstance(arguments, str)
         if not is_list or not all(isinstance(word, str) and "\0" not in word for word in arguments):
-            raise InvalidOptionError(f"A script takes words, and {arguments!r} is no list of text; pass one.")
+            raise InvalidOptionError(f"A script's `arguments` must be a list of strings, got {arguments!r}.")
         return tuple(arguments)
 
     @classmethod
@@ -252,16 +252,16 @@ class _Steps:
         if strange := sorted(work.options.keys() - allowed):
             kind = "an application" if work.by_submit else "a session"
             raise UnrecoverableError(
-                f"A step may not say {strange[0]!r} for {kind} of this worker, only {', '.join(sorted(allowed))}; "
-                "have the worker say it: spark_steps(options=...)."
+                f"A step can't set {strange[0]!r} for {kind} on this worker, only {', '.join(sorted(allowed))}; set it "
+                "on the worker: spark_steps(options=...)."
             )
         said = dict(work.options)
         conf = said.pop("conf", {})
         for name in conf:
             if not any(fnmatchcase(name, pattern) for pattern in self.conf):
                 raise UnrecoverableError(
-                    f"A step may not set the property {name!r} on this worker, only {', '.join(self.conf)}; "
-                    "have the worker allow it: spark_steps(conf=...)."
+                    f"A step can't set the property {name!r} on this worker, only {', '.join(self.conf)}; allow it "
+                    "on the worker: spark_steps(conf=...)."
                 )
         mine = self.options.model_dump(exclude_unset=True)
         # The worker's properties are those of its applications; a server has its own.

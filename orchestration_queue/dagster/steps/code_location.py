@@ -63,7 +63,7 @@ class CodeLocation:
             raise UsageError(f"{', '.join(files)} cannot be read as a Dagster workspace ({error}).") from error
         if not origins:
             raise UsageError(
-                f"{', '.join(files)} names no code that can be loaded here, only servers; pass `-m` with their module."
+                f"{', '.join(files)} names no code that can be loaded here, only servers; pass their module with `-m`."
             )
         return [
             cls(

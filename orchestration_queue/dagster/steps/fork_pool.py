@@ -131,8 +131,8 @@ class ForkPool:
         if len(self._locations) == 1:
             return next(iter(self._locations.values()))  # whatever it is called elsewhere
         raise UnrecoverableError(
-            f"This worker has no code location {name!r}, but {', '.join(sorted(self._locations))}; "
-            "give the executor a queue whose workers have it, or this worker that location."
+            f"This worker has no code location {name!r}, only {', '.join(sorted(self._locations))}; give the "
+            "executor a queue whose workers have it, or this worker that location."
         )
 
     async def _lend(self, location: CodeLocation, isolation: Isolation) -> Loan:

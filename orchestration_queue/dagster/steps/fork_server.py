@@ -306,7 +306,7 @@ def _fail_run(reason: str, work: WorkItem, instance: dg.DagsterInstance) -> None
     """Report a run as failed whose process cannot, unless Dagster's run monitoring does so, or resumes it."""
     run = instance.get_run_by_id(work.run_id)
     if run is not None and not run.is_finished and not instance.run_monitoring_enabled:
-        instance.report_run_failed(run, f"The run cannot go on: {reason}")
+        instance.report_run_failed(run, f"The run can't continue: {reason}")
 
 
 def _report(notice: str, work: WorkItem, instance: dg.DagsterInstance) -> None:
@@ -319,7 +319,7 @@ def _refuse_to_repeat(work: WorkItem, instance: dg.DagsterInstance) -> None:
     """Refuse to start a run again whose worker was lost, unless it had not begun."""
     run = instance.get_run_by_id(work.run_id)
     if work.kind is not WorkKind.RUN or (run is not None and run.status not in _BEGUN):
-        raise StateError("its worker was lost after it had begun, and only Dagster knows how it goes on")
+        raise StateError("its worker was lost after it had begun, and only Dagster knows how to continue it")
 
 
 def _reason(error: BaseException) -> str:

@@ -115,9 +115,7 @@ class StepRunner:
             UnrecoverableError: They are none of Dagster's.
         """
         if name not in {str(kind) for kind in WorkKind}:
-            raise UnrecoverableError(
-                f"A worker for Dagster has no handler for {name!r}; give other jobs a queue of their own."
-            )
+            raise UnrecoverableError(f"A Dagster worker has no handler for {name!r}; give other jobs their own queue.")
         return self._do
 
     def observe_renewal(self, leases: Sequence[Lease], renew: Callable[[], list[Renewal]]) -> list[Renewal]:
@@ -153,7 +151,7 @@ class StepRunner:
         try:
             work = WorkEnvelope.model_validate(job.data)
         except (PayloadError, ValidationError) as error:
-            raise UnrecoverableError(f"The job holds no work of Dagster's ({type(error).__name__}).") from error
+            raise UnrecoverableError(f"The job contains no Dagster work item ({type(error).__name__}).") from error
         if work.code_version and work.code_version != self._code_version:
             job.move_to_delayed(_PUT_BACK)
         self._put_back_foreign(job)

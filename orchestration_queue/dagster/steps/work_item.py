@@ -118,8 +118,8 @@ class WorkItem:
         text = dg.serialize_value(replace(self.args, instance_ref=None)).encode()
         if len(text) > _MOST_BYTES:
             raise PayloadError(
-                f"The arguments of {self.job_id!r} have {len(text):,} bytes, more than a worker takes; "
-                "split the run into smaller ones."
+                f"The arguments of {self.job_id!r} have {len(text):,} bytes, more than a worker accepts; split the run "
+                "into smaller ones."
             )
         data = WorkEnvelope(
             args=base64.b85encode(zlib.compress(text)).decode(),
@@ -149,8 +149,8 @@ class WorkItem:
                 raise TypeError(f"a {type(args).__name__} is no work")
         except (ValidationError, zlib.error, ValueError, TypeError, LookupError, DeserializationError) as error:
             raise PayloadError(
-                f"The job holds no work of Dagster's that this version ({dg.__version__}) can read "
-                f"({type(error).__name__}); run the same version on both sides, and no other jobs on this queue."
+                f"The job contains no Dagster work item that this version ({dg.__version__}) can read ("
+                f"{type(error).__name__}); run the same version on both sides, and no other jobs on this queue."
             ) from error
         return cls(
             args=args,
@@ -188,8 +188,8 @@ def perform(work: WorkItem, instance: dg.DagsterInstance, isolation: str = "") -
         resource.setrlimit(resource.RLIMIT_CPU, (work.cpu_seconds, resource.RLIM_INFINITY))
     if (run := instance.get_run_by_id(work.run_id)) is None:
         raise StateError(
-            f"Run {work.run_id!r} is not in this worker's instance; start the worker with the DAGSTER_HOME, "
-            "or the same storage, of those who launch runs, or the run was deleted."
+            f"Run {work.run_id!r} is not in this worker's instance; start the worker with the DAGSTER_HOME, or the "
+            "same storage, of the processes that launch runs, unless the run was deleted."
         )
     with capture_interrupts():
         match work.args:

@@ -71,8 +71,8 @@ class DagsterWorker(Worker):
             parse_url(url)
         if not names or len(set(names)) < len(names):
             raise UsageError(
-                f"A worker for Dagster needs code locations of different names, and was given {names}; "
-                "pass at least one, and name them apart."
+                f"A Dagster worker needs at least one code location, and their names must differ, got {names}; pass "
+                "`name=`."
             )
         options = WorkerOptions.coerce(options, "options")
         if code_version and not options.code_version:

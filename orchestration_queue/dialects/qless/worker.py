@@ -285,7 +285,7 @@ class QlessWorker:
                         if event.jid is not None:
                             self._leases.doubt(event.jid)
             except OrchestrationQueueError as error:
-                log.warning("Worker %s does not hear of lost locks: %s", self.name, error)
+                log.warning("Worker %s receives no notifications of lost locks: %s", self.name, error)
                 await asyncio.sleep(_PAUSE_S)
 
     async def _finish(self) -> None:

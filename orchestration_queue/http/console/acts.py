@@ -249,8 +249,8 @@ class Acts:
             cast(WorkerVerb, act), request.form.get("id", []), concurrency=int(slots) if act == "concurrency" else None
         )
         if replies and not any(reply.has_obeyed for reply in replies):
-            why = replies[0].problem or "it did not answer in time, and obeys when it hears of it"
-            raise StateError(f"Worker {replies[0].worker!r} has not done it: {why.rstrip('.')}.")
+            why = replies[0].problem or "it did not answer in time, and obeys when it receives the command"
+            raise StateError(f"Worker {replies[0].worker!r} did not carry it out: {why.rstrip('.')}.")
         return sum(reply.has_obeyed for reply in replies)
 
     @staticmethod
@@ -280,4 +280,4 @@ class Acts:
 
 
 def _unknown(act: str) -> HttpError:
-    return HttpError(400, f"There is no act {act!r}; go back and use a button of the page.")
+    return HttpError(400, f"There is no action {act!r}; go back and use a button on the page.")

@@ -114,4 +114,4 @@ class DialectPages:
 
 
 def _unknown(act: str) -> HttpError:
-    return HttpError(400, f"There is no act {act!r}; go back and use a button of the page.")
+    return HttpError(400, f"There is no action {act!r}; go back and use a button on the page.")

@@ -75,7 +75,7 @@ class FindingPages:
         wanted = request.form.get("id", [""])[0]
         finding = next((each for each in self._found if _id(each) == wanted and each.fix), None)
         if finding is None:
-            raise StateError("This finding is over, or cannot be fixed from here; check again.")
+            raise StateError("This finding no longer applies, or can't be fixed here; check again.")
         if "confirmed" not in request.form:
             return self._views.page("fix.html", title="Confirm", finding=finding, id=wanted)
         request.subject = f"{finding.where}: {finding.what}"

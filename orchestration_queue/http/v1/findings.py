@@ -48,7 +48,7 @@ async def repair(service: Service, where: str, what: str) -> str:
         for finding in run_checks(url, queues, prefix=service.prefix):
             if (finding.where, finding.what) == (where, what) and finding.fix is not None:
                 return finding.fix()
-        raise StateError(f"There is nothing to fix at {where[:200]!r}: {what[:200]!r} is over; check again.")
+        raise StateError(f"There is nothing to fix at {where[:200]!r}: {what[:200]!r} no longer applies; check again.")
 
     async with service.doctor_lock:
         return await asyncio.to_thread(fix)

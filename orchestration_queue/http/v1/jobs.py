@@ -46,7 +46,7 @@ async def change_found(request: Request) -> Json:
     """Retry, cancel or promote the jobs that a search finds, 1,000 at most; those that have moved on meanwhile stay."""
     verb = request.params["verb"]
     if verb not in ("retry", "cancel", "promote"):
-        raise UsageError(f"The act must be retry, cancel, promote or remove; got {verb[:80]!r}.")
+        raise UsageError(f"The action must be retry, cancel, promote or remove; got {verb[:80]!r}.")
     return await _change(request, verb)
 
 
@@ -77,7 +77,7 @@ async def _sought(request: Request, *more: str) -> list[AsyncJob]:
     wanted = {name: body[name] for name in _CRITERIA if name != "limit" and body.get(name) is not None}
     limit = body.get("limit", MOST_CHANGED)
     if not wanted:
-        raise UsageError("Nothing says which jobs; pass a `name`, `state`, `data` or `kind`.")
+        raise UsageError("No jobs are selected; pass a `name`, `state`, `data` or `kind`.")
     for name, value in wanted.items():
         if not isinstance(value, dict if name == "data" else str):
             what = "an object" if name == "data" else "text"

@@ -104,7 +104,7 @@ def _schedule(kind: str, found: Mapping[str, Any]) -> Schedule:
         return Cron(found["pattern"], found["tz"], day_or=found["day_or"], **bounds)
     for name in _ONLY_CRON:
         if found[name] is not None:
-            raise ScheduleError(f"`{name}` says how a `pattern` is read, and this scheduler has `{kind}`; drop it.")
+            raise ScheduleError(f"`{name}` applies to a `pattern`, and this scheduler has `{kind}`; drop it.")
     return (Every if kind == "every" else RepeatAfterComplete)(found[kind], **bounds)
 
 

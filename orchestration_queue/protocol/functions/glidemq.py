@@ -1240,7 +1240,7 @@ def promote_rate_limited(
     *,
     now_ms: int,
 ) -> Call:
-    """Let groups go on whose rate limit has passed.
+    """Promote jobs of groups whose rate limit has passed.
 
     Args:
         keys: The queue, for its `ratelimited`, `stream`.
@@ -1327,7 +1327,7 @@ def rate_limit_group(
         extend: `max` keeps a later end already set, `replace` does not.
 
     Returns:
-        The call. Its reply (text): epoch ms at which the group goes on, `error:not_active` or `error:no_group`.
+        The call. Its reply (text): epoch ms at which the group resumes, `error:not_active` or `error:no_group`.
 
     Cost: O(log N).
     """
@@ -1370,7 +1370,7 @@ def rate_limit_group_external(
         extend: `max` keeps a later end already set, `replace` does not.
 
     Returns:
-        The call. Its reply (int): epoch ms at which the group goes on.
+        The call. Its reply (int): epoch ms at which the group resumes.
 
     Cost: O(log N).
     """

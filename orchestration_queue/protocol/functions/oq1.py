@@ -263,7 +263,7 @@ class Settled(NamedTuple):
         taken_ms: Its `processedOn`, as its activation wrote it.
         stalled_count: Its `stalledCount` at that time; 0 without one.
         payload: `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g`
-            what becomes of it: `front` or `back` of its group, or `fail`.
+            where it goes: `front` or `back` of its group, or `fail`.
         wait_ms: `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at
             most, 0 forever; `g` how long the group is held back.
         max_attempts: `f` attempts allowed; 0 and 1 both mean no retry.
@@ -757,9 +757,9 @@ def add_children(
         until_ended: It waits until all have ended, however that was; else for their success.
 
     Returns:
-        The call. Its reply (texts): per job its id; or `duplicate` when it was there, and is a child from now on all
-        the same; or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job
-        is gone, ended, revoked or leased to another worker, and nothing was written.
+        The call. Its reply (texts): per job its id; or `duplicate` when it was there, and is a child from now on, too;
+        or `ERR:COST_EXCEEDS_CAPACITY`, and then it was not added; or the one text `lost` when the running job is gone,
+        ended, revoked or leased to another worker, and nothing was written.
 
     The server refuses it when the id key does not end in `:id`; or when a job has no custom id, a parent, or the id of
     the running job.
@@ -1027,7 +1027,7 @@ def due_schedulers(
 
     Returns:
         The call. Its reply (array): 1: 1 if all entries need evaluation, since other clients may have changed them; 2:
-        per entry its name, its text, what became of the job it waits for (`open`, `ended`, `gone`; empty for none), and
+        per entry its name, its text, the state of the job it waits for (`open`, `ended`, `gone`; empty for none), and
         when that ended.
 
     The server refuses it when the schedulers key does not end in `:schedulers`; `OQ_BAD_ARGUMENT` for a limit of 0.
@@ -1151,7 +1151,7 @@ def exchange(
         through `oq1_propagate`.
 
     The server refuses it when the stream key does not end in `:stream`; or when a kind, an entry id, a retention mode
-    or what becomes of a job is unknown.
+    or a job's destination is unknown.
 
     Cost: O(log N) per job, and O(1) per removed, notified or skipped job; it inspects at most 3 * want + 10 jobs, and
     changes at most 100 that wait for jobs that failed.
@@ -1319,7 +1319,7 @@ def hold_nodes(
 
     Args:
         keys: The queue, for its `stream`.
-        job_ids: Jobs; one that waits for nothing, has run or has ended goes on.
+        job_ids: Jobs; one that has no dependencies left, has run or has ended is not held.
 
     Returns:
         The call. Its reply (texts): those that are held now.
@@ -1397,7 +1397,7 @@ def mend_group(
     next_seq: int,
     now_ms: int,
 ) -> Call:
-    """Correct what a group of ordered jobs believes, if it still believes it, and let its parked jobs go on.
+    """Correct the counts of a group of ordered jobs, if they are unchanged, and release its parked jobs.
 
     Args:
         keys: The queue, for its `stream`, `ratelimited`, `events`, `failed`, `metrics_failed`.
@@ -1409,7 +1409,7 @@ def mend_group(
         now_ms: Epoch ms.
 
     Returns:
-        The call. Its reply (int): jobs that are ready now; -1 when the group has gone on since.
+        The call. Its reply (int): jobs that are ready now; -1 when the group has changed since.
 
     The server refuses it when the stream key does not end in `:stream`.
 
@@ -1894,8 +1894,7 @@ def release_graph(
     limit: int,
     job_ids: Sequence[str] = (),
 ) -> Call:
-    """Let held jobs of a graph go on: start those that wait for nothing else, and decide about the others by their
-    rules.
+    """Release held jobs of a graph: start those without other dependencies, and decide about the others by their rules.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.

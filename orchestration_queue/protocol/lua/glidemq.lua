@@ -607,7 +607,7 @@ local function count_out(queue, number)
   end
 end
 
---- Jobs taken from a list are in no worker's hands any more.
+--- Jobs taken from a list are no longer held by a worker.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
     chunks.guarded_call(job_ids, "ZREM", index_key(queue))
@@ -615,7 +615,7 @@ function lists.leave_all(queue, job_ids)
   end
 end
 
---- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
+--- No worker holds the job. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
   local indexed = guarded.call("ZREM", index_key(queue), job_id) == 1
@@ -960,7 +960,7 @@ local GROUP = "workers"
 local MOST_BYTES = 400
 -- A priority takes a band of the scores; jobs without one come last.
 local BAND, LAST_BAND = 2 ^ 40, 2049
--- How many jobs wait on the stream beyond what a worker asked for: idle workers hear of these, and those of other
+-- How many jobs wait on the stream beyond what a worker asked for: these wake idle workers, and those of other
 -- languages live on them. A new share waits behind these.
 local SPARE = 8
 local MOST_MOVED, MOST_ROUNDS = 100, 10
@@ -2098,7 +2098,7 @@ return ordering
 end)()
 
 modules.release = (function()
---- Lets parked jobs of a group go on: when a slot falls free, a limit has passed, or a job before them is gone.
+--- Releases parked jobs of a group: when a slot becomes free, a limit has passed, or a job before them was removed.
 
 local events = require("events")
 local failure = require("failure")
@@ -2200,7 +2200,7 @@ local function move_on(queue, name, group, job_id, score, turn, now)
 end
 
 --- Move up to `free` parked jobs to the stream, in their turns; returns how many.
---- The stored turn stays where it is: activation moves it. A promoted job lets the next one in here all the same.
+--- The stored turn stays where it is: activation moves it. A promoted job still releases the next one here.
 local function promote_in_turn(queue, name, group, free, now)
   local parked, promoted = groups.parked_key(queue, name), 0
   local turn = group.next_seq
@@ -2226,7 +2226,7 @@ local function promote_in_turn(queue, name, group, free, now)
   return promoted
 end
 
---- Let parked jobs go on, as many as all limits allow; returns how many.
+--- Release as many parked jobs as all limits allow; returns how many.
 --- With `now` 0 the rate limits are left to the activation.
 function release.promote(queue, name, group, now)
   if _redis_call("EXISTS", groups.parked_key(queue, name)) == 0 then
@@ -2273,7 +2273,7 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
+    -- Only jobs whose turn it becomes are woken; without parked jobs, admission advances the turn later.
     if _redis_call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
@@ -2332,7 +2332,7 @@ function active.load(queue, job_id)
   return job
 end
 
---- A job with a sequence number keeps its slot while it is away, so that its followers wait; others give it back.
+--- A job with a sequence number keeps its slot while it is deferred, so that its followers wait; others release it.
 function active.pause_slot(queue, job, now)
   if record.sequence(job) <= 0 then
     release.slot(queue, job.groupKey, now)
@@ -2422,7 +2422,7 @@ local retention = {}
 
 local MOST_PER_CALL = 1000
 
---- Remove jobs that are in no set any more. A library that keeps some of them sets its own.
+--- Remove jobs that are no longer in a set. A library that keeps some of them sets its own.
 retention.discard = purge.jobs
 
 local function remove_oldest(queue, set, number)
@@ -3106,7 +3106,7 @@ return retry
 end)()
 
 modules.deferral = (function()
---- Defers an active job, to go on later: at a time, when its children have completed, or when it is signalled.
+--- Defers an active job, which runs again later: at a time, when its children have completed, or when it is signaled.
 --- The caller takes it off its worker.
 
 local active = require("active")
@@ -3219,7 +3219,7 @@ function promotion.due(queue, now, most)
   return consumed
 end
 
---- Let groups go on whose rate limit has passed; returns how many jobs that made ready.
+--- Promote jobs of groups whose rate limit has passed; returns how many became ready.
 function promotion.limited(queue, now)
   local key, moved = queue .. "ratelimited", 0
   local now_text = _string_format("%.0f", now)
@@ -3272,7 +3272,7 @@ local function score_of(queue, name, job_id, job, position)
   return seq > 0 and seq or _tonumber(job_id) or 0
 end
 
---- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
+--- Where the active job that reached the limit goes: parked at the `front` or the `back` of its group, or `fail`.
 --- The caller takes it off its worker.
 function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
@@ -3336,7 +3336,7 @@ function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
 
---- Whether the job, which was heard of before, has been silent for as long as is forgiven.
+--- Whether the job, whose lease was renewed before, has not been renewed for the allowed time.
 function stalled.is_silent(queue, job_id, job, sweep)
   local last, lease = numbers.finite(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
@@ -3497,7 +3497,7 @@ local function taken_job(queue, found, sweep)
   return false
 end
 
---- Take back list jobs whose worker fell silent, and those popped by one that died before it activated them; returns
+--- Take back stalled list jobs, and those popped by one that died before it activated them; returns
 --- how many, and whether there may be more.
 function reclaim.list_jobs(queue, sweep)
   if lists.is_idle(queue) then
@@ -3587,7 +3587,7 @@ local withdrawal = require("withdrawal")
 
 local removal = {}
 
---- Remove a job and all it left, but for its entry on the stream; returns its record, or nil.
+--- Remove a job and all its keys, except its entry on the stream; returns its record, or nil.
 function removal.remove(queue, job_id)
   local job = record.load(queue, job_id)
   if not job then

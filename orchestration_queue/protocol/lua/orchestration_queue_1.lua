@@ -325,7 +325,7 @@ local function names_of(weights)
   return names
 end
 
---- A counter that was damaged goes on from the time, which is after all arrivals of before.
+--- A damaged counter continues from the time, which is after all earlier arrivals.
 local function next_arrival(self)
   local arrival = _redis_pcall("INCR", self.base .. "arrivals")
   if _type(arrival) ~= "number" then
@@ -1001,7 +1001,7 @@ local function count_out(queue, number)
   end
 end
 
---- Jobs taken from a list are in no worker's hands any more.
+--- Jobs taken from a list are no longer held by a worker.
 function lists.leave_all(queue, job_ids)
   if job_ids[1] then
     chunks.guarded_call(job_ids, "ZREM", index_key(queue))
@@ -1009,7 +1009,7 @@ function lists.leave_all(queue, job_ids)
   end
 end
 
---- No worker holds the job any more. The call that removed a job that is gone has counted it out already, unless
+--- No worker holds the job. The call that removed a job that is gone has counted it out already, unless
 --- the index still has it.
 function lists.leave(queue, job_id, is_gone)
   local indexed = guarded.call("ZREM", index_key(queue), job_id) == 1
@@ -1354,7 +1354,7 @@ local GROUP = "workers"
 local MOST_BYTES = 400
 -- A priority takes a band of the scores; jobs without one come last.
 local BAND, LAST_BAND = 2 ^ 40, 2049
--- How many jobs wait on the stream beyond what a worker asked for: idle workers hear of these, and those of other
+-- How many jobs wait on the stream beyond what a worker asked for: these wake idle workers, and those of other
 -- languages live on them. A new share waits behind these.
 local SPARE = 8
 local MOST_MOVED, MOST_ROUNDS = 100, 10
@@ -2479,7 +2479,7 @@ function dependencies.close(queue, job_id)
   _redis_call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
 end
 
---- Let go of what held the job up, now that it runs. Who waits for the end of its children may wait for them again, so
+--- Remove what the job waited for, now that it runs. Who waits for the end of its children may wait for them again, so
 --- it keeps what it knows of each.
 function dependencies.let_go(queue, job_id, counts, rule)
   _redis_call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
@@ -2523,7 +2523,7 @@ function dependencies.release(queue, job_id)
   return _redis_call("SREM", queue .. "deps:" .. job_id, queue .. WIRING) == 1
 end
 
---- Forget the mark of a rule on a job that waits for nothing else.
+--- Remove the mark of a rule on a job that has no other dependencies.
 function dependencies.drop_bare_rule(queue, job_id)
   if dependencies.awaited(queue, job_id) == 1 then
     _redis_call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
@@ -2747,7 +2747,7 @@ return ordering
 end)()
 
 modules.release = (function()
---- Lets parked jobs of a group go on: when a slot falls free, a limit has passed, or a job before them is gone.
+--- Releases parked jobs of a group: when a slot becomes free, a limit has passed, or a job before them was removed.
 
 local events = require("events")
 local failure = require("failure")
@@ -2849,7 +2849,7 @@ local function move_on(queue, name, group, job_id, score, turn, now)
 end
 
 --- Move up to `free` parked jobs to the stream, in their turns; returns how many.
---- The stored turn stays where it is: activation moves it. A promoted job lets the next one in here all the same.
+--- The stored turn stays where it is: activation moves it. A promoted job still releases the next one here.
 local function promote_in_turn(queue, name, group, free, now)
   local parked, promoted = groups.parked_key(queue, name), 0
   local turn = group.next_seq
@@ -2875,7 +2875,7 @@ local function promote_in_turn(queue, name, group, free, now)
   return promoted
 end
 
---- Let parked jobs go on, as many as all limits allow; returns how many.
+--- Release as many parked jobs as all limits allow; returns how many.
 --- With `now` 0 the rate limits are left to the activation.
 function release.promote(queue, name, group, now)
   if _redis_call("EXISTS", groups.parked_key(queue, name)) == 0 then
@@ -2922,7 +2922,7 @@ function release.forfeit(queue, job, now)
   local group = groups.load(queue, name)
   if seq >= group.next_seq then
     drop(queue, name, group, seq)
-    -- Only those whose turn this makes it are woken; when none is parked, admission advances the turn later.
+    -- Only jobs whose turn it becomes are woken; without parked jobs, admission advances the turn later.
     if _redis_call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
@@ -2954,7 +2954,7 @@ end)()
 modules.propagation = (function()
 --- Notifies dependents of the outcomes of the jobs they wait for, and applies their trigger rules.
 ---
---- While a call has a propagation, it hears of every job that fails for good, wherever that is decided, and so before
+--- While a call has a propagation, it is notified of every job that fails for good, wherever that is decided, and so before
 --- retention can take away who waits for it. The call lets it run when its own work is done.
 
 local dependencies = require("dependencies")
@@ -3013,7 +3013,7 @@ local function recorded(queue, job_id)
   return nil
 end
 
---- Hear of a job that fails. What is known of who waits for it need not be asked.
+--- Record a job that fails. Its dependents need not be read if they are known.
 local function hear(self, queue, job_id)
   local outcome, known = self.verdict or "failed", self.known
   self.verdict = nil
@@ -3036,7 +3036,7 @@ local function in_cluster()
   return not (_type(reply) == "table" and reply.err and reply.err:find("cluster support disabled", 1, true))
 end
 
---- Hear of all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
+--- Record all jobs that fail from now on. `room` is how many jobs that wait may change; with `leaves`, those of other
 --- queues are left to the caller; nil finds out whether it is needed.
 function propagation.new(queue, now, room, leaves)
   local self = {
@@ -3099,7 +3099,7 @@ function propagation.decide(self, queue, job_id)
   return true
 end
 
---- Start a job that waits for nothing, where its options want it.
+--- Start a job without dependencies left, as its options say.
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
   local fields = _redis_call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
@@ -3148,7 +3148,7 @@ function propagation.ended(self, job_id)
   self.todo[#self.todo + 1] = recorded(self.queue, job_id)
 end
 
---- Notify a job that `member` has completed, as any client would; where a rule says more, it is heeded.
+--- Notify a job that `member` has completed, as any client would; if it has a rule, that is applied.
 function propagation.completed(self, queue, job_id, member)
   if self.leaves and queue ~= self.queue then
     leave(self, queue, job_id, member, "success")
@@ -3191,7 +3191,7 @@ local function put_off(self, ended)
   end
 end
 
---- Pass on the outcomes heard of so far, then those of jobs that end because of them, the nearest first.
+--- Pass on the outcomes recorded so far, then those of jobs that end because of them, the nearest first.
 function propagation.run(self)
   local next_one = 1
   while self.todo[next_one] and tell_all(self, self.todo[next_one]) do
@@ -3367,7 +3367,7 @@ function holding.hold(queue, job_id)
   return true
 end
 
---- Let a job that waits go on as what it waits for says.
+--- Decide about a waiting job by its dependencies.
 function holding.go_on(outcomes, job_id)
   if dependencies.awaited(outcomes.queue, job_id) == 0 then
     propagation.start(outcomes, job_id)
@@ -3662,7 +3662,7 @@ function schedulers.next_look(queue)
   return first[2] and _math_max(0, _tonumber(first[2])) or -1
 end
 
---- Note what became of a run.
+--- Record the outcome of a run.
 function schedulers.note(queue, name, due_ms, now_ms, job_id, outcome)
   local key = queue .. "schedulers:history:" .. name
   guarded.call("LPUSH", key, _cjson_encode({ due_ms, now_ms, job_id, outcome }))
@@ -3684,7 +3684,7 @@ function schedulers.put(queue, name, entry, look_ms)
   return 1
 end
 
---- What became of a job: `open`, `ended` or `gone`, and when it ended.
+--- Return the state of a job: `open`, `ended` or `gone`, and when it ended.
 function schedulers.fate(queue, job_id)
   local job = _redis_call("HMGET", queue .. "job:" .. job_id, "state", "finishedOn")
   if not job[1] then
@@ -3710,8 +3710,8 @@ local function is_of(queue, job_id, name)
   return _redis_call("HGET", queue .. "job:" .. job_id, "schedulerName") == name
 end
 
---- What became of the job of a scheduler whose entry does not name it: `open` unless all unfinished jobs were looked
---- at, and none is of that scheduler.
+--- Return the state of the job of a scheduler whose entry does not name it: `open` unless all unfinished jobs were
+--- read, and none belongs to that scheduler.
 local function searched(queue, name)
   local waiting = _redis_call("XRANGE", queue .. "stream", "-", "+", "COUNT", MOST_SEARCHED)
   local later = _redis_call("ZRANGE", queue .. "scheduled", 0, MOST_SEARCHED - 1)
@@ -3743,7 +3743,7 @@ local function searched(queue, name)
   return "gone"
 end
 
---- What became of the job that an entry waits for, and when; empty when it waits for none.
+--- Return the state of the job that an entry waits for, and when it ended; empty without one.
 function schedulers.awaited(queue, name, text)
   local readable, entry = _pcall(_cjson_decode, text)
   if not readable or _type(entry) ~= "table" then
@@ -3845,7 +3845,7 @@ local withdrawal = require("withdrawal")
 
 local removal = {}
 
---- Remove a job and all it left, but for its entry on the stream; returns its record, or nil.
+--- Remove a job and all its keys, except its entry on the stream; returns its record, or nil.
 function removal.remove(queue, job_id)
   local job = record.load(queue, job_id)
   if not job then
@@ -4488,7 +4488,7 @@ local retention = {}
 
 local MOST_PER_CALL = 1000
 
---- Remove jobs that are in no set any more. A library that keeps some of them sets its own.
+--- Remove jobs that are no longer in a set. A library that keeps some of them sets its own.
 retention.discard = purge.jobs
 
 local function remove_oldest(queue, set, number)
@@ -4644,7 +4644,7 @@ function active.load(queue, job_id)
   return job
 end
 
---- A job with a sequence number keeps its slot while it is away, so that its followers wait; others give it back.
+--- A job with a sequence number keeps its slot while it is deferred, so that its followers wait; others release it.
 function active.pause_slot(queue, job, now)
   if record.sequence(job) <= 0 then
     release.slot(queue, job.groupKey, now)
@@ -4939,7 +4939,7 @@ local retry = require("retry")
 
 local failed_attempt = {}
 
---- Returns the letter that says what became of the job: `r` to be retried, `f` failed.
+--- Returns the letter for the job's new state: `r` to be retried, `f` failed.
 function failed_attempt.attempt(self, done, job, reason)
   done.failed_reason, done.now_ms, done.backoff_ms = reason, self.now, done.wait_ms
   if retry.again(self.queue, done, job) then
@@ -4954,7 +4954,7 @@ return failed_attempt
 end)()
 
 modules.deferral = (function()
---- Defers an active job, to go on later: at a time, when its children have completed, or when it is signalled.
+--- Defers an active job, which runs again later: at a time, when its children have completed, or when it is signaled.
 --- The caller takes it off its worker.
 
 local active = require("active")
@@ -5033,7 +5033,7 @@ local function score_of(queue, name, job_id, job, position)
   return seq > 0 and seq or _tonumber(job_id) or 0
 end
 
---- What becomes of the active job that met the limit: parked at the `front` or the `back` of its group, or `fail`.
+--- Where the active job that reached the limit goes: parked at the `front` or the `back` of its group, or `fail`.
 --- The caller takes it off its worker.
 function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
@@ -5069,7 +5069,7 @@ return group_limit
 end)()
 
 modules.interruption = (function()
---- Ends the attempt of a job that is not done: by the kind of its settlement, and with the letter that says what became of
+--- Ends the attempt of a job that is not done: by the kind of its settlement, and with the letter for the new state of
 --- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
 
 local dead_letters = require("dead_letters")
@@ -5123,7 +5123,7 @@ return interruption
 end)()
 
 modules.outcomes = (function()
---- What became of started jobs: told under their leases, with the effects of the wire's own functions.
+--- Outcomes of started jobs: reported under their leases, with the effects of the wire's own functions.
 
 local chunks = require("chunks")
 local completion = require("completion")
@@ -5296,7 +5296,7 @@ function promotion.due(queue, now, most)
   return consumed
 end
 
---- Let groups go on whose rate limit has passed; returns how many jobs that made ready.
+--- Promote jobs of groups whose rate limit has passed; returns how many became ready.
 function promotion.limited(queue, now)
   local key, moved = queue .. "ratelimited", 0
   local now_text = _string_format("%.0f", now)
@@ -5503,7 +5503,7 @@ function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
 
---- Whether the job, which was heard of before, has been silent for as long as is forgiven.
+--- Whether the job, whose lease was renewed before, has not been renewed for the allowed time.
 function stalled.is_silent(queue, job_id, job, sweep)
   local last, lease = numbers.finite(job.lastActive) or 0, own_lease(queue, job_id)
   if lease then
@@ -5664,7 +5664,7 @@ local function taken_job(queue, found, sweep)
   return false
 end
 
---- Take back list jobs whose worker fell silent, and those popped by one that died before it activated them; returns
+--- Take back stalled list jobs, and those popped by one that died before it activated them; returns
 --- how many, and whether there may be more.
 function reclaim.list_jobs(queue, sweep)
   if lists.is_idle(queue) then
@@ -6230,7 +6230,7 @@ function tracking.add(queue, job_id, now, most)
   return "ok"
 end
 
---- Track a job no more. One that retention has let go of is removed.
+--- Stop tracking a job. If retention no longer keeps it, it is removed.
 function tracking.drop(queue, job_id)
   _redis_call("ZREM", key_of(queue), job_id)
   _redis_call("HDEL", queue .. "job:" .. job_id, tracking.FIELD)
@@ -6666,7 +6666,7 @@ do -- exchange
     -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
 
     -- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
-    -- take it away. A completed job is told to those that wait as by every client, and their rules are heeded.
+    -- take it away. A completed job is told to those that wait as by every client, and their rules are applied.
 
     local room = 100
 

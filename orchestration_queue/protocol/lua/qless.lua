@@ -176,7 +176,7 @@ function history.append(jid, text, limit)
       length = redis.call("LPUSH", key, old[index])
     end
   end
-  -- A limit of 2 has never limited anything, and one of 1 drops an entry for each new one, but for the first and last.
+  -- A limit of 2 has never limited anything, and one of 1 drops an entry for each new one, except the first and last.
   if limit > 0 and limit ~= 2 and length > math.max(limit, 2) then
     local first = redis.call("LPOP", key)
     redis.call("LTRIM", key, limit == 1 and 1 or 1 - limit, -1)
@@ -670,7 +670,7 @@ local tags = require("tags")
 
 local completion = {}
 
--- How many jobs a call forgets at most of those that are too old, and of those that are too many. The next goes on.
+-- How many jobs a call forgets at most of those that are too old, and of those that are too many. The next one continues.
 local FORGOTTEN = 100
 
 --- Return a job that a worker runs in a queue, with its new data, or refuse.
@@ -867,7 +867,7 @@ local function hand_over(now, queue, job)
   return false
 end
 
---- Look after at most `count` expired locks, the oldest first. Return the jobs to hand out.
+--- Handle at most `count` expired locks, the oldest first. Return the jobs to deliver.
 local function expired(now, queue, count, grace)
   local locks = "ql:q:" .. queue .. "-locks"
   local due = redis.call("ZRANGEBYSCORE", locks, "-inf", now, "LIMIT", 0, count)

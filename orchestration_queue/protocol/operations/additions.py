@@ -132,10 +132,7 @@ class NewJob:
         if parent is not None and not isinstance(parent, ParentRef):
             parent = _checked_parent(parent)
         if options.job_id in _REPLY_WORDS:
-            raise InvalidOptionError(
-                f"Job id {options.job_id!r} is a word by which the server answers, so that a new job could not be "
-                "distinguished from an old one; use another."
-            )
+            raise InvalidOptionError(f"Job id {options.job_id!r} is reserved for replies of the server; use another.")
         write = object.__setattr__
         write(self, "name", name)
         write(self, "data", data)
@@ -315,8 +312,8 @@ def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
         if stored := optional_text(reply):
             return stored.partition(":")[0]
         raise StateError(
-            f"Queue {keys.queue!r} skipped a job for its deduplication id {dedup_id!r}, and the job that stood for "
-            "it was forgotten meanwhile; add it again."
+            f"Queue {keys.queue!r} skipped a job because of its deduplication id {dedup_id!r}, but the job with "
+            "that id was removed meanwhile; add it again."
         )
 
     return Operation(Call("HGET", (keys.dedup,), (dedup_id,)), read)
@@ -344,8 +341,8 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
         return True
     if word.startswith(("ERR:", '["ERR:', "error:")):
         raise ServerError(
-            f"The server answered {word} to {call.name} for node {node!r}, so the flow cannot finish; remove what was "
-            "added of it with `Flow.cancel()`, and submit it under another id."
+            f"The server answered {word} to {call.name} for node {node!r}, so the flow can't finish; remove its "
+            "jobs with `Flow.cancel()`, and submit it with another id."
         )
     return False
 

@@ -72,8 +72,8 @@ def check_start(start_from: str) -> str:
     if start_from == NEW_ONLY or (isinstance(start_from, str) and re.fullmatch(r"\d+(-\d+)?", start_from, re.ASCII)):
         return start_from
     raise InvalidOptionError(
-        f"A subscription cannot start from {start_from!r}; pass '$' for new messages only, '0-0' for all that are "
-        "kept, or the id of an entry to start after it."
+        "`start_from` must be '$' for new messages, '0-0' for all that are kept, or a stream entry's id to "
+        f"start after it; got {start_from!r}."
     )
 
 
@@ -124,8 +124,8 @@ def check_options(options: JobOptions) -> JobOptions:
     }
     if given := [name for name, value in asked.items() if value]:
         raise InvalidOptionError(
-            f"A message cannot have the option {given[0]!r}: every subscription reads the same stream in its order, "
-            "and none may remove what others have still to read; leave it out."
+            f"A message can't have the option {given[0]!r}: all subscriptions read the same stream in order, and "
+            "none may remove messages that others have not read; leave it out."
         )
     if options.job_id is not None and "||" in options.job_id:
         raise InvalidOptionError(
@@ -148,4 +148,4 @@ def check_length(max_messages: int | None) -> int | None:
     is_count = isinstance(max_messages, int) and not isinstance(max_messages, bool) and max_messages > 0
     if max_messages is None or is_count:
         return max_messages
-    raise InvalidOptionError(f"A broadcast cannot keep {max_messages!r} messages; pass 1 or more, or None for all.")
+    raise InvalidOptionError(f"`max_messages` must be 1 or more, or None for all; got {max_messages!r}.")

@@ -97,8 +97,8 @@ def remove_unneeded(keys: QueueKeys, job_id: str) -> Operation[bool]:
     def read(reply: Reply) -> bool:
         if (answer := integer(reply)) < 0:
             raise StateError(
-                f"Job {job_id!r} of queue {keys.queue!r} was left, because other jobs wait for it and would wait "
-                "forever; cancel it, take it off them with `depends(off=...)`, or pass force=True."
+                f"Job {job_id!r} of queue {keys.queue!r} was not removed, because other jobs wait for it and would "
+                "wait forever; cancel it, remove the dependency with `depends(off=...)`, or pass force=True."
             )
         return answer == 1
 

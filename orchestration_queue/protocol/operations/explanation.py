@@ -242,14 +242,14 @@ def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
     if target := record.fields.get("movingTo"):
         return (
             f"It is on the move to queue {target!r}.",
-            "a worker of either queue goes on with the move after 10 s, should its caller have died",
+            "a worker of either queue continues the move after 10 s, if its caller has died",
             {"target": target},
         )
     if "movedBy" in record.fields:
         source = record.fields.get("movedFrom", "")
         return (
             f"It is on the move from queue {source!r}.",
-            "a worker of either queue goes on with the move after 10 s, should its caller have died",
+            "a worker of either queue continues the move after 10 s, if its caller has died",
             {"source": source},
         )
     waits_for = yield from job_records.children(keys, record.id)

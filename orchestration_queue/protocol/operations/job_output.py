@@ -66,20 +66,20 @@ def append(keys: QueueKeys, job_id: str, fields: Mapping[str, _Value]) -> Operat
         PayloadError: Names and values together are larger than 1 MiB.
     """
     if not isinstance(fields, Mapping) or not fields:
-        raise UsageError(f"A stream's entry needs at least one field, and {fields!r} has none; pass a dict of text.")
+        raise UsageError(f"`fields` must be a dict with at least one field, got {fields!r}.")
     words = tuple(word for pair in fields.items() for word in map(_word, pair))
     size = sum(len(word.encode()) for word in words)
     if size > MAX_PAYLOAD_BYTES:
         raise PayloadError(
             f"The stream's entry exceeds maximum size ({size:,} bytes, and {MAX_PAYLOAD_BYTES:,} are allowed); "
-            "give it out in several entries."
+            "split it into several entries."
         )
     return Operation(Call("XADD", (keys.stream_of(job_id),), ("*", *words)), text)
 
 
 def _word(word: object) -> str:
     if isinstance(word, bool) or not isinstance(word, (str, int, float)):
-        raise UsageError(f"A stream carries text and numbers, and {word!r} is neither; encode it as JSON.")
+        raise UsageError(f"A stream's fields must be strings or numbers, got {word!r}; encode it as JSON.")
     try:
         str(word).encode()
     except UnicodeEncodeError as error:

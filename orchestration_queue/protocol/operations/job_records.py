@@ -133,8 +133,8 @@ def sorted_set(keys: QueueKeys, state: JobState) -> str:
     }
     if state not in sets:
         raise UsageError(
-            f"The wire keeps no list of jobs that are {state}; "
-            f"ask for one of {', '.join(['waiting', 'active', *map(str, sets)])}."
+            f"There is no list of jobs that are {state}; use one of "
+            f"{', '.join(['waiting', 'active', *map(str, sets)])}."
         )
     return sets[state]
 

@@ -55,7 +55,7 @@ def move(
             continues the move.
     """
     if keys.base == target.base:
-        raise UsageError(f"Job {job_id!r} is in queue {keys.queue!r} already; name another queue.")
+        raise UsageError(f"Job {job_id!r} is already in queue {keys.queue!r}; name another queue.")
     out = oq1.move_out(
         keys,
         job_id=job_id,
@@ -80,8 +80,8 @@ def move(
             yield from _land(keys, target, job_id, now_ms, about, is_removed=end == "removed")
             return
     raise StateError(
-        f"Job {job_id!r} of queue {keys.queue!r} changed {_MOST_READINGS} times while it was carried to queue "
-        f"{target.queue!r}; a worker of {keys.queue!r} goes on with the move."
+        f"Job {job_id!r} of queue {keys.queue!r} changed {_MOST_READINGS} times while it was moved to queue "
+        f"{target.queue!r}; a worker of {keys.queue!r} continues the move."
     )
 
 
@@ -138,8 +138,8 @@ def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: 
     (ended,) = all_good((yield [end]))
     if not has_arrived:
         raise StateError(
-            f"Job {job_id!r} of queue {keys.queue!r} was left where it is: queue {target.queue!r} has another job of "
-            "this id; remove that one, or add the job there under a new id."
+            f"Job {job_id!r} of queue {keys.queue!r} was not moved: queue {target.queue!r} has another job with "
+            "this id; remove that one, or add the job there with a new id."
         )
     return text(ended)
 

@@ -54,8 +54,8 @@ def retag(
             raise JobNotFoundError(keys.queue, job_id)
         if word == "too_many":
             raise StateError(
-                f"Job {job_id!r} of queue {keys.queue!r} would have more than {MAX_TAGS} tags, so it was left as it "
-                "is; remove some of its tags first."
+                f"Job {job_id!r} of queue {keys.queue!r} would have more than {MAX_TAGS} tags, so none was added; "
+                "remove some of its tags first."
             )
 
     return Operation(call, read)

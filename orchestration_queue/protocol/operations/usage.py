@@ -183,7 +183,7 @@ def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: in
     """
     start_ms = max(start_ms, end_ms - _KEPT_MS) // _MINUTE_MS * _MINUTE_MS
     if start_ms > end_ms:
-        raise UsageError("The summary would end before it starts; pass a start that lies before the end.")
+        raise UsageError("The summary would end before it starts; pass a start before the end.")
     if queues is None:
         (names,) = all_good((yield [Call("SMEMBERS", (QueueKeys("-", prefix).usage_queues,))]))
         queues = sorted(texts(names))
@@ -192,7 +192,7 @@ def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: in
     if len(wanted) * len(minutes) > _MOST_READS:
         raise UsageError(
             f"The summary would read {len(wanted) * len(minutes):,} minutes of {len(wanted)} queues, and at most "
-            f"{_MOST_READS:,} are read at a time; ask for fewer queues or for a shorter time."
+            f"{_MOST_READS:,} are read at a time; choose fewer queues or a shorter period."
         )
     used: dict[str, UsageTotals] = {}
     for keys in wanted:

@@ -84,7 +84,7 @@ class AsyncConnection:
             UsageError: Both are given, or what was passed in is not a connection, or the URL cannot be read.
         """
         if url is not None and connection is not None:
-            raise UsageError("Both url and connection are given, and one of them would be ignored; pass either.")
+            raise UsageError("Both `url` and `connection` are given; pass only one.")
         if connection is not None and not isinstance(connection, cls):
             raise UsageError(f"`connection` must be an AsyncConnection, got {connection!r}; pass `url=` for a URL.")
         return cls(url) if connection is None else connection
@@ -119,7 +119,7 @@ class AsyncConnection:
     async def _greet(self) -> AsyncCluster | AsyncNode:
         """Meet the server; the first that met it serves all."""
         if self.is_closed:
-            raise UsageError("This client is closed; make a new one.")
+            raise UsageError("This client is closed; create a new one.")
         url = parse_url(self._url)
         serves = AsyncCluster if url.mode == "cluster" else AsyncNode
         server: AsyncCluster | AsyncNode = serves(url, self._libraries, self._connect_timeout)

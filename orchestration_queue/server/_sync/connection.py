@@ -85,7 +85,7 @@ class Connection:
             UsageError: Both are given, or what was passed in is not a connection, or the URL cannot be read.
         """
         if url is not None and connection is not None:
-            raise UsageError("Both url and connection are given, and one of them would be ignored; pass either.")
+            raise UsageError("Both `url` and `connection` are given; pass only one.")
         if connection is not None and not isinstance(connection, cls):
             raise UsageError(f"`connection` must be an Connection, got {connection!r}; pass `url=` for a URL.")
         return cls(url) if connection is None else connection
@@ -120,7 +120,7 @@ class Connection:
     def _greet(self) -> Cluster | Node:
         """Meet the server; the first that met it serves all."""
         if self.is_closed:
-            raise UsageError("This client is closed; make a new one.")
+            raise UsageError("This client is closed; create a new one.")
         url = parse_url(self._url)
         serves = Cluster if url.mode == "cluster" else Node
         server: Cluster | Node = serves(url, self._libraries, self._connect_timeout)

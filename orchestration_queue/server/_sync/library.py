@@ -46,8 +46,8 @@ def _ensure(link: Link, url: ServerUrl, library: Library, reply: Reply) -> None:
             return
         (reply,) = link.send((library.ask,))
     raise ServerError(
-        f"The server at {url} does not take our function library {library.name!r}: {loaded}; "
-        "look with FUNCTION LIST which library has its functions, and delete that if nothing needs it."
+        f"The server at {url} refuses our function library {library.name!r}: {loaded}; FUNCTION LIST shows "
+        "which library has its functions; delete that one if it isn't needed."
     )
 
 

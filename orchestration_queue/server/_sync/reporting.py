@@ -25,7 +25,7 @@ def check_usage(used: Usage) -> None:
         InvalidOptionError: It is not a :class:`Usage`.
     """
     if not isinstance(used, Usage):
-        raise InvalidOptionError(f"A job reports its usage as a Usage, not as {used!r}; write Usage(tokens=...).")
+        raise InvalidOptionError(f"`usage` must be a Usage, got {used!r}; pass Usage(tokens=...).")
 
 
 def report_usage(connection: Connection, keys: QueueKeys, job_id: str, used: Usage) -> None:

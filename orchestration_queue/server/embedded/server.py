@@ -73,8 +73,8 @@ def explained(directory: Path) -> Iterator[None]:
     except (OSError, subprocess.CalledProcessError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise EmbeddedServerError(
-            f"The embedded server cannot keep its data in {str(directory)!r} ({why}); name a directory that "
-            "you may write to in embedded://directory, or set OQ_URL to a server."
+            f"The embedded server can't store its data in {str(directory)!r} ({why}); name a writable directory in "
+            "embedded://directory, or set OQ_URL to a server."
         ) from None
 
 
@@ -118,7 +118,8 @@ def socket_path(directory: Path) -> Path:
     shelf.mkdir(mode=0o700, exist_ok=True)
     if not is_private(shelf):
         raise EmbeddedServerError(
-            f"The path {str(directory)!r} is too long for a socket, and {str(shelf)!r}, which would hold it instead, "
-            "belongs to another user or is open to others; use a shorter path, or correct that directory."
+            f"The path {str(directory)!r} is too long for a socket, and {str(shelf)!r}, which would be used "
+            "instead, belongs to another user or is open to others; use a shorter path, or correct that "
+            "directory."
         )
     return shelf / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"

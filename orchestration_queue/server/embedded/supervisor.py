@@ -114,7 +114,7 @@ class Supervisor:
         if self._unused_since is None:
             self._unused_since = now
         if now - self._unused_since >= self._grace_s:
-            say("no process uses the server any more")
+            say("no process uses the server")
             return False
         fcntl.flock(self._users_lock, fcntl.LOCK_UN)
         return True

@@ -139,9 +139,9 @@ class EventsPartitionReader:
         )
         if self._watches_losses:
             raise StateError(
-                f"{said}; read more often, or pass failOnDataLoss=false to go on with those that are left."
+                f"{said}; read more often, or pass failOnDataLoss=false to continue with those that are left."
             )
-        _log.warning("%s; going on with those that are left.", said)
+        _log.warning("%s; continuing with those that are left.", said)
 
     def _batches(self, _: Connection, entries: list[Reply], schema: pa.Schema, /) -> Iterator[pa.RecordBatch]:
         if rows := [{name: row[name] for name in self._columns} for row in self._rows(entries)]:

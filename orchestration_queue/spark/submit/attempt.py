@@ -62,7 +62,7 @@ class Attempt:
             try:
                 return ask(*about, **more)
             except MasterUnreachableError as error:
-                away = f"The master of Spark application {self.name!r} is away ({error}), "
+                away = f"The master of Spark application {self.name!r} is unreachable ({error}), "
                 if self._pause(next(pauses)):
                     raise SparkFailedError(
                         f"{away}and the application was to be stopped; a driver of it may run on."

@@ -186,7 +186,7 @@ class _ClusterRun(Attempt):
     def _failed(self, master: Master, driver: str, status: DriverStatus, output: DriverLog) -> SparkFailedError:
         if not status.state:
             return SparkFailedError(
-                f"The master {master.rest_url} knows nothing of driver {driver} any more, as after a restart "
+                f"The master {master.rest_url} no longer knows driver {driver}, as after a restart "
                 "without spark.deploy.recoveryMode; how the application ended is unknown."
             )
         if status.state == "KILLED":

@@ -107,7 +107,7 @@ class RemoteRun(Attempt):
             current = self._ask(self.tracker.status, found.id)
         if current is None:
             raise SparkFailedError(
-                f"{self.tracker.url} knows nothing of {found.id} of Spark application {self.name!r} any more; "
+                f"{self.tracker.url} no longer knows {found.id} of Spark application {self.name!r}; "
                 "how the application ended is unknown."
             )
         while (more := self._read_log(current, lines)) and self.tracker.reads_on:

@@ -87,7 +87,7 @@ class _Line:
     async def ask(self, job: RemoteJob, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Have the worker call a method of the job. Works from any event loop."""
         if job is not self.job:
-            raise UsageError(f"This run of job {job.id!r} is over, and its sandbox process goes on to other jobs.")
+            raise UsageError(f"This run of job {job.id!r} is over, and its sandbox process runs other jobs now.")
         number = next(self._numbers)
         call = {"kind": "call", "run": job.run, "number": number, "method": name, "args": args, "kwargs": kwargs}
         try:

@@ -280,7 +280,7 @@ def test_a_reference_is_the_same_thing_as_its_dataframe(
     ("returned", "words"),
     [
         (7, "Asset wrong returned a int, which is kept by another IO manager"),
-        ({"2013-01-01": 7}, "This step makes 1 partitions of asset wrong, and returned a dict"),
+        ({"2013-01-01": 7}, "This step makes 1 partitions of asset wrong, but returned a dict"),
     ],
 )
 def test_what_is_no_dataframe_is_refused(lake: ParquetIOManager, returned: object, words: str) -> None:
@@ -294,7 +294,7 @@ def test_a_pointer_that_is_none_is_said_to_be(lake: ParquetIOManager) -> None:
     pointer = Path(lake.root, "a", "@dataframe.json")
     pointer.parent.mkdir(parents=True)
     pointer.write_text("{}")
-    with pytest.raises(StateError, match="is no reference of a DataFrame; remove it"):
+    with pytest.raises(StateError, match="is not a reference to a DataFrame; remove it"):
         VersionedDirectory.of(lake.root, ["a"], None).read()
 
 

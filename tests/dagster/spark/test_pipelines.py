@@ -184,7 +184,7 @@ def test_a_streaming_table_outlives_its_server(
     assert run(5) == (15, True), "and nothing comes twice"
     assert run(full_refresh=["oq_stream"]) == (15, True)
     shutil.rmtree(scripts / "stream" / "storage" / "_tables")
-    with pytest.raises(Exception, match=r"oq_stream` has batches behind it.* and is gone"):
+    with pytest.raises(Exception, match=r"oq_stream` has processed batches.* but does not exist"):
         run()
     assert run(full_refresh=["*"]) == (15, True)
 
@@ -198,7 +198,7 @@ def cwd_of(process: Path) -> str:
 
 def test_a_dataset_that_is_not_refreshed_cannot_be_filled_anew() -> None:
     assert PipelineConfig(full_refresh=["*"]).checked(["a", "b"]) == ["a", "b"]
-    with pytest.raises(dg.Failure, match="full_refresh names 'c', and the run refreshes a, b"):
+    with pytest.raises(dg.Failure, match="full_refresh names 'c', but the run refreshes a, b"):
         PipelineConfig(full_refresh=["c"]).checked(["a", "b"])
 
 
@@ -218,7 +218,7 @@ def test_a_pipeline_is_not_submitted(server_url: str, client: PipesSparkClient) 
         ({"tables_txt": ""}, "cannot be read: .*UNSUPPORTED_DEFINITIONS_FILE"),
         (
             {"tables_py": TABLES.replace(".where(", '.select(spark.table("x").columns).where(')},
-            "The query of dataset 'big' cannot be built without a server",
+            "The query of dataset 'big' can't be analyzed without a server",
         ),
     ],
 )
@@ -230,7 +230,7 @@ def test_a_pipeline_that_cannot_be_read_is_refused(tmp_path: Path, files: dict[s
 def test_a_specification_in_the_wrong_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match=r"There is no pipeline specification .*none\.yml"):
         pipeline_assets(tmp_path / "none.yml", scripts=tmp_path)
-    with pytest.raises(InvalidOptionError, match=r"is not below .*, where workers look for it"):
+    with pytest.raises(InvalidOptionError, match=r"is not below .*, where workers read it"):
         pipeline_assets("/etc/spark-pipeline.yml", scripts=tmp_path)
     broken = write(tmp_path)
     broken.write_text("name: shop\nstorag: x\n")

@@ -151,17 +151,17 @@ def test_a_step_that_is_killed_comes_back_to_its_spark(
 @pytest.mark.parametrize(
     ("work", "words"),
     [
-        ({}, "either a script or a task; pass one"),
-        ({"script": "a.py", "task": "t"}, "either a script or a task; pass one"),
-        ({"script": "/etc/a.py"}, "'/etc/a.py' is no path below the worker's directory"),
-        ({"script": "../a.py"}, r"'\.\./a\.py' is no path below the worker's directory"),
-        ({"script": "a\0.py"}, "is no path below the worker's directory"),
-        ({"script": ""}, "'' is no path below"),
-        ({"script": "a.py", "arguments": "one two"}, "takes words, and 'one two' is no list of text"),
-        ({"script": "a.py", "arguments": {"a": 1}}, "takes words, and .* is no list of text"),
-        ({"script": "a.py", "arguments": [1]}, "takes words"),
+        ({}, "Exactly one of `script` and `task` must be given"),
+        ({"script": "a.py", "task": "t"}, "Exactly one of `script` and `task` must be given"),
+        ({"script": "/etc/a.py"}, "'/etc/a.py' is not a path below the worker's directory"),
+        ({"script": "../a.py"}, r"'\.\./a\.py' is not a path below the worker's directory"),
+        ({"script": "a\0.py"}, "is not a path below the worker's directory"),
+        ({"script": ""}, "'' is not a path below"),
+        ({"script": "a.py", "arguments": "one two"}, "must be a list of strings, got 'one two'"),
+        ({"script": "a.py", "arguments": {"a": 1}}, "must be a list of strings, got .*"),
+        ({"script": "a.py", "arguments": [1]}, "must be a list of strings"),
         ({"task": "t", "arguments": ["a"]}, "Task 't' takes its arguments by name"),
-        ({"task": "t", "spark": SparkOptions()}, "Task 't' says itself how its Spark runs"),
+        ({"task": "t", "spark": SparkOptions()}, "Task 't' sets its own Spark options"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_added(server_url: str, work: dict[str, Any], words: str) -> None:
@@ -176,18 +176,18 @@ def test_what_cannot_run_is_refused_before_anything_is_added(server_url: str, wo
     ("data", "words"),
     [
         ({"script": "no.py"}, "There is no script 'no.py' below"),
-        ({"script": "../steps.py"}, r"'\.\./steps\.py' is no path below"),
+        ({"script": "../steps.py"}, r"'\.\./steps\.py' is not a path below"),
         (
             {"script": "totals.py", "options": {"master": "local[9]"}},
-            "may not say 'master' for a session of this worker",
+            "can't set 'master' for a session on this worker",
         ),
-        ({"script": "totals.py", "options": {"memory": "9g"}}, "may not say 'memory' for a session"),
+        ({"script": "totals.py", "options": {"memory": "9g"}}, "can't set 'memory' for a session"),
         (
             {"script": "totals.py", "by_submit": True, "options": {"jars": ["x"]}},
-            "may not say 'jars' for an application",
+            "can't set 'jars' for an application",
         ),
-        ({"script": "totals.py", "by_submit": True, "options": {"env": {}}}, "may not say 'env' for an application"),
-        ({"script": "totals.py", "options": {"conf": {"spark.jars": "x"}}}, r"may not set the property 'spark\.jars'"),
+        ({"script": "totals.py", "by_submit": True, "options": {"env": {}}}, "can't set 'env' for an application"),
+        ({"script": "totals.py", "options": {"conf": {"spark.jars": "x"}}}, r"can't set the property 'spark\.jars'"),
         ({"script": "totals.py", "options": {"shuffle_partitions": 0}}, r"SparkSubmit\.shuffle_partitions \(given 0\)"),
     ],
 )

@@ -141,8 +141,11 @@ def swallow(query: Any) -> None:
     ("options", "words"),
     [
         ({"url": "http://host"}, "is no address of a Spark Connect server"),
-        ({"url": "sc://host", "memory": "2g"}, r"SparkSessionResource\.memory concerns a server of this machine"),
-        ({"url": "sc://host", "master": "local[2]"}, r"SparkSessionResource\.master concerns a server of this machine"),
+        ({"url": "sc://host", "memory": "2g"}, r"SparkSessionResource\.memory configures a server on this machine"),
+        (
+            {"url": "sc://host", "master": "local[2]"},
+            r"SparkSessionResource\.master configures a server on this machine",
+        ),
         ({"memory": "much"}, r"SparkOptions\.memory \(given 'much'\)"),
     ],
 )

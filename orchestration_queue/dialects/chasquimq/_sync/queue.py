@@ -206,7 +206,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
                     if event.type == "dlq":
                         kind = event.fields.get("reason", "")
                         raise JobFailedError(self.name, job_id, reason or kind, kind)
-        raise TimeoutError(f"Job {job_id!r} of queue {self.name!r} did not end in time; it goes on.")
+        raise TimeoutError(f"Job {job_id!r} of queue {self.name!r} did not end in time; it continues.")
 
     def _find_letter(self, job_id: str, after: str) -> ChasquiDeadLetter | None:
         """Find the dead letter of a job that no handler ran: the event of such a one names no job."""

@@ -235,7 +235,7 @@ class AsyncQlessClient(AsyncQlessJobs):
         """
         words: list[Word] = []
         if not changes:
-            raise UsageError("Nothing is changed; pass what to change, such as `priority=1`.")
+            raise UsageError("Nothing would be changed; pass what to change, such as `priority=1`.")
         for name, value in changes.items():
             if name == "data":
                 words += [name, encode(value)]

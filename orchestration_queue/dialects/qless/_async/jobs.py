@@ -160,7 +160,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
             words += ["next", text_word(next_queue, "next_queue"), "delay", lasts(delay, "delay")]
             words += option_words({"depends": depends})
         elif delay or depends:
-            raise UsageError("`delay` and `depends` are about the next queue; pass `next_queue` too.")
+            raise UsageError("`delay` and `depends` apply to the next queue; pass `next_queue`, too.")
         return words
 
     async def fail(self, job: QlessJob, group: str, message: str, data: Any = None) -> None:

@@ -161,7 +161,7 @@ class QlessJobs(QlessConnection):
             words += ["next", text_word(next_queue, "next_queue"), "delay", lasts(delay, "delay")]
             words += option_words({"depends": depends})
         elif delay or depends:
-            raise UsageError("`delay` and `depends` are about the next queue; pass `next_queue` too.")
+            raise UsageError("`delay` and `depends` apply to the next queue; pass `next_queue`, too.")
         return words
 
     def fail(self, job: QlessJob, group: str, message: str, data: Any = None) -> None:
