@@ -46,6 +46,19 @@ PHRASES: dict[str, str] = {
     r"at one stroke\b": "use atomically",
     r"looks? after (?:itself|themselves)\b": "use on demand, or name what it does",
     r"steer(?:s|ing)?\b": "use control",
+    r"hear(?:s|d|ing)? of\b": "use notice, receive or learn of",
+    r"look(?:s|ed|ing)? after\b": "use operate, manage or handle",
+    r"(?<!round )(?<!round-)trips?\b": "use exchange",
+    r"(?:go|goes|going|went|gone) on\b": "use continue or resume",
+    r"waits? for nothing\b": "use has no dependencies",
+    r"(?:become|becomes|became) of\b": "name it: the outcome, the state, the result",
+    r"(?:come|comes|came) of\b": "name it: the outcome, the result",
+    r"but for\b": "use except",
+    r"heeds?\b": "use obey, apply or notice",
+    r"lets? go\b|letting go\b": "use release",
+    r"(?:fell|falls?|fallen) silent\b": "use stalled",
+    r"(?:is|are|was|were) away\b": "use is unreachable",
+    r"(?:no[tr]?|none|nothing|never)\b[^.,;:]{1,40} any ?more\b": "use no longer",
 }
 """What not to write, as patterns that begin at a word, and what to do instead."""
 

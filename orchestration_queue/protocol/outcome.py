@@ -74,7 +74,7 @@ _AT_ONCE = Backoff(type="fixed", delay=0)
 
 
 class Verdict(Enum):
-    """What became of an outcome we told."""
+    """The server's verdict on a reported outcome."""
 
     COMPLETED = "c"
     RETRYING = "r"

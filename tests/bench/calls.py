@@ -2,7 +2,7 @@
 
 ``python -m tests.bench.calls`` prints JSON; ``--trace`` lists the calls too, nested, in their order. Counted by the
 interpreter's profiler, after a first call that imports and connects; the numbers are the same on every machine.
-Neither a coroutine that goes on after a wait is a call, nor is a list comprehension (no function from Python 3.12 on).
+Neither a coroutine that continues after a wait is a call, nor a list comprehension (no function from Python 3.12 on).
 What runs for fewer than half of the jobs, such as a worker's maintenance, is no part of a job's way, and is counted
 beside it.
 """
@@ -88,7 +88,7 @@ class Count:
 
 
 def _goes_on(frame: FrameType) -> bool:
-    """Whether a coroutine or generator goes on after a wait: the argument of its RESUME is 0 only when it begins."""
+    """Whether a coroutine or generator continues after a wait: the argument of its RESUME is 0 only when it begins."""
     return frame.f_code.co_code[frame.f_lasti + 1] != 0
 
 
@@ -125,8 +125,8 @@ async def count_round_trip(url: str, count: Count) -> dict[str, float]:
     async def handler(_: object) -> int:
         return 1
 
-    async with AsyncQueue("calls-trip", url=url) as queue:
-        worker = Worker("calls-trip", handler, url=url)
+    async with AsyncQueue("calls-exchange", url=url) as queue:
+        worker = Worker("calls-exchange", handler, url=url)
         serving = asyncio.create_task(worker.run())
         for _ in range(10):
             await (await queue.add("task", {})).wait(30)

@@ -317,7 +317,7 @@ def test_an_answer_that_dagster_does_not_know_is_refused(
     resource: QueueResource, queue_name: str, raw: redis.Redis
 ) -> None:
     happened(raw, queue_name, "completed", "1")
-    with pytest.raises(UsageError, match="returned int for event .*; return run requests"):
+    with pytest.raises(UsageError, match=r"returned int for event .*; return run requests"):
         tick(made(lambda *_: 7, queue=queue_name), resource, None)
 
 

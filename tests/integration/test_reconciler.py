@@ -253,15 +253,15 @@ class _DeadError(Exception):
     """The keeper's process is gone."""
 
 
-def mortal(connection: AsyncConnection, monkeypatch: pytest.MonkeyPatch, trips: int) -> None:
+def mortal(connection: AsyncConnection, monkeypatch: pytest.MonkeyPatch, exchanges: int) -> None:
     """Let the connection's user die before it sends more requests than these."""
     pipeline, execute, left = connection.pipeline, connection.execute, count()
 
     async def pipeline_until(*args: Any, **options: Any) -> Any:
-        return await pipeline(*args, **options) if next(left) < trips else die()
+        return await pipeline(*args, **options) if next(left) < exchanges else die()
 
     async def execute_until(*args: Any, **options: Any) -> Any:
-        return await execute(*args, **options) if next(left) < trips else die()
+        return await execute(*args, **options) if next(left) < exchanges else die()
 
     def die() -> Any:
         raise _DeadError
@@ -270,9 +270,9 @@ def mortal(connection: AsyncConnection, monkeypatch: pytest.MonkeyPatch, trips: 
     monkeypatch.setattr(connection, "execute", execute_until)
 
 
-@pytest.mark.parametrize("trips", range(9))
+@pytest.mark.parametrize("exchanges", range(9))
 async def test_two_keepers_do_no_harm_after_one_that_died_anywhere(
-    server_url: str, queue_name: str, raw: Any, hand: HandWorker, monkeypatch: pytest.MonkeyPatch, trips: int
+    server_url: str, queue_name: str, raw: Any, hand: HandWorker, monkeypatch: pytest.MonkeyPatch, exchanges: int
 ) -> None:
     async with (
         AsyncQueue(queue_name, url=server_url) as queue,
@@ -282,7 +282,7 @@ async def test_two_keepers_do_no_harm_after_one_that_died_anywhere(
     ):
         flow = await flows.submit(chain_of(queue_name), flow_id="f")
         hand.fail(hand.take(), "no such file")
-        mortal(dying, monkeypatch, trips)
+        mortal(dying, monkeypatch, exchanges)
         with suppress(_DeadError):
             await keeper(queue.keys, dying).round()
         raw.delete(queue.keys.flows_lock)  # its time is up

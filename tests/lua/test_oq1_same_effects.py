@@ -39,8 +39,8 @@ outcome = st.tuples(st.integers(0, 7), ending, st.sampled_from(RETENTION), st.bo
 step = st.one_of(
     st.tuples(st.just("add"), st.sampled_from(sorted(JOBS)), st.integers(1, 3)),
     st.tuples(st.just("add flow"), st.integers(1, 3), st.booleans()),
-    st.tuples(st.just("trip"), st.lists(outcome, max_size=4), st.integers(0, 4)),
-    st.tuples(st.just("trip"), st.lists(outcome, max_size=4), st.integers(0, 4)),
+    st.tuples(st.just("exchange"), st.lists(outcome, max_size=4), st.integers(0, 4)),
+    st.tuples(st.just("exchange"), st.lists(outcome, max_size=4), st.integers(0, 4)),
     st.tuples(st.just("read"), st.integers(1, 3)),
     st.tuples(st.just("return"), st.integers(1, 2)),
     st.tuples(st.just("later"), st.sampled_from([1, 30, 50, 200])),
@@ -84,7 +84,7 @@ class Side:
             member = self.wire.key(others[0])
             self.wire.call("registerParent", childJobId=others[0], parentId=other, depsMember=member)
 
-    def _trip(self, outcomes: list[tuple[int, str, dict[str, Any], bool]], want: int) -> Any:
+    def _exchange(self, outcomes: list[tuple[int, str, dict[str, Any], bool]], want: int) -> Any:
         before = tuple(self.told)
         told = [self._outcome(before, *outcome) for outcome in outcomes]
         settlements = dict.fromkeys(settlement for settlement in told if settlement)

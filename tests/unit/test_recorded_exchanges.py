@@ -313,7 +313,7 @@ def read(written: str) -> list[Any]:
 def steps(connection: Connection, exchange: Replay | Recording, at_ms: int) -> Iterator[tuple[str, str]]:
     """Yield each step's name and result, at the time of the recording and with the same random tokens."""
     fixed = FixedTime(at_ms)
-    connection._exchange = exchange  # type: ignore[method-assign]  # the one way to the server, but for the next
+    connection._exchange = exchange  # type: ignore[method-assign]  # the one way to the server, except the next
     connection.pipelines = lambda batches: [*map(connection.pipeline, batches)]  # type: ignore[method-assign]
     with (
         mock.patch.object(clock, "time", fixed),

@@ -102,14 +102,14 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
     file = tmp_path / "spark.properties"
     file.write_text(
         "# a note\n! another\n\nspark.a=1\n spark.b : two words \nspark.c three\\tfour\n"
-        "spark.d=goes on\\\n    here\nspark\\:e=C:\\\\temp\nspark.f\nspark.master=spark://host:7077\n"
+        "spark.d=continues\\\n    here\nspark\\:e=C:\\\\temp\nspark.f\nspark.master=spark://host:7077\n"
     )
     options = SparkSubmit(properties_file=file, conf={"spark.a": "mine"}).complete()
     assert options.conf == {
         "spark.a": "mine",
         "spark.b": "two words",
         "spark.c": "three\tfour",
-        "spark.d": "goes onhere",
+        "spark.d": "continueshere",
         "spark:e": "C:\\temp",
         "spark.f": "",
     }

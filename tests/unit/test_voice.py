@@ -27,6 +27,7 @@ import check_voice
             [1, 7, 8],
         ),
         ("a.md", "This stands for that, and X is None.\n", []),
+        ("a.md", "A trip here,\na round trip there; it goes on,\nthat is not so any more.\n", [1, 2, 3]),
     ],
 )
 def test_banned_phrases_are_found_in_prose_only(tmp_path: Path, name: str, text: str, lines: list[int]) -> None:

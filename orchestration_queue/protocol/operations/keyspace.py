@@ -35,7 +35,7 @@ def active_jobs(keys: QueueKeys) -> Conversation[int]:
 def remove_queue(keys: QueueKeys) -> Conversation[int]:
     """Remove every key of a queue; return how many. Scans all keys of the queue's server. Can be repeated at any point.
 
-    What workers take jobs from is removed first, so that no job starts any more, together with the sequence numbers of
+    What workers take jobs from is removed first, so that no more jobs start, together with the sequence numbers of
     ordering keys, since those of jobs that are added meanwhile must not be ahead of their group's. The counter of ids
     is removed last: as long as jobs are left, a new job must not get the id of one of them.
     """
