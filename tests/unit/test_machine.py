@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestration_queue.protocol.lease import Completion, Delivery, Lease
 from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.machine import Exchange, Leave, Listen, Machine, Pause, Phase, Recover, Rest
+from orchestration_queue.worker.machine import Exchange, Heeded, Leave, Listen, Machine, Pause, Phase, Recover, Rest
 
 
 @cache
@@ -328,3 +328,61 @@ def test_outcomes_are_told_whatever_it_is_up_to(bring_about: Callable[[Machine],
     machine.tell(outcome("1"))
     machine.finished()
     assert machine.step() == Exchange(settle=(outcome("1"),))
+
+
+def signalled(machine: Machine) -> Machine:
+    """The same machine, whose wait at the server ended with a signal that a list holds a job."""
+    machine.step()  # it listens
+    machine.delivered([], ["s"])
+    return machine
+
+
+def test_a_signal_is_heeded_once_the_lists_are_empty() -> None:
+    machine = signalled(idle(2))
+    first = trip(machine)
+    assert first.want
+    machine.exchanged(first, started=1, why=Why.ENOUGH)
+    second = trip(machine)  # there may be more
+    machine.exchanged(second, started=0, why=Why.EMPTY)
+    assert machine.step() == Heeded(("s",), pass_on=False)
+    assert machine.step() == Listen(1)
+
+
+def test_a_signal_that_came_after_the_question_is_asked_about_again() -> None:
+    machine = idle(2)
+    machine.look_again()
+    asked = trip(machine)
+    machine.delivered([], ["s"])
+    machine.exchanged(asked, started=0, why=Why.EMPTY)  # before the job was there
+    assert trip(machine).want
+
+
+def test_a_worker_that_cannot_look_passes_a_signal_on() -> None:
+    machine = signalled(idle(1))
+    machine.pause(Pause.WORKER)
+    assert machine.step() == Heeded(("s",), pass_on=True)
+    assert machine.step() == Rest()
+
+
+@pytest.mark.parametrize(("running", "passes"), [(1, False), (2, True)])
+def test_a_worker_without_a_free_slot_passes_a_signal_on(running: int, passes: bool) -> None:
+    machine = idle(2)
+    machine.step()  # it listens with both slots
+    machine.delivered([Delivery(str(n), f"{n}-0") for n in range(running)], ["s"])
+    step = machine.step()
+    if passes:
+        assert step == Heeded(("s",), pass_on=True)
+    else:
+        assert isinstance(step, Exchange)
+        assert (len(step.start), step.want) == (1, 1)
+
+
+def test_a_signal_found_in_a_recovery_is_heeded_as_any_other() -> None:
+    machine = idle(1)
+    machine.step()
+    machine.listen_failed()
+    assert machine.step() == Recover()
+    machine.recovered([], ["s"])
+    found = trip(machine)
+    machine.exchanged(found, started=0, why=Why.EMPTY)
+    assert machine.step() == Heeded(("s",), pass_on=False)
