@@ -245,6 +245,7 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     from alembic.script import ScriptDirectory
     from dagster._core.storage import sql
     from dagster._core.storage.event_log.migration import ASSET_KEY_INDEX_COLS
+    from dagster._core.storage.event_log.schema import AssetEventTagsTable
 
     scripts = SimpleNamespace(from_config=cache(ScriptDirectory.from_config))
     setattr(sql, "ScriptDirectory", scripts)  # noqa: B010  not a name that modules export
@@ -253,10 +254,11 @@ def warm_up(instance: dg.DagsterInstance) -> None:
         # Dagster reflects the table of runs for each event of a run. A migration only adds columns.
         if (ask := getattr(instance.run_storage, name, None)) is not None:
             setattr(instance.run_storage, name, partial(bool, ask()))
-    if (ask := getattr(instance.event_log_storage, name := "has_secondary_index", None)) is not None:
+    for name, asked in (("has_secondary_index", ASSET_KEY_INDEX_COLS), ("has_table", AssetEventTagsTable.name)):
         # Dagster asks in the transaction of each asset event, on another connection.
-        setattr(instance.event_log_storage, name, known := cache(ask))
-        known(ASSET_KEY_INDEX_COLS)
+        if (ask := getattr(instance.event_log_storage, name, None)) is not None:
+            setattr(instance.event_log_storage, name, known := cache(ask))
+            known(asked)
     instance.get_latest_materialization_event(dg.AssetKey("warm_up"))
     manager = (ref := instance.get_ref()) and ref.compute_logs_data
     if manager is not None and manager.module_name.startswith(("dagster.", "orchestration_queue.")):

@@ -14,8 +14,11 @@ import dagster as dg
 import pytest
 from dagster._core.execution.plan.objects import StepSuccessData
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster_postgres import PostgresEventLogStorage
+from sqlalchemy import event
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
+from orchestration_queue.dagster._compat import warm_up
 from orchestration_queue.dagster.steps.database import (
     keep_connection,
     outlast_outages,
@@ -106,6 +109,22 @@ def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
     finally:
         with suppress(subprocess.CalledProcessError):  # it runs already
             database.start()
+
+
+@dg.asset(partitions_def=dg.StaticPartitionsDefinition(["a"]), code_version="1")
+def tagged() -> dg.MaterializeResult[None]:
+    """Return what has tags, which Dagster stores apart."""
+    return dg.MaterializeResult(tags={"kind": "full"})
+
+
+def test_a_step_needs_one_connection(instance: dg.DagsterInstance) -> None:
+    connected: list[object] = []
+    warm_up(instance)  # which opens the one
+    storage = instance.event_log_storage
+    assert isinstance(storage, PostgresEventLogStorage)
+    event.listen(storage._engine.pool, "connect", lambda *made: connected.append(made))
+    assert dg.materialize([tagged], instance=instance, partition_key="a").success
+    assert not connected
 
 
 def test_other_errors_are_raised_at_once(instance: dg.DagsterInstance) -> None:
