@@ -189,7 +189,10 @@ def run(
     """Run Dagster's daemon with short pauses between sensor ticks. Other options go to `dagster-daemon run`."""
     _demand_home("a daemon")
     with _importing_dagster():
-        from orchestration_queue.dagster._compat import run_daemon
+        from orchestration_queue.dagster._compat import read_migrations_once, run_daemon
+        from orchestration_queue.dagster.steps.database import sqlite_engines
+    read_migrations_once()
+    sqlite_engines.share()
     run_daemon(context.args, sensor_pause)
 
 

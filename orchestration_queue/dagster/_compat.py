@@ -62,6 +62,7 @@ with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQ
 
 __all__ = [
     "IO_TYPE_EXTENSION",
+    "LISTENS",
     "CapturedLogContext",
     "CapturedLogSubscription",
     "CheckRunHealthResult",
@@ -115,6 +116,7 @@ __all__ = [
     "guard_events",
     "load_definitions",
     "location_origins",
+    "read_migrations_once",
     "record_external_launch",
     "record_external_reattach",
     "rehearse",
@@ -137,6 +139,9 @@ StepContext: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
 
 StepKey: TypeAlias = tuple[str, str, int]
 """A run's id, a step's key, and how many attempts came before."""
+
+LISTENS: Mapping[str, str] = {"orchestration_queue/listens": "true"}
+"""The tag of a sensor whose tick waits for events itself."""
 
 
 def storage_id(instance: dg.DagsterInstance) -> str:
@@ -238,17 +243,11 @@ def _checked(store: Callable[..., None], check: Callable[[], None]) -> Callable[
 
 
 def warm_up(instance: dg.DagsterInstance) -> None:
-    """Have the instance's storage load what it will need, so that copies of this process have it.
-
-    Dagster reads its hundred migrations for each SQLite file it opens, one for each run: 45 ms, and here once.
-    """
-    from alembic.script import ScriptDirectory
-    from dagster._core.storage import sql
+    """Have the instance's storage load what it will need, so that copies of this process have it."""
     from dagster._core.storage.event_log.migration import ASSET_KEY_INDEX_COLS
     from dagster._core.storage.event_log.schema import AssetEventTagsTable
 
-    scripts = SimpleNamespace(from_config=cache(ScriptDirectory.from_config))
-    setattr(sql, "ScriptDirectory", scripts)  # noqa: B010  not a name that modules export
+    read_migrations_once()
     instance.get_runs_count()
     for name in ("has_run_stats_index_cols", "has_backfill_id_column"):
         # Dagster reflects the table of runs for each event of a run. A migration only adds columns.
@@ -263,6 +262,18 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     manager = (ref := instance.get_ref()) and ref.compute_logs_data
     if manager is not None and manager.module_name.startswith(("dagster.", "orchestration_queue.")):
         _ = instance.compute_log_manager  # which those of others might connect for, or start threads
+
+
+def read_migrations_once() -> None:
+    """Keep Dagster's migrations once they are read.
+
+    Dagster reads the hundred of them for each SQLite file it opens, one for each run, which takes 45 ms.
+    """
+    from alembic.script import ScriptDirectory
+    from dagster._core.storage import sql
+
+    scripts = SimpleNamespace(from_config=cache(ScriptDirectory.from_config))
+    setattr(sql, "ScriptDirectory", scripts)  # noqa: B010  not a name that modules export
 
 
 def rehearse(adopt: Callable[[Any], None]) -> None:
@@ -345,19 +356,28 @@ def capture_logs_directly(opened: Callable[[str], None]) -> None:
 def run_daemon(arguments: Sequence[str], pause_s: float) -> None:
     """Do what ``dagster-daemon run`` does, but look for due sensors more often than every five seconds.
 
+    A sensor that listens, and whose tick did not fail, is due at once: it waits within its tick, and the second that
+    Dagster has between the starts of two ticks would only delay what happens right after a run.
+
     Raises:
         UsageError: This Dagster has another loop.
     """
     from dagster._daemon import sensor
     from dagster._daemon.cli import run_command
 
-    pause = "MIN_INTERVAL_LOOP_TIME"
-    if not hasattr(sensor, pause):
+    pause, is_early = "MIN_INTERVAL_LOOP_TIME", getattr(sensor, name := "is_under_min_interval", None)
+    if not hasattr(sensor, pause) or is_early is None:
         raise UsageError(
             f"Dagster {dg.__version__} has no known setting for the pause between its sensors' ticks; run "
             "`dagster-daemon run` instead."
         )
+
+    def is_undue(state: Any, remote: Any, *more: Any) -> bool:
+        has_ended_well = getattr(state.instigator_data, "last_tick_success_timestamp", None) is not None
+        return not (has_ended_well and LISTENS.items() <= remote.tags.items()) and is_early(state, remote, *more)
+
     setattr(sensor, pause, pause_s)
+    setattr(sensor, name, is_undue)
     run_command.main(args=list(arguments), prog_name="oq dagster daemon")
 
 

@@ -6,18 +6,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.scheduler.instigation import SensorInstigatorData
 from dagster._daemon import sensor
+from dagster._daemon.cli import run_command
 from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
+from orchestration_queue.dagster import queue_event_sensor
 from orchestration_queue.dagster._compat import run_daemon
 from orchestration_queue.errors import UsageError
+from tests.dagster.ticks import target
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
 
@@ -30,6 +37,14 @@ INSTANCE = """\
 telemetry: {enabled: false}
 sensors: {use_threads: true, num_workers: 2}
 """
+
+
+heard = queue_event_sensor(lambda *_: None, name="heard", queue="q", job=target)
+
+
+@dg.sensor(target=target, minimum_interval_seconds=1)
+def polled() -> None:
+    """A sensor of Dagster's own kind."""
 
 
 @contextmanager
@@ -81,11 +96,33 @@ def test_the_end_of_a_flow_becomes_one_run(
 
 def test_a_daemon_may_look_for_due_sensors_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sensor, "MIN_INTERVAL_LOOP_TIME", 5)
+    monkeypatch.setattr(sensor, "is_under_min_interval", sensor.is_under_min_interval)
     monkeypatch.setenv("DAGSTER_HOME", "/somewhere")
     told = CliRunner().invoke(app, ["dagster", "daemon", "--sensor-pause", "0.5", "--", "--help"])
     assert told.exit_code == 0
     assert "--workspace" in told.output, "all else is Dagster's own"
     assert sensor.MIN_INTERVAL_LOOP_TIME == 0.5
+
+
+@pytest.mark.parametrize(
+    ("made", "ended_at", "waits"),
+    [
+        (heard, 1.0, False),
+        (heard, None, True),  # it failed, or has not ended
+        (polled, 1.0, True),
+    ],
+)
+def test_a_sensor_that_listens_is_due_as_soon_as_its_tick_has_ended_well(
+    monkeypatch: pytest.MonkeyPatch, made: dg.SensorDefinition, ended_at: float | None, waits: bool
+) -> None:
+    monkeypatch.setattr(sensor, "MIN_INTERVAL_LOOP_TIME", 5)
+    monkeypatch.setattr(sensor, "is_under_min_interval", sensor.is_under_min_interval)
+    monkeypatch.setattr(run_command, "main", lambda **_: None)
+    run_daemon([], 0.5)
+    began = SensorInstigatorData(last_tick_start_timestamp=time.time(), last_tick_success_timestamp=ended_at)
+    remote: Any = SimpleNamespace(tags=made.tags, min_interval_seconds=made.minimum_interval_seconds)
+    state: Any = SimpleNamespace(instigator_data=began)
+    assert sensor.is_under_min_interval(state, remote) is waits
 
 
 def test_a_dagster_with_another_loop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

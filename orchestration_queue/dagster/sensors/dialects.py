@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import dagster as dg
 
-from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster._compat import LISTENS, RunTarget
 from orchestration_queue.dagster.checks import checked_function, checked_target, checked_words
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, sensor_name
 from orchestration_queue.errors import InvalidOptionError
@@ -95,6 +95,7 @@ def dialect_sensor(
         name=sensor_name(name, *names),
         target=job,
         minimum_interval_seconds=interval,
+        tags=LISTENS if interval == 1 else None,  # as often as Dagster can: what it reads waits
         default_status=shown.default_status,
         required_resource_keys={shown.resource_key},
         description=shown.description,

@@ -9,7 +9,7 @@ from typing import Unpack, overload
 
 import dagster as dg
 
-from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster._compat import LISTENS, RunTarget
 from orchestration_queue.dagster.checks import (
     checked,
     checked_function,
@@ -176,6 +176,7 @@ def queue_event_sensor(
             name=called,
             target=job,
             minimum_interval_seconds=1,
+            tags=LISTENS,
             default_status=listening.default_status,
             required_resource_keys={listening.resource_key},
             description=listening.description

@@ -11,7 +11,7 @@ import dagster as dg
 
 from orchestration_queue.client import FlowStatus, Queue
 from orchestration_queue.client.values import ENDINGS
-from orchestration_queue.dagster._compat import RunTarget
+from orchestration_queue.dagster._compat import LISTENS, RunTarget
 from orchestration_queue.dagster.checks import (
     checked_flow_name,
     checked_function,
@@ -144,6 +144,7 @@ def flow_sensor(
         name=sensor_name(name, "flows_of", queue, *([flow] if flow else [])),
         target=job,
         minimum_interval_seconds=1,
+        tags=LISTENS,
         default_status=listening.default_status,
         required_resource_keys={listening.resource_key},
         description=listening.description or f"Requests a run when a flow {flow or ''} of queue {queue!r} has ended.",

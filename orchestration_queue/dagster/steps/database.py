@@ -134,7 +134,7 @@ class _SqliteEngines:
                 self._keep(url)
             if len(self._engines) > _MOST_ENGINES:
                 oldest = list(self._engines)[1]  # not the first, which has what was compiled
-                self._engines.pop(oldest)
+                self._engines.pop(oldest, None)  # of two threads, the other may be first
                 self._bare.pop(oldest, None)
         return engine
 
