@@ -185,6 +185,15 @@ def test_queues_are_told_from_other_keys_over_several_pages() -> None:
     assert drive(keyspace.queue_names("glide"), *pages) == ["a", "c", "d"]
 
 
+def test_minutes_in_which_jobs_ended_are_read_in_pieces() -> None:
+    replies = [[None] * 999 + [b"3"], [b"4", None]]
+    found = drive(queue_state.ended_by_minute(KEYS, JobState.COMPLETED, 7, 7 + 1001), replies)
+    assert found == {1006: 3, 1007: 4}
+    (first, second) = next(queue_state.ended_by_minute(KEYS, JobState.FAILED, 7, 7 + 1001))
+    assert (len(first.args), first.keys) == (1000, (KEYS.metrics_failed,))
+    assert second.args == ("m:60420000:c", "m:60480000:c")
+
+
 def test_keys_are_counted_by_kind_over_several_pages() -> None:
     pages = [
         [[b"7", [b"glide:{a}:job:1", b"glide:{a}:job:2:x", b"glide:{a}:id", b"glide:{b}:id"]]],

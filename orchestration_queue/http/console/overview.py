@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
-from orchestration_queue.client import JobCounts, Metrics
+from orchestration_queue.client import JobCounts
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.rates import Rate, Rates
 from orchestration_queue.http.console.recent import Recent
@@ -24,7 +25,7 @@ from orchestration_queue.protocol.operations.conversation import Conversation, a
 from orchestration_queue.protocol.record import when
 from orchestration_queue.states import JobState
 
-__all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "depth", "minutes_of"]
+__all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "depth", "ended_until", "minutes_of"]
 
 STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
 MOST_QUEUES = 100
@@ -34,6 +35,7 @@ _FRESH = 3 * _SLOT
 """Minutes that each page reads again; earlier ones no longer change."""
 _KEPT_S, _STALE_S = 1800, 1500
 _AT_ONCE = 4
+_ENDED = (JobState.COMPLETED, JobState.FAILED)
 _Day: TypeAlias = tuple[Mapping[int, int], Mapping[int, int]]
 """How many jobs completed, and how many failed, by slot since the epoch."""
 
@@ -86,20 +88,21 @@ class OverviewPage:
         )  # fmt: skip
 
     async def _rows(self, queues: Mapping[str, int]) -> list[_Row]:
-        now = datetime.now(UTC)
+        now = time.time()
+        minute = int(now) // 60
         steps: list[Conversation[Any]] = []
         for name in queues:
             keys = QueueKeys(name, self._service.prefix)
             steps += [queue_state.counts(keys), _is_paused(keys), queue_state.oldest_ready_ms(keys)]
-            steps += _metrics(keys, now, _FRESH)
+            steps += ended_until(keys, minute, _FRESH)
         found = iter(await self._service.connection.follow(together(steps)))
         days = await self._days_soon(queues)
         rows = []
-        for (name, workers), counts, paused, oldest, *metrics in zip(queues.items(), *[found] * 5, strict=False):
-            ended = [minutes_of(each, now, _FRESH, 1) for each in metrics]
-            rate = self._rates.look(name, now.timestamp(), depth(counts), list(map(sum, zip(*ended, strict=True))))
+        for (name, workers), counts, paused, oldest, *ended in zip(queues.items(), *[found] * 5, strict=False):
+            by_minute = [minutes_of(each, minute, _FRESH, 1) for each in ended]
+            rate = self._rates.look(name, now, depth(counts), list(map(sum, zip(*by_minute, strict=True))))
             day = days.get(name, ({}, {}))
-            done, failed = (_chart(old, _by_slot(new), now) for old, new in zip(day, metrics, strict=True))
+            done, failed = (_chart(old, _by_slot(new), minute) for old, new in zip(day, ended, strict=True))
             rows.append(_Row(name, counts, paused, when(oldest), rate, done, failed, workers))
         return rows
 
@@ -115,7 +118,7 @@ class OverviewPage:
 
     async def _day(self, name: str) -> _Day:
         async with self._reading:
-            steps = _metrics(QueueKeys(name, self._service.prefix), datetime.now(UTC), _DAY)
+            steps = ended_until(QueueKeys(name, self._service.prefix), int(time.time()) // 60, _DAY)
             done, failed = await self._service.connection.follow(together(steps))
         return _by_slot(done), _by_slot(failed)
 
@@ -125,21 +128,20 @@ def depth(counts: JobCounts) -> int:
     return counts.waiting + counts.active + counts.delayed + counts.suspended
 
 
-def _metrics(keys: QueueKeys, now: datetime, minutes: int) -> list[Conversation[Metrics]]:
-    end_ms = int(now.timestamp() * 1000)
-    start_ms = end_ms - (minutes - 1) * 60_000
-    return [queue_state.metrics(keys, kind, start_ms, end_ms) for kind in (JobState.COMPLETED, JobState.FAILED)]
+def ended_until(keys: QueueKeys, minute: int, minutes: int) -> list[Conversation[dict[int, int]]]:
+    """Read how many jobs completed, and how many failed, in the minutes up to one."""
+    return [queue_state.ended_by_minute(keys, kind, minute - minutes + 1, minute) for kind in _ENDED]
 
 
-def _by_slot(found: Metrics) -> dict[int, int]:
+def _by_slot(ended: Mapping[int, int]) -> dict[int, int]:
     slots: Counter[int] = Counter()
-    for minute in found.minutes:
-        slots[int(minute.at.timestamp()) // 60 // _SLOT] += minute.count
+    for minute, count in ended.items():
+        slots[minute // _SLOT] += count
     return slots
 
 
-def _chart(day: Mapping[int, int], fresh: Mapping[int, int], now: datetime) -> list[int]:
-    last = int(now.timestamp()) // 60 // _SLOT
+def _chart(day: Mapping[int, int], fresh: Mapping[int, int], minute: int) -> list[int]:
+    last = minute // _SLOT
     begin = last - _FRESH // _SLOT + 1
     return [(fresh if slot >= begin else day).get(slot, 0) for slot in range(last - _DAY // _SLOT + 1, last + 1)]
 
@@ -150,12 +152,11 @@ def _is_paused(keys: QueueKeys) -> Conversation[bool]:
     return operation.read(reply)
 
 
-def minutes_of(found: Metrics, end: datetime, minutes: int, bucket: int) -> list[int]:
-    """Return how many jobs ended in each of the last minutes, ``bucket`` of them in one number."""
+def minutes_of(ended: Mapping[int, int], last: int, minutes: int, bucket: int) -> list[int]:
+    """Return how many jobs ended in each of the minutes up to the last, ``bucket`` of them in one number."""
     values = [0] * (minutes // bucket)
-    last = int(end.timestamp()) // 60
-    for minute in found.minutes:
-        place = (minutes - 1 - (last - int(minute.at.timestamp()) // 60)) // bucket
+    for minute, count in ended.items():
+        place = (minutes - 1 - (last - minute)) // bucket
         if 0 <= place < len(values):
-            values[place] += minute.count
+            values[place] += count
     return values

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from orchestration_queue.client import AsyncBroadcast, AsyncFlow, AsyncJob, AsyncQueue, FlowNode, FlowStatus
@@ -13,7 +14,7 @@ from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, Orch
 from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
-from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, minutes_of
+from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, ended_until, minutes_of
 from orchestration_queue.http.console.pool_pages import PoolPages
 from orchestration_queue.http.console.queue_pages import QueuePages
 from orchestration_queue.http.console.rates import Rates
@@ -31,6 +32,7 @@ from orchestration_queue.protocol.call import Call, Reply, text
 from orchestration_queue.protocol.history import HistoryEvent
 from orchestration_queue.protocol.keys import PERMANENT_KEYS
 from orchestration_queue.protocol.operations import audit, event_log, job_records
+from orchestration_queue.protocol.operations.conversation import together
 from orchestration_queue.protocol.operations.letter_groups import group_letters
 from orchestration_queue.protocol.record import JobRecord, when
 
@@ -101,18 +103,18 @@ class Pages:
     async def queue(self, request: Request) -> Raw:
         """Show a queue and a page of its jobs."""
         queue = self._service.queue(request.params["name"])
-        now = datetime.now(UTC)
-        start = now - timedelta(minutes=_DAY - 1)
-        (counts, is_paused, concurrency, limit, shares, workers), metrics = await asyncio.gather(
+        now = time.time()
+        minute = int(now) // 60
+        (counts, is_paused, concurrency, limit, shares, workers), ended = await asyncio.gather(
             asyncio.gather(
                 queue.counts(), queue.is_paused(), queue.global_concurrency(), queue.global_rate_limit(),
                 queue.shares.list(), self._registry.workers_soon(queue),
             ),
-            asyncio.gather(*(queue.metrics(kind, start, now) for kind in FINISHED)),
+            self._service.connection.follow(together(ended_until(queue.keys, minute, _DAY))),
         )  # fmt: skip
-        recent = [minutes_of(each, now, _HOUR, 1) for each in metrics]
-        rate = self._rates.look(queue.name, now.timestamp(), depth(counts), list(map(sum, zip(*recent, strict=True))))
-        done, failed = (minutes_of(each, now, _DAY, _SLOT) for each in metrics)
+        recent = [minutes_of(each, minute, _HOUR, 1) for each in ended]
+        rate = self._rates.look(queue.name, now, depth(counts), list(map(sum, zip(*recent, strict=True))))
+        done, failed = (minutes_of(each, minute, _DAY, _SLOT) for each in ended)
         state = request.query.get("state", "")
         if state not in STATES:
             state = next((each for each in STATES if getattr(counts, each)), "waiting")

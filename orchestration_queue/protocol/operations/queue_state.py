@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
@@ -21,6 +22,7 @@ __all__ = [
     "MetricsMinute",
     "count",
     "counts",
+    "ended_by_minute",
     "finished_count",
     "groups",
     "handed_out_until",
@@ -82,6 +84,23 @@ def metrics(keys: QueueKeys, kind: JobState, start_ms: int, end_ms: int) -> Conv
     kept, *replies = all_good((yield [Call("ZCARD", (ended,)), *asked]))
     minutes = [minute for piece, reply in zip(pieces, replies, strict=True) for minute in _read_minutes(piece, reply)]
     return Metrics(kind, kept, tuple(minutes))
+
+
+def ended_by_minute(keys: QueueKeys, kind: JobState, first: int, last: int) -> Conversation[dict[int, int]]:
+    """Read how many jobs ended in each of some minutes, counted from the epoch. Minutes in which none ended are absent.
+
+    A third of the cost of :func:`metrics`, for pages that show many queues.
+    """
+    key = keys.metrics_completed if kind is JobState.COMPLETED else keys.metrics_failed
+    fields = _count_fields(first, last)
+    replies = all_good((yield [Call("HMGET", (key,), tuple(piece)) for piece in chunks(fields)]))
+    counts = (count for reply in replies for count in reply)
+    return {minute: int(count) for minute, count in enumerate(counts, first) if count}
+
+
+@lru_cache(maxsize=8)
+def _count_fields(first: int, last: int) -> tuple[str, ...]:
+    return tuple(f"m:{minute * MINUTE_MS}:c" for minute in range(first, last + 1))
 
 
 def _read_minutes(minutes: Sequence[int], reply: Reply) -> list[MetricsMinute]:
