@@ -97,12 +97,12 @@ def test_a_page_of_finished_jobs_is_a_slice_of_theirs(size: int, start: int, end
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (0, -2)])
 def test_a_range_that_counts_from_the_end_is_refused(start: int, end: int) -> None:
-    with pytest.raises(UsageError, match=f"range {start} to {end}"):
+    with pytest.raises(UsageError, match=f"{start} to {end}"):
         job_records.job_ids(KEYS, JobState.FAILED, start, end)
 
 
 def test_a_state_without_a_list_is_refused() -> None:
-    with pytest.raises(UsageError, match="keeps no list of jobs that are waiting-children"):
+    with pytest.raises(UsageError, match="waiting-children"):
         job_records.job_ids(KEYS, JobState.WAITING_CHILDREN)
 
 

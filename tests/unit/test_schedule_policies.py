@@ -30,6 +30,7 @@ from orchestration_queue.schedules import (
     run_now,
     scheduled_job_id,
 )
+from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS, next_check
 
 NOW = 1_700_000_000_000  # a Tuesday
 HOUR = 3_600_000
@@ -229,3 +230,53 @@ def test_flow_ids_tell_schedules_and_times_apart() -> None:
     flows = [flow_id_of(job_id) for job_id in jobs]
     assert len(set(flows)) == len(jobs)
     assert all("." not in flow and name_problem(f"{flow}.{'n' * 60}") is None for flow in flows)
+
+
+def test_next_runs_are_as_many_as_were_asked_for_and_as_the_limit_leaves() -> None:
+    entry = initial(Every(60))
+    minutes = [datetime.fromtimestamp((NOW + 60_000 * minute) / 1000, UTC) for minute in range(1, 6)]
+    assert entry.next_runs(NOW, 3) == minutes[:3]
+    assert entry.next_runs(NOW, 0) == []
+    limited = initial(Every(60, limit=4)).fired(NOW, NOW + 60_000, jobs=2)
+    assert limited is not None
+    assert limited.next_runs(NOW, 9) == minutes[:2]
+    ended = initial(Every(60, end=minutes[1]))
+    assert ended.next_runs(NOW, 9) == minutes[:2]
+    assert entry.paused().next_runs(NOW, 3) == []
+    assert len(initial(RepeatAfterComplete(60)).next_runs(NOW, 3)) == 1
+
+
+def test_a_resumed_schedule_keeps_a_run_that_is_still_to_come_and_skips_one_that_was_due() -> None:
+    paused = initial(Every(60)).paused()
+    planned_ms = NOW + 60_000
+
+    def next_run(now_ms: int) -> int:
+        resumed = paused.resumed(now_ms)
+        assert resumed is not None
+        assert not resumed.is_paused
+        return resumed.next_run
+
+    assert next_run(planned_ms - 1) == planned_ms
+    assert next_run(planned_ms) == next_run(planned_ms + 1) == planned_ms + 60_000
+    waiting = initial(RepeatAfterComplete(60)).paused().resumed(NOW + HOUR)
+    assert waiting is not None
+    assert waiting.next_run == NOW + HOUR
+
+
+def test_an_entry_that_waits_is_checked_soon_and_any_other_when_it_is_due() -> None:
+    entry = initial(Every(3600))
+    assert next_check("x", entry, NOW) == NOW + HOUR
+    assert next_check("x", entry.planned(NOW + HOUR, queued=NOW), NOW) == NOW + CHECK_MS
+    assert next_check("x", entry.planned(NOW + 5, queued=NOW), NOW) == NOW + 5
+    assert next_check("x", entry.paused(), NOW) == NEVER_MS
+    jittered = initial(Every(3600, jitter=timedelta(seconds=60)))
+    late_ms = jittered.policies.delay_ms("x", NOW + HOUR)
+    assert late_ms > 0
+    assert next_check("x", jittered, NOW) == jittered.run_at("x") == NOW + HOUR + late_ms
+
+
+def test_a_last_job_from_before_overlaps_were_allowed_guards_nothing() -> None:
+    entry = initial(Every(60)).planned(NOW, job="j")
+    plan = evaluate({"x": json.dumps(dict(entry.members))}, NOW)
+    (run,) = plan.runs
+    assert (run.previous, plan.held) == ("", {})
