@@ -1,1 +1,1 @@
-"""Other queues' wires, each with clients and workers of its own on this package's connections."""
+"""Protocols of other queues, each with its own clients and workers on this package's connections."""

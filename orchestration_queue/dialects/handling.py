@@ -1,4 +1,4 @@
-"""Runs the handlers of a dialect's worker: on its loop, in a thread, or in a process, within middleware."""
+"""Run the handlers of a dialect's worker on its event loop, in a thread, or in a process, within middleware."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["FAREWELL_S", "DialectMiddleware", "HandlerRunner", "farewell"]
 J = TypeVar("J")
 
 DialectMiddleware: TypeAlias = Callable[[Any, CallNext], Awaitable[Any]]
-"""Is called with a dialect's job and what runs the rest of the chain; returns the job's result."""
+"""Called with a dialect's job and a function that runs the rest of the chain; returns the job's result."""
 
 FAREWELL_S = 2.0
 """How long shutdown waits for an unresponsive server."""
@@ -55,7 +55,7 @@ class HandlerRunner(Generic[J]):
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, handler: Callable[[J], Any], job: J) -> Any:
-        """Run a handler, and return what it or the middleware around it returns; raises what they raise."""
+        """Run a handler; return what it, or the middleware around it, returns, and raise what they raise."""
         if not self._middleware:
             return await self._run(handler, job)
         call: CallNext = partial(self._run, handler, job)
@@ -81,7 +81,7 @@ def _contained(handler: Callable[[J], Any], job: J) -> Any:
 
 
 async def farewell(act: Callable[[], Awaitable[object]]) -> None:
-    """Do something on shutdown, unless the server does not respond."""
+    """Run a coroutine on shutdown, unless the server does not respond."""
     with suppress(OrchestrationQueueError, TimeoutError):
         async with asyncio.timeout(FAREWELL_S):
             await act()

@@ -1,4 +1,4 @@
-"""What the options of all dialects' workers share."""
+"""The base of the options of all dialects' workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DialectOptions"]
 
 
 class DialectOptions(Options):
-    """Refuses limits of :class:`~orchestration_queue.WorkerOptions` that another wire cannot hold."""
+    """Refuses limits of :class:`~orchestration_queue.WorkerOptions` that another protocol can't enforce."""
 
     @model_validator(mode="before")
     @classmethod

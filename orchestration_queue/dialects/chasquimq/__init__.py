@@ -1,4 +1,4 @@
-"""ChasquiMQ's queues: fed, worked and scheduled by this package, beside its Rust, Node and Python processes."""
+"""Clients, workers and schedulers for ChasquiMQ's queues, beside its Rust, Node and Python processes."""
 
 from __future__ import annotations
 

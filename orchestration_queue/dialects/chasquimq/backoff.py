@@ -24,9 +24,9 @@ class BackoffSpec:
     Attributes:
         kind: ``fixed`` or ``exponential``; the wire reads anything else as ``exponential``.
         delay_ms: The first pause.
-        max_delay_ms: The longest pause, before jitter; default 30,000.
-        multiplier: By how much an exponential pause grows; default 2.
-        jitter_ms: Up to how much is added at random, also beyond ``max_delay_ms``; default 100.
+        max_delay_ms: Maximum pause, before jitter; default 30,000.
+        multiplier: Growth of an exponential pause; default 2.
+        jitter_ms: Maximum random addition, also beyond ``max_delay_ms``; default 100.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class BackoffSpec:
         return cls("exponential", initial_ms, max_ms, multiplier, jitter_ms).checked()
 
     def checked(self) -> BackoffSpec:
-        """Return the same pauses; raise InvalidOptionError when a client should not write them."""
+        """Return the same pauses; raise InvalidOptionError if a client should not write them."""
         if self.kind not in ("fixed", "exponential"):
             raise InvalidOptionError(f"`kind` must be 'fixed' or 'exponential', got {self.kind!r}.")
         for name in ("delay_ms", "max_delay_ms", "jitter_ms"):
@@ -73,13 +73,13 @@ class BackoffSpec:
         return self
 
     def to_wire(self) -> list[Any]:
-        """Return the array that the envelope carries."""
+        """Return the array in the envelope."""
         multiplier = None if self.multiplier is None else float(self.multiplier)
         return [self.kind, self.delay_ms, self.max_delay_ms, multiplier, self.jitter_ms]
 
     @classmethod
     def from_wire(cls, value: object) -> BackoffSpec:
-        """Read the array; raises PayloadError when it is malformed."""
+        """Read the array; raise PayloadError if it is malformed."""
         fields = Struct(value, "The job's backoff", _FIELDS, len(_FIELDS))
         multiplier = fields.get("multiplier")
         if multiplier is not None and (isinstance(multiplier, bool) or not isinstance(multiplier, int | float)):
@@ -113,5 +113,5 @@ def backoff_ms(spec: BackoffSpec | None, failed: int, chance: float) -> int:
         base = math.copysign(math.inf, multiplier) if failed % 2 == 0 else math.inf
     pause = 0 if math.isnan(base) else math.floor(min(max(base, 0), longest))
     jitter = _JITTER_MS if spec.jitter_ms is None else spec.jitter_ms
-    # The wire adds jitter after the cap, so a pause may exceed the longest one.
+    # The wire adds jitter after the cap, so a pause can exceed the maximum.
     return min(pause + int(chance * jitter), _LATEST_MS)

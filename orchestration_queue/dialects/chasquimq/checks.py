@@ -1,4 +1,4 @@
-"""Values checked where they enter, before anything is sent."""
+"""Check arguments before anything is sent."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def checked_ids(job_ids: object) -> list[str]:
     """Return the ids of many jobs.
 
     Raises:
-        UsageError: They are no list.
-        InvalidNameError: One is not text, or blank.
+        UsageError: It is not a list.
+        InvalidNameError: One is not a string, or blank.
     """
     if not isinstance(job_ids, Sequence) or isinstance(job_ids, str | bytes):
         raise UsageError(f"`job_ids` must be a list of ids, got {job_ids!r}; pass `[job.id]`.")
@@ -154,10 +154,10 @@ def moment_ms(moment: object, option: str) -> int:
 
 
 def retry_override(attempts: int | None, backoff: BackoffSpec | Duration | None) -> RetryOverride | None:
-    """Return a job's own retry rules; None when it has none.
+    """Return a job's own retry rules; None if it has none.
 
     Raises:
-        InvalidOptionError: A value is outside its limits.
+        InvalidOptionError: A value is out of range.
     """
     if attempts is None and backoff is None:
         return None
@@ -182,7 +182,7 @@ def build_spec(
     """Check a repeatable job.
 
     Raises:
-        UsageError: The wire cannot carry a value.
+        UsageError: A value is invalid.
     """
     if missed_fires not in get_args(MissedFires):
         known = ", ".join(get_args(MissedFires))

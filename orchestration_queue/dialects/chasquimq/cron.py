@@ -36,13 +36,14 @@ class ChasquiCron:
     """A parsed pattern.
 
     Attributes:
-        seconds: When in a minute it fires; likewise ``minutes``, ``hours``, ``months``.
-        years: The years in which it fires; None for every one.
+        seconds: In which seconds of a minute it runs; likewise ``minutes``, ``hours``, ``months``.
+        years: The years in which it runs; None for all.
         days: The days of the month.
         day_rules: Days that depend on the month: ``("L", 0)`` is the last, ``("W", 15)`` the weekday nearest the 15th.
         weekdays: The days of the week, 0 is Sunday.
         weekday_rules: Pairs of a weekday and its week of the month; -1 is the last.
-        is_any_day: No day of the month is named; likewise ``is_any_weekday``. When both are named, either will do.
+        is_any_day: Whether days of the month are unrestricted; likewise ``is_any_weekday``. If both are restricted,
+            either is enough.
     """
 
     seconds: tuple[int, ...]
@@ -58,11 +59,11 @@ class ChasquiCron:
     is_any_weekday: bool
 
     def next_after(self, at_ms: int, zone: tzinfo) -> int | None:
-        """Return the first fire after an instant, in epoch ms; None when none follows within 100 years.
+        """Return the first run after a time, in epoch ms; None if it never runs within 100 years.
 
-        A time that a clock change skips fires at the first instant after the gap if the pattern has one time of day;
-        one of several times is left out. An hour that comes twice counts once, the first time. Fractions of a second
-        are kept, as the original keeps them, unless the search passed a month in which the pattern never fires.
+        A time that a clock change skips occurs at the first moment after the gap if the pattern has one time of day,
+        and not at all if it has several. A repeated hour counts once, the first time. Fractions of a second are kept,
+        as the original keeps them, unless the search passed a month without a run.
         """
         whole_s, fraction = divmod(at_ms, 1000)
         after = datetime.fromtimestamp(whole_s, zone).replace(tzinfo=None)
@@ -115,10 +116,10 @@ class ChasquiCron:
 
 @lru_cache(maxsize=1024)
 def parse_cron(expression: str) -> ChasquiCron:
-    """Read a pattern of 5 fields, 6 with seconds first, 7 with years last, or a nickname such as ``@daily``.
+    """Parse a pattern of 5 fields, 6 with seconds first, 7 with years last, or a nickname such as ``@daily``.
 
     Raises:
-        ScheduleError: It breaks the dialect.
+        ScheduleError: It is not in the dialect.
     """
     try:
         return _parse(expression)
@@ -130,7 +131,7 @@ def parse_cron(expression: str) -> ChasquiCron:
 
 @lru_cache(maxsize=256)
 def parse_zone(name: str | None) -> tzinfo:
-    """Read a time zone: an IANA name, ``UTC``, ``Z`` or an offset such as ``+05:30``.
+    """Parse a time zone: an IANA name, ``UTC``, ``Z`` or an offset such as ``+05:30``.
 
     Raises:
         ScheduleError: There is no such zone.

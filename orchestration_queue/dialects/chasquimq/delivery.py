@@ -1,4 +1,4 @@
-"""What a worker reads: jobs to run, and entries that go straight to the dead-letter queue."""
+"""Entries that a worker reads: jobs to run, and entries for the dead-letter queue."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, counted from 1."""
+        """The number of this attempt, from 1."""
         return self.job.attempt + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """An entry that cannot run.
+    """An entry that can't run.
 
     Attributes:
         entry_id: The entry.
         packed: The job as it was stored.
-        name: Its name, as far as the original keeps it.
-        reason: Why it cannot run.
+        name: Its name, if the original keeps it.
+        reason: Why it can't run.
         detail: What is wrong with it.
         attempt: How many attempts have failed.
     """
@@ -93,6 +93,6 @@ def judge(
     try:
         job = ChasquiJob.read(queue, name, envelope.with_attempt(failed))
     except PayloadError as error:
-        # No attempt can repair this; the original fails them all.
+        # No retry can repair this; the original retries and fails them all.
         return Rejection(entry_id, packed, name, "decode_failed", str(error), failed)
     return Delivery(entry_id, name, packed, envelope, job, max_attempts)

@@ -1,4 +1,4 @@
-"""What a queue's streams and sets hold, read into values."""
+"""The contents of a queue's streams and sets, as values."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class ChasquiCounts:
     Attributes:
         ready: Jobs that no worker has taken.
         running: Jobs that a worker has taken.
-        delayed: Jobs that wait for their time, retries among them.
+        delayed: Delayed jobs, including retries.
         dead_letters: Jobs that failed for good.
         schedules: Repeatable jobs.
-        is_paused: Whether workers start no further jobs.
+        is_paused: Whether the queue is paused.
     """
 
     ready: int
@@ -114,15 +114,15 @@ class ChasquiSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ChasquiEvent:
-    """Something that happened in a queue.
+    """An event of a queue.
 
     Attributes:
-        id: Its id, by which reading can be resumed.
+        id: Its id, from which reading can be resumed.
         type: ``active``, ``completed``, ``failed``, ``retry-scheduled``, ``dlq``, ``waiting`` or ``drained``.
-        job_id: The job; None when it is about none, or about an entry that cannot be read.
-        job_name: The job's name; empty when the event has none.
+        job_id: The job; None if it is about none, or about an unreadable entry.
+        job_name: The job's name; empty if the event has none.
         at: When it happened, on the reporter's clock.
-        fields: What else it says, such as ``attempt``, ``reason`` or ``duration_us``.
+        fields: Its other fields, such as ``attempt``, ``reason`` or ``duration_us``.
     """
 
     id: str
@@ -134,7 +134,7 @@ class ChasquiEvent:
 
 
 def read_fields(flat: Sequence[bytes] | None) -> dict[bytes, bytes]:
-    """Read the fields of a stream entry; of two with one name the first counts."""
+    """Read the fields of a stream entry; if a name is repeated, the first counts."""
     words = iter(flat or ())
     return dict(reversed(list(zip(words, words, strict=False))))
 

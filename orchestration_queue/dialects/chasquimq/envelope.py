@@ -27,7 +27,7 @@ class RetryOverride:
         backoff: The pauses between its attempts.
 
     Raises:
-        InvalidOptionError: ``max_attempts`` is not a whole number from 0 to 2^32 - 1.
+        InvalidOptionError: ``max_attempts`` is not an integer from 0 to 2^32 - 1.
     """
 
     max_attempts: int | None = None
@@ -39,12 +39,12 @@ class RetryOverride:
             raise InvalidOptionError(f"`attempts` must be a whole number from 0 to {MAX_U32}, got {count!r}.")
 
     def to_wire(self) -> list[Any]:
-        """Return the array that the envelope carries."""
+        """Return the array in the envelope."""
         return [self.max_attempts, self.backoff.to_wire() if self.backoff else None]
 
     @classmethod
     def from_wire(cls, value: object) -> RetryOverride:
-        """Read the array; raises PayloadError when it is malformed."""
+        """Read the array; raise PayloadError if it is malformed."""
         fields = Struct(value, "The job's retry override", _RETRY, len(_RETRY))
         backoff = fields.get("backoff")
         return cls(
@@ -77,7 +77,7 @@ class Envelope:
 
 
 def pack_envelope(envelope: Envelope) -> bytes:
-    """Pack an envelope, in the oldest form that can carry it."""
+    """Pack an envelope, in the oldest format that can represent it."""
     fields: list[Any] = [envelope.id, envelope.payload, envelope.created_at_ms, envelope.attempt]
     if envelope.retry is not None:
         fields.append(envelope.retry.to_wire())
@@ -85,7 +85,7 @@ def pack_envelope(envelope: Envelope) -> bytes:
 
 
 def unpack_envelope(packed: bytes) -> Envelope:
-    """Read an envelope of any age.
+    """Read an envelope in any format.
 
     Raises:
         PayloadError: It is malformed.
@@ -105,13 +105,13 @@ def unpack_envelope(packed: bytes) -> Envelope:
 
 
 def join_member(name: str, envelope: bytes) -> bytes:
-    """Build the member by which a job waits for its time: its name, after the name's length, and its envelope."""
+    """Build the member of a delayed job: its name, after the name's length, and its envelope."""
     encoded = name.encode()
     return len(encoded).to_bytes(_PREFIX_BYTES, "little") + encoded + envelope
 
 
 def split_member(member: bytes) -> tuple[str, bytes] | None:
-    """Return the name and the envelope of a delayed job; None when its length prefix does not fit."""
+    """Return the name and the envelope of a delayed job; None if its length prefix doesn't fit."""
     end = _PREFIX_BYTES + int.from_bytes(member[:_PREFIX_BYTES], "little")
     if len(member) < _PREFIX_BYTES or end > len(member):
         return None

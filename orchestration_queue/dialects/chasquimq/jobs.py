@@ -50,12 +50,12 @@ class NewChasquiJob:
 
     Attributes:
         name: Its name, up to 256 bytes; may be empty.
-        data: Anything MessagePack can carry.
+        data: Anything that MessagePack can carry.
         delay: How long it waits before it may run: a duration, or seconds.
         delay_until: When it may run, instead of `delay`.
-        attempts: How often its handler may run; None for the worker's default.
-        backoff: The pauses between attempts; a duration, or seconds, for equal ones; None for the worker's default.
-        job_id: Its id. While it waits, and an hour longer, further jobs of that id are not added.
+        attempts: How often its handler may run; None for the worker's option.
+        backoff: The pauses between attempts; a duration, or seconds, for equal ones; None for the worker's option.
+        job_id: Its id. While it waits, and for an hour longer, further jobs with this id are not added.
     """
 
     name: str
@@ -78,7 +78,7 @@ class ChasquiJob:
         data: Its payload.
         attempt: How many of its attempts have failed.
         created_at: When it was added, on its producer's clock.
-        is_new: False when its id was taken, so that nothing was added.
+        is_new: False if its id was taken, so that nothing was added.
     """
 
     queue: str
@@ -111,7 +111,7 @@ class PreparedJob(NamedTuple):
     calls: tuple[Call, ...]
 
     def added(self, reply: Reply) -> ChasquiJob:
-        """Return the job as the server took it; raise the server's error when it did not."""
+        """Return the job as the server added it, or raise the server's error."""
         if isinstance(reply, ServerError):
             raise reply
         if self.calls[-1].is_function and reply == 0:
@@ -121,13 +121,13 @@ class PreparedJob(NamedTuple):
 
 
 class CheckedJob(NamedTuple):
-    """A job that the wire can carry.
+    """A valid job.
 
     Attributes:
-        new: The job as it was given.
+        new: The job as passed.
         payload: Its packed data.
         retry: Its own retry rules.
-        run_at_ms: When it may run, epoch ms; None for at once.
+        run_at_ms: When it may run, epoch ms; None for immediately.
     """
 
     new: NewChasquiJob
@@ -154,7 +154,7 @@ class JobBuilder:
         self._max_length = max_length
 
     def check(self, new: NewChasquiJob) -> CheckedJob:
-        """Check a job; raises UsageError when the wire cannot carry it."""
+        """Check a job; raise UsageError if it is invalid."""
         if not isinstance(new, NewChasquiJob):
             raise UsageError(f"A job to add must be a NewChasquiJob, got {new!r}; pass `NewChasquiJob(name, data)`.")
         checked_name(new.name)
@@ -194,7 +194,7 @@ class JobBuilder:
 
 
 def publish_call(keys: ChasquiKeys, name: str, envelope: bytes, max_length: int) -> Call:
-    """Build the call that adds a job at once."""
+    """Build the call that adds a ready job."""
     named = ("n", name) if name else ()
     return Call("XADD", (keys.stream,), ("MAXLEN", "~", max_length, "*", "d", envelope, *named))
 
@@ -211,7 +211,7 @@ def _delay_calls(
     keys: ChasquiKeys, job: ChasquiJob, is_unique: bool, run_at_ms: int, ttl_s: int, member: bytes
 ) -> tuple[Call, ...]:
     if not is_unique:
-        # The original writes no index here and cannot cancel such jobs. It comes first: alone it does no harm.
+        # The original writes no index here and can't cancel such jobs. The index comes first: alone it is harmless.
         index = Call("SET", (keys.index(job.id),), (member, "EX", ttl_s))
         return index, Call("ZADD", (keys.delayed,), (run_at_ms, member))
     delay = functions.delay(

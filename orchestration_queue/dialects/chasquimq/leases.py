@@ -1,4 +1,4 @@
-"""Renewing the leases of running jobs in a thread, so that a handler that blocks the loop keeps its job."""
+"""Renew the leases of running jobs in a thread, so that a handler that blocks the event loop keeps its job."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _BATCH = 500
 
 
 class LeaseKeeper:
-    """Renews leases three times in each lease's length.
+    """Renews leases three times per lease.
 
     Args:
         url: The server.
         keys: The queue's keys.
         group: The consumer group.
         consumer: The worker's name in the group.
-        lease_s: How long a lease lasts.
+        lease_s: The lease in seconds.
         on_lost: Called in the thread with the entries that another worker took over.
     """
 
@@ -57,7 +57,7 @@ class LeaseKeeper:
             self._held[entry_id] = None
 
     def drop(self, entry_id: str) -> None:
-        """Renew the lease of an entry no longer."""
+        """Stop renewing the lease of an entry."""
         with self._lock:
             self._held.pop(entry_id, None)
 

@@ -1,4 +1,4 @@
-"""What one worker of a queue does for all: make delayed jobs ready, and fire repeatable ones."""
+"""Work that one worker of a queue does for all: promote delayed jobs, and run repeatable ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Leader:
 
 
 class Promoter(_Leader):
-    """Makes jobs ready whose time has come, on the server's clock."""
+    """Promotes jobs that are due, by the server's clock."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Promoter(_Leader):
         await _repeat(f"Promoting the delayed jobs of queue {self._keys.queue}", self._tick)
 
     async def release(self) -> None:
-        """Let another worker lead at once."""
+        """Let another worker lead immediately."""
         await self._release(self._keys.promoter_lock)
 
     async def _tick(self) -> float:
@@ -112,15 +112,15 @@ class Promoter(_Leader):
 
 
 class Scheduler(_Leader):
-    """Fires repeatable jobs, on this process's clock."""
+    """Runs repeatable jobs, by this process's clock."""
 
     async def run(self) -> None:
-        """Fire until cancelled."""
+        """Run schedules until cancelled."""
         self._skipped: set[bytes] = set()
         await _repeat(f"Firing the repeatable jobs of queue {self._keys.queue}", self._tick)
 
     async def release(self) -> None:
-        """Let another worker lead at once."""
+        """Let another worker lead immediately."""
         await self._release(self._keys.scheduler_lock)
 
     async def _tick(self) -> float:
@@ -151,7 +151,7 @@ class Scheduler(_Leader):
             await self._reject(key, packed, str(error))
             return 0
         except (ScheduleError, ValueError, OverflowError, OSError) as error:
-            # Another client's scheduler may know what we cannot read, or reach a time that we cannot.
+            # Another client's scheduler may be able to read it, or to reach its time.
             self._skip(key, error)
             return 0
         if following is not None and spec.end_before_ms is not None and following > spec.end_before_ms:

@@ -35,13 +35,13 @@ _STAYS = ("parentId", "parentIds", "groupKey", "orderingKey", "deps")
 
 @dataclass(slots=True)
 class Moved:
-    """What a move did.
+    """The result of a move.
 
     Attributes:
         jobs: How many ready jobs were moved.
-        delayed: How many jobs that wait for their time.
+        delayed: How many delayed jobs.
         schedules: How many repeatable jobs.
-        left: How many were left where they are, by the reason.
+        left: How many were not moved, by the reason.
     """
 
     jobs: int = 0
@@ -54,7 +54,7 @@ def own_job(queue: str, name: str, envelope: Envelope, delay: timedelta) -> NewJ
     """Return a ChasquiMQ job as a job of ours.
 
     Raises:
-        OrchestrationQueueError: Our wire cannot carry it.
+        OrchestrationQueueError: Our protocol can't represent it.
     """
     retry = envelope.retry
     most = _DEFAULT_ATTEMPTS if retry is None or retry.max_attempts is None else retry.max_attempts
@@ -74,7 +74,7 @@ def own_job(queue: str, name: str, envelope: Envelope, delay: timedelta) -> NewJ
 
 
 def due_ms(score: Reply) -> int:
-    """Return when a job of ours may start, from its score among the delayed and prioritized; 0 for at once."""
+    """Return when a job of ours may start, from its score among the delayed and prioritized; 0 for immediately."""
     return 0 if score is None else int(float(score)) % _PRIORITY_SHIFT
 
 
@@ -82,7 +82,7 @@ def chasqui_job(record: JobRecord, now_ms: int, due: int) -> NewChasquiJob:
     """Return a job of ours as a ChasquiMQ job.
 
     Raises:
-        UsageError: It depends on what ChasquiMQ does not have.
+        UsageError: It uses something that ChasquiMQ does not have.
     """
     if found := next((name for name in _STAYS if record.fields.get(name)), None):
         raise UsageError(f"it has {found}, and ChasquiMQ knows no jobs that depend on others")
@@ -99,10 +99,10 @@ def chasqui_job(record: JobRecord, now_ms: int, due: int) -> NewChasquiJob:
 
 
 def own_schedule(spec: RepeatSpec, fired: int) -> tuple[Schedule, JobTemplate]:
-    """Return a ChasquiMQ repeatable job as a schedule of ours and what it adds.
+    """Return a ChasquiMQ repeatable job as a schedule of ours and its template.
 
     Raises:
-        OrchestrationQueueError: Our schedules cannot say it.
+        OrchestrationQueueError: Our schedules can't represent it.
     """
     common: dict[str, Any] = {
         "start": None if spec.start_after_ms is None else moment(str(spec.start_after_ms)),
@@ -120,7 +120,7 @@ def chasqui_schedule(name: str, entry: SchedulerEntry) -> dict[str, Any]:
     """Return a schedule of ours as the arguments of :meth:`ChasquiQueue.put_schedule`.
 
     Raises:
-        UsageError: ChasquiMQ's schedules cannot say it.
+        UsageError: ChasquiMQ's schedules can't represent it.
     """
     timing, policies, data = entry.timing, entry.policies, entry.template.get("data")
     strange = {
@@ -129,7 +129,7 @@ def chasqui_schedule(name: str, entry: SchedulerEntry) -> dict[str, Any]:
         "has jitter": policies.jitter_ms,
         "has an overlap policy": policies.overlap is not Overlap.ALLOW,
         "adds jobs with options": entry.template.get("opts"),
-        # Without `day_or` ours means AND, theirs always OR.
+        # Without `day_or` ours means AND; theirs always means OR.
         "restricts both day fields": timing.pattern
         and not timing.day_or
         and CronPattern.parse(timing.pattern).restricts_both_days,

@@ -17,19 +17,19 @@ _Lease = Annotated[DurationField, Field(ge=timedelta(milliseconds=100), le=timed
 
 
 class ChasquiWorkerOptions(DialectOptions):
-    """Limits, leases and what a worker keeps. The defaults are the original's; durations may be numbers of seconds."""
+    """Options of a worker. The defaults are the original's; durations may be numbers of seconds."""
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """How many jobs run at a time."""
+    """Concurrent jobs."""
 
     attempts: Annotated[int, Field(ge=0, le=2**32 - 1)] = 25
     """How often a job's handler may run, unless the job says otherwise."""
 
     lease: _Lease = timedelta(seconds=30)
-    """After how long without renewal another worker may take a job over."""
+    """How long a job may go without a renewed lease before another worker takes it over."""
 
     max_payload_bytes: Annotated[int, Field(ge=1)] = 1_048_576
-    """The largest job that is run; larger ones become dead letters."""
+    """Maximum size of a job; larger ones become dead letters."""
 
     store_results: bool = False
     """Keep what handlers return."""
@@ -41,10 +41,10 @@ class ChasquiWorkerOptions(DialectOptions):
     """Add entries to the queue's event stream."""
 
     run_promoter: bool = True
-    """Take part in making delayed jobs ready."""
+    """Take part in promoting delayed jobs."""
 
     run_schedulers: bool = True
-    """Take part in firing repeatable jobs."""
+    """Take part in running repeatable jobs."""
 
     group: Annotated[str, Field(min_length=1)] = "default"
     """The consumer group. All workers of a queue must share one."""
@@ -56,7 +56,7 @@ class ChasquiWorkerOptions(DialectOptions):
     """About how many dead letters are kept."""
 
     rate_limit: RateLimit | None = None
-    """The most jobs to take in a window, over all workers of this limit; those of the original do not count."""
+    """Maximum jobs to take per window, across all workers with this limit; those of the original don't count."""
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
     """How long running jobs may take to finish after `stop`."""

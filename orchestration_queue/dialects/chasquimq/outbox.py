@@ -1,4 +1,4 @@
-"""What a worker reports, batched: acknowledgements, other settlements and events."""
+"""A worker's reports, batched: acknowledgements, other settlements and events."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Settlement:
 
 
 class Outbox:
-    """Sends a worker's reports, at most 5 ms after they were made. Outages delay them.
+    """Sends a worker's reports at most 5 ms after they were made. Outages delay them.
 
     Args:
-        connection: What they are sent through.
+        connection: The connection.
         keys: The queue's keys.
         group: The consumer group.
         on_settled: Called with the entry of each settled job.
@@ -101,7 +101,7 @@ class Outbox:
             await self.flush()
 
     async def flush(self) -> None:
-        """Send all that waits, for as long as it takes."""
+        """Send everything that is waiting, however long it takes."""
         while self._events or self._settlements:
             self._wanted.clear()
             events, self._events = self._events, []

@@ -28,7 +28,7 @@ def pack(value: object, what: str = "The job's data") -> bytes:
     """Pack a value.
 
     Raises:
-        PayloadError: MessagePack has no form for it.
+        PayloadError: MessagePack can't represent it.
     """
     try:
         packer = _packers.pop()
@@ -98,7 +98,7 @@ class Struct:
         return name in self._values
 
     def text(self, name: str) -> str:
-        """Return a field that is text, or the bytes of one."""
+        """Return a field that is a string, or its bytes."""
         value = self.get(name)
         if isinstance(value, bytes):
             value = value.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""How a worker gets jobs: new ones as they come, and those whose workers stopped renewing their leases."""
+"""How a worker gets jobs: new ones as they arrive, and those whose workers stopped renewing their leases."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Reader:
     """Reads entries for one worker.
 
     Args:
-        calls: A connection for calls that return at once.
-        waits: A connection of its own for the read that blocks.
+        calls: A connection for calls that return immediately.
+        waits: A separate connection for the blocking read.
         keys: The queue's keys.
         consumer: The worker's name in the group.
         options: The worker's options.
@@ -78,15 +78,15 @@ class Reader:
         self._waker = Waker(calls, waits, keys.stream)
 
     async def wake(self) -> None:
-        """End a read that waits for entries. What it may just have been given is returned."""
+        """End a blocking read. Entries that it may just have received are returned."""
         await self._waker.wake_while(lambda: self._is_waiting)
 
     async def watch(self) -> None:
-        """Ask beside the reads whether the queue is paused, and end the one that waits. Runs until cancelled."""
+        """Check beside the reads whether the queue is paused, and end the one that blocks. Runs until cancelled."""
         while True:
             await asyncio.sleep(_PAUSED_S)
             if not self._is_paused:
-                with suppress(OrchestrationQueueError):  # the next read asks for itself, and reports it
+                with suppress(OrchestrationQueueError):  # the next read checks itself, and reports it
                     if await self._look():
                         await self.wake()
 
@@ -98,7 +98,7 @@ class Reader:
         return self._is_paused
 
     async def create_group(self) -> None:
-        """Create the queue's stream and group, unless they are there."""
+        """Create the queue's stream and group if needed."""
         args = ("CREATE", self._keys.stream, self._options.group, "0", "MKSTREAM")
         try:
             await self._calls.execute(Call("XGROUP", args=args, near=self._keys.stream), repeatable=True)
@@ -116,7 +116,7 @@ class Reader:
         return True
 
     async def leave(self) -> None:
-        """Remove the worker from the group, unless jobs are left in its name."""
+        """Remove the worker from the group, unless it still has jobs."""
         group = self._options.group
         pending = Call("XPENDING", (self._keys.stream,), (group, "-", "+", 1, self._consumer))
         with suppress(OrchestrationQueueError):
@@ -131,7 +131,7 @@ class Reader:
             entries = await self._read(most)
         except OrchestrationQueueError as error:
             if isinstance(error, ServerError) and error.code == "NOGROUP":
-                # The stream was deleted under us, and the group with it.
+                # The stream was deleted, and the group with it.
                 with suppress(OrchestrationQueueError):
                     await self.create_group()
             elif not self._is_out:
@@ -144,7 +144,7 @@ class Reader:
         return entries
 
     async def _read(self, most: int) -> list[Entry]:
-        # A round trip here would delay the jobs that come meanwhile: only when `watch` has no answer of late.
+        # A round trip here would delay new jobs: only if `watch` has had no reply recently.
         is_asked = self._is_paused or asyncio.get_running_loop().time() >= self._next_look
         if is_asked and await self._look():
             await asyncio.sleep(_PAUSED_S)

@@ -27,24 +27,24 @@ _TASK = "chasquimq"
 
 @dataclass(frozen=True, slots=True)
 class ChasquiRef:
-    """A ChasquiMQ queue as a node's queue: its job runs there, and the node ends as the job does.
+    """A ChasquiMQ queue as a node's queue: its job runs there, and the node ends when the job does.
 
     A node that fails has the dead letter's reason, such as ``retries_exhausted``, as its kind of failure.
 
     The node itself is a task on a queue of ours, whose worker needs :func:`add_relay`. It adds the job, waits for its
-    end, and returns its result. It takes one slot and one connection meanwhile. A task that is taken over by another
+    end, and returns its result, using one slot and one connection meanwhile. A task that is taken over by another
     worker waits for the same job; a retried one adds another.
 
     Attributes:
         queue: The ChasquiMQ queue.
-        via: The queue of ours whose workers run the task; None takes the flow's queue.
-        attempts: How often the job's handler may run; None for its worker's default.
-        backoff: The pauses between attempts; None for its worker's default.
-        results_as: Under which key of the job's data, which are then a dict, it gets the results of the node's
-            dependencies by name; None for not at all.
+        via: Our queue whose workers run the task; None: the flow's queue.
+        attempts: How often the job's handler may run; None for its worker's option.
+        backoff: The pauses between attempts; None for its worker's option.
+        results_as: The key of the job's data, which must be a dict, for the results of the node's dependencies by name;
+            None passes none.
 
     Raises:
-        UsageError: A value is wrong.
+        UsageError: A value is invalid.
 
     Examples:
         >>> Node("ocr", queue=ChasquiRef("ocr"), data={"page": 1}).task
@@ -64,10 +64,10 @@ class ChasquiRef:
             raise UsageError(f"`results_as` must be a key of the job's data, got {self.results_as!r}.")
 
     def relay(self, name: str, data: object) -> RelayedNode:
-        """Return the task that runs a job of this name and data there.
+        """Return the task that runs a job with this name and data there.
 
         Raises:
-            UsageError: The wire cannot carry the name, or the data have no place for the dependencies' results.
+            UsageError: The name is invalid, or the data can't hold the dependencies' results.
         """
         if self.results_as is not None and not isinstance(data, Mapping | None):
             raise UsageError(
@@ -91,11 +91,11 @@ def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
 
     Args:
         tasks: The tasks of the worker that serves the nodes' queue.
-        url: The server of the ChasquiMQ queues; default ``OQ_URL``, else the embedded server of this directory.
+        url: The server of the ChasquiMQ queues; default ``OQ_URL``, or else the embedded server of this directory.
 
     Raises:
-        InvalidNameError: The tasks have one named ``chasquimq``.
-        UsageError: `tasks` are no :class:`Tasks`, or the URL cannot be read.
+        InvalidNameError: There already is a task named ``chasquimq``.
+        UsageError: `tasks` is not a :class:`Tasks`, or the URL is invalid.
     """
     if not isinstance(tasks, Tasks):
         raise UsageError(f"`tasks` must be the Tasks of a worker, got {tasks!r}.")
@@ -121,7 +121,7 @@ def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
             try:
                 return await remote.wait(sent["id"], after=sent["after"])
             except JobFailedError as error:
-                # Otherwise a flow that is retried would find this failure as the new attempt's.
+                # Otherwise a retried flow would find this failure as the new attempt's.
                 await job.update_progress(None)
                 if error.kind not in REASONS:
                     raise

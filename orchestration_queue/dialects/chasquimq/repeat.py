@@ -1,4 +1,4 @@
-"""Repeatable jobs: their spec on the wire, when they fire, and what to do about fires that were missed."""
+"""Repeatable jobs: their spec on the wire, when they run, and what to do about missed runs."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ class RepeatSpec:
 
     Attributes:
         job_name: The name of each job it adds.
-        pattern: When it fires.
+        pattern: When it runs.
         payload: The packed data of each job.
-        key: Its identity in the queue; empty for the default, name and pattern.
-        limit: After how many fires it ends; None for no limit.
-        start_after_ms: Before when it does not fire, epoch ms.
-        end_before_ms: After when it does not fire, epoch ms.
-        missed_fires: What to do about fires that no scheduler was there for.
+        key: Its key in the queue; empty for the default, name and pattern.
+        limit: After how many runs it ends; None for no limit.
+        start_after_ms: No run before, epoch ms.
+        end_before_ms: No run after, epoch ms.
+        missed_fires: What to do about runs missed while no scheduler was running.
         max_catchup: How many of them ``fire_all`` makes up for.
     """
 
@@ -104,7 +104,7 @@ class RepeatSpec:
         return self.key or f"{self.job_name}::{self.pattern}"
 
     def pack(self) -> bytes:
-        """Pack the spec, in the oldest form that can carry it."""
+        """Pack the spec, in the oldest format that can represent it."""
         fields: list[Any] = [self.resolved_key, self.job_name, _pack_pattern(self.pattern), pack(self.payload)]
         fields += [self.limit, self.start_after_ms, self.end_before_ms, 0]
         if self.missed_fires == "fire_once":
@@ -115,7 +115,7 @@ class RepeatSpec:
 
     @classmethod
     def unpack(cls, packed: bytes) -> RepeatSpec:
-        """Read a spec of any age.
+        """Read a spec in any format.
 
         Raises:
             PayloadError: It is malformed.
@@ -169,10 +169,10 @@ def _read_missed(fields: Struct) -> tuple[MissedFires, int]:
 
 
 def next_fire(spec: RepeatSpec, after_ms: int) -> int | None:
-    """Return the first fire after an instant, in epoch ms; None when the pattern has no more.
+    """Return the first run after a time, in epoch ms; None if there are no more.
 
     Raises:
-        ScheduleError: The pattern cannot be read.
+        ScheduleError: The pattern is invalid.
     """
     after_ms = max(after_ms, spec.start_after_ms or 0)
     if isinstance(spec.pattern, EveryPattern):
@@ -181,10 +181,10 @@ def next_fire(spec: RepeatSpec, after_ms: int) -> int | None:
 
 
 def first_fire(spec: RepeatSpec, now_ms: int) -> int:
-    """Return the first fire of a new spec.
+    """Return the first run of a new spec.
 
     Raises:
-        ScheduleError: It never fires.
+        ScheduleError: It never runs.
     """
     first = next_fire(spec, now_ms)
     if first is None or (spec.end_before_ms is not None and first > spec.end_before_ms):
@@ -193,17 +193,17 @@ def first_fire(spec: RepeatSpec, now_ms: int) -> int:
 
 
 def due_fires(spec: RepeatSpec, due_ms: int, now_ms: int) -> tuple[list[int], int | None]:
-    """Return the fires to make up for, and when the next one is due.
+    """Return the runs to make up for, and when the next one is due.
 
-    Under ``skip`` what was missed is dropped, but not the fire that is due now: the original drops that too.
+    Under ``skip``, missed runs are dropped, but not the run that is due now, which the original drops too.
 
     Args:
         spec: The repeatable job.
-        due_ms: Its earliest fire that has not happened.
+        due_ms: Its earliest run that has not happened.
         now_ms: The time, not before `due_ms`.
 
     Raises:
-        ScheduleError: The pattern cannot be read.
+        ScheduleError: The pattern is invalid.
     """
     following = next_fire(spec, due_ms)
     if following is None or following >= now_ms:

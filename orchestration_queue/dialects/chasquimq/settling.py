@@ -29,8 +29,8 @@ class Settler:
     Args:
         keys: The queue's keys.
         options: The worker's options.
-        outbox: What sends the records.
-        observer: Is told of each.
+        outbox: Sends the records.
+        observer: Called for each.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Settler:
         self._report(delivery, "active")
 
     def complete(self, delivery: Delivery, result: Any, duration_us: int) -> None:
-        """Record a success; a result that cannot be packed makes it a failure."""
+        """Record a success; a result that can't be packed makes it a failure."""
         if not self._options.store_results or result is None:
             self._observer.completed(delivery.name, duration_us / 1e6)
             self._report(delivery, "completed", "duration_us", str(duration_us))
@@ -85,7 +85,7 @@ class Settler:
             self._outbox.settle(self._retry(delivery, chance))
 
     def reject(self, rejection: Rejection) -> None:
-        """Move an entry that cannot run to the dead-letter queue."""
+        """Move an entry that can't run to the dead-letter queue."""
         self._observer.buried(rejection.name, rejection.reason)
         extras = ("attempt", str(rejection.attempt), "reason", rejection.reason)
         event = self._event("dlq", "", rejection.name, *extras)

@@ -1,4 +1,4 @@
-"""ULIDs, the ids of jobs whose producer names none: 48 bits of time, 80 of chance, sortable as text."""
+"""ULIDs, the default ids of jobs: 48 bits of time, 80 random bits, sortable as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ulid(at_ms: int, chance: int) -> str:
 
 
 def ulids(at_ms: int, chance: Callable[[int], int]) -> Iterator[str]:
-    """Yield ULIDs without end, in order. They share their chance and count, which takes a tenth of the time.
+    """Yield ULIDs endlessly, in order. They share their random bits and count, which takes a tenth of the time.
 
     Args:
         at_ms: Epoch milliseconds.

@@ -42,32 +42,32 @@ class ChasquiRouter(Protocol):
     """Finds the handler for a job's name; :class:`orchestration_queue.tasks.Tasks` is one."""
 
     def handler(self, name: str) -> Callable[[Any], Any]:
-        """Return the handler for jobs of this name; raise UnrecoverableError for an unknown name."""
+        """Return the handler for jobs with this name; raise UnrecoverableError for an unknown name."""
 
 
 class ChasquiWorker:
     """Takes jobs of a ChasquiMQ queue and runs them, beside workers of the original.
 
-    A handler returns the job's result, or raises to fail the attempt; :class:`UnrecoverableError` fails the job at
-    once. A coroutine function runs on the event loop, a plain function in a thread, one that is
-    :func:`~orchestration_queue.sandboxed` in a process of its own, each job in a new working directory. Delivery is at
-    least once: a job runs again when its worker dies or cannot renew its lease. Leases are renewed while handlers run.
+    A handler returns the job's result, or raises to fail the attempt; :class:`UnrecoverableError` fails the job
+    immediately. A coroutine function runs on the event loop, a plain function in a thread, and a
+    :func:`~orchestration_queue.sandboxed` one in a separate process, with a new working directory per job. Delivery is
+    at least once: a job runs again if its worker dies or can't renew its lease. Leases are renewed while handlers run.
 
     Args:
         queue: The queue's name.
         handler: One handler for all jobs, or a router by name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         options: Concurrency, lease and limits.
-        observer: Is told what the worker does, for metrics.
-        middleware: What to wrap around every run of a handler, the outermost first: coroutine functions of the job and
-            of what runs the rest, on the worker's loop. What they return is the result; what they raise fails the
+        observer: Called for each event of the worker, for metrics.
+        middleware: What to wrap around every run of a handler, outermost first: coroutine functions of the job and of a
+            function that runs the rest, on the worker's event loop. They return the result, or raise to fail the
             attempt.
 
     Raises:
-        UsageError: An argument is wrong.
+        UsageError: An argument is invalid.
 
     Attributes:
-        id: This worker's name among those of the queue.
+        id: This worker's id, unique in its queue.
 
     Examples:
         >>> async def greet(job: ChasquiJob) -> str:
@@ -106,13 +106,13 @@ class ChasquiWorker:
 
     @property
     def running(self) -> int:
-        """How many jobs run on this worker."""
+        """How many jobs it is running."""
         return len(self._running)
 
     def stop(self) -> None:
-        """Take no further jobs, finish the running ones within ``options.shutdown_timeout``, and return from `run`.
+        """Take no new jobs, finish the running ones within ``options.shutdown_timeout``, and return from `run`.
 
-        Call it from any thread.
+        Thread-safe.
         """
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop)
@@ -126,10 +126,10 @@ class ChasquiWorker:
             self._waking = asyncio.ensure_future(self._reader.wake())
 
     async def run(self) -> None:
-        """Work until :meth:`stop` is called, or the process is asked to end by SIGTERM or SIGINT.
+        """Serve until :meth:`stop` is called, or the process receives SIGTERM or SIGINT.
 
         Raises:
-            TransportError: The server cannot be reached at the start. Later outages are survived.
+            TransportError: The server is unreachable at the start. Later outages are survived.
         """
         self._loop = asyncio.get_running_loop()
         self._freed = asyncio.Event()
@@ -186,7 +186,7 @@ class ChasquiWorker:
         log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self._keys.queue, self._options.concurrency)
         self._reader = reader
         reading = asyncio.ensure_future(self._read(reader))
-        # None of the others ends by itself: its error is raised.
+        # The others only end with an error, which is raised.
         done, _ = await asyncio.wait({reading, *background}, return_when=asyncio.FIRST_COMPLETED)
         self._stop()
         await reading
@@ -235,7 +235,7 @@ class ChasquiWorker:
             result = await self._handlers.run(self._find(delivery.job.name), delivery.job)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) and task.cancelling():
-                # Given up on shutdown: its lease ends, and another worker takes it.
+                # Given up on shutdown: its lease expires, and another worker takes it over.
                 self._leases.drop(delivery.entry_id)
                 raise
             self._fail(delivery, RuntimeError("the handler was cancelled"), started)
@@ -253,7 +253,7 @@ class ChasquiWorker:
 
     def _lose(self, entry_ids: list[str]) -> None:
         for entry_id in entry_ids:
-            if entry_id in self._running:  # what has ended may be settled already, which looks the same from here
+            if entry_id in self._running:  # a job that has ended may be settled already, which looks the same from here
                 log.warning("Queue %s: another worker took over entry %s", self._keys.queue, entry_id)
                 self._lost.add(entry_id)
 

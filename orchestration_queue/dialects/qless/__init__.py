@@ -1,4 +1,4 @@
-"""qless's queues: fed, worked and watched by this package, beside its Ruby, Python and Go processes."""
+"""Clients and workers for qless's queues, beside its Ruby, Python and Go processes."""
 
 from __future__ import annotations
 

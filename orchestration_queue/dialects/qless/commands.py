@@ -1,4 +1,4 @@
-"""One command for the library: words checked and put in order, and its errors told apart."""
+"""One command for the library: its checked arguments, and the errors it returns."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def new_jid() -> str:
 
 
 def option_words(options: Mapping[str, Any]) -> list[Word]:
-    """Return the options that are given as name and value in turn; lists as JSON."""
+    """Return the given options as alternating names and values; lists as JSON."""
     words: list[Word] = []
     for name, value in options.items():
         if value is None:
@@ -188,7 +188,7 @@ def _items(values: object, name: str) -> Iterable[object]:
 def job_words(
     me: str, queue: object, jid: object, klass: object, data: str, delay: object, **options: Any
 ) -> list[Word]:
-    """Return the words of `put` and `requeue`; `data` is JSON."""
+    """Return the arguments of `put` and `requeue`; `data` is JSON."""
     names = (text_word(queue, "queue"), text_word(jid, "jid"), text_word(klass, "klass"))
     return [me, *names, data, lasts(delay, "delay"), *option_words(options)]
 
@@ -197,13 +197,13 @@ _LOST = ("not currently running", "another worker", "another queue")
 
 
 def translated(error: ServerError, jid: str, queue: str = "*") -> OrchestrationQueueError:
-    """Return the error that a refusal stands for."""
+    """Return the exception for a refusal."""
     if any(words in str(error) for words in _LOST):
         return LeaseLostError(queue, jid)
     return JobNotFoundError(queue, jid) if "does not exist" in str(error) else error
 
 
 def script_text() -> str:
-    """Return the text as a script for EVAL, for clients that bring a script of their own."""
+    """Return the library as a script for EVAL, for clients that load their own script."""
     _, _, text = LIBRARY.text.partition("\n")
     return text.partition(_FUNCTIONS)[0] + "return call(KEYS, ARGV)\n"

@@ -1,4 +1,4 @@
-"""What a job's handler returns, and handlers found by a job's class."""
+"""A job's handler: its result, and how it is found by the job's class."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class QlessRouter(Protocol):
     """Finds the handler for a job's class; :class:`orchestration_queue.tasks.Tasks` is one."""
 
     def handler(self, name: str) -> Callable[[Any], Any]:
-        """Return the handler for jobs of this class; raise UnrecoverableError for an unknown class."""
+        """Return the handler for jobs with this class; raise UnrecoverableError for an unknown class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def handler_of_class(job: QlessJob) -> QlessHandler:
 def run_class(job: QlessJob) -> Any:
     """Run the method of the Python class that a job names, as a worker without a handler does.
 
-    ``QlessWorker("imports", sandboxed(run_class))`` does so in a process and a working directory of its own.
+    ``QlessWorker("imports", sandboxed(run_class))`` does so in a separate process and working directory.
 
     Raises:
         UnrecoverableError: There is no such class or method.

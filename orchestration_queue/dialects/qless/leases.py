@@ -1,4 +1,4 @@
-"""Keeping the locks of running jobs in a thread, so that a handler that blocks the loop keeps its job."""
+"""Renew the locks of running jobs in a thread, so that a handler that blocks the event loop keeps its job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SOONEST_S, _LATEST_S = 0.05, 20.0
 
 
 class LeaseKeeper:
-    """Sends heartbeats three times in each lock's length, and at once when a lock is said to be lost.
+    """Sends heartbeats three times per lock, and immediately when a lock is reported lost.
 
     Args:
         url: The server.
@@ -40,7 +40,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def hold(self, job: QlessJob) -> None:
-        """Keep a job from now on."""
+        """Renew the lock of a job from now on."""
         expires = job.expires.timestamp() if job.expires else 0.0
         with self._lock:
             self._held[job.jid] = job
@@ -48,13 +48,13 @@ class LeaseKeeper:
         self._wake.set()
 
     def drop(self, jid: str) -> None:
-        """Keep a job no longer."""
+        """Stop renewing the lock of a job."""
         with self._lock:
             self._held.pop(jid, None)
             self._next_at.pop(jid, None)
 
     def doubt(self, jid: str | None = None) -> None:
-        """Find out at once whether a job, or each that is held, is still the worker's."""
+        """Check immediately whether a job, or each that is held, is still the worker's."""
         with self._lock:
             self._next_at |= {held: 0.0 for held in self._held if jid in (held, None)}
         self._wake.set()

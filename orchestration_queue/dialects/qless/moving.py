@@ -30,15 +30,15 @@ _MOST_MISSED = 1000
 
 @dataclass(slots=True)
 class QlessMoved:
-    """What a move did.
+    """The result of a move.
 
     Attributes:
         jobs: How many ready jobs were moved.
-        delayed: How many jobs that wait for their time.
+        delayed: How many delayed jobs.
         dependent: How many jobs that wait for others, or that others wait for.
         flows: How many flows these became.
         schedules: How many recurring jobs.
-        left: How many were left where they are, by the reason.
+        left: How many were not moved, by the reason.
     """
 
     jobs: int = 0
@@ -66,7 +66,7 @@ def own_job(placed: PlacedJob, now: float) -> NewJob:
     """Return a job as one of ours.
 
     Raises:
-        UsageError: Our wire cannot carry it.
+        UsageError: Our protocol can't represent it.
     """
     job = placed.job
     encode_data(job.klass, job.data)
@@ -76,10 +76,10 @@ def own_job(placed: PlacedJob, now: float) -> NewJob:
 
 
 def own_recurring(job: QlessRecurringJob, due: float) -> tuple[Every, JobTemplate]:
-    """Return a recurring job as a schedule of ours and what it adds.
+    """Return a recurring job as a schedule of ours and its template.
 
     Raises:
-        UsageError: Our schedules cannot say it.
+        UsageError: Our schedules can't represent it.
     """
     most = min(job.backlog + 1, _MOST_MISSED) if job.backlog else _MOST_MISSED
     timing = Every(timedelta(seconds=job.interval), start=moment(due), missed=MissedRuns.fire_all(most))
@@ -87,7 +87,7 @@ def own_recurring(job: QlessRecurringJob, due: float) -> tuple[Every, JobTemplat
 
 
 def groups(placed: Mapping[str, PlacedJob]) -> list[list[PlacedJob]]:
-    """Return the jobs that wait for each other, directly or through others, together."""
+    """Return the jobs in groups that wait for each other, directly or indirectly."""
     found, seen = [], set[str]()
     for jid in placed:
         if jid in seen or not placed[jid].linked:
@@ -113,7 +113,7 @@ def own_flow(group: Iterable[PlacedJob], queue: str, live: frozenset[str], now: 
         now: The present time.
 
     Raises:
-        UsageError: One of them waits for a job that is not in the group, or our flows cannot carry it.
+        UsageError: One of them waits for a job that is not in the group, or our flows can't represent it.
     """
     jobs = sorted(group, key=lambda placed: placed.job.jid)
     names = {placed.job.jid for placed in jobs}

@@ -15,24 +15,28 @@ __all__ = ["QlessWorkerOptions"]
 
 
 class QlessWorkerOptions(DialectOptions):
-    """How jobs are taken, kept and retried. Durations may be numbers of seconds."""
+    """How jobs are taken, renewed and retried. Durations may be numbers of seconds."""
 
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 10
-    """How many jobs run at a time."""
+    """Concurrent jobs."""
 
     order: Literal["ordered", "round-robin"] = "ordered"
-    """`ordered` empties the first queue before it asks the next; `round-robin` takes from each in turn."""
+    """`ordered` empties the first queue before it polls the next; `round-robin` takes from each in turn."""
 
     interval: Annotated[DurationField, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=1)
-    """How long to wait before asking again when no queue had a job."""
+    """How long to wait before polling again if no queue had a job."""
 
     retry_delay: NonNegative | None = None
-    """Retry a job whose handler raised after this long, while it has retries left; None fails it at once, as other
-    clients do."""
+    """Retry a job whose handler raised after this long, while it has retries left.
+
+    None fails it immediately, as other clients do.
+    """
 
     rate_limit: RateLimit | None = None
-    """The most jobs to take of each queue in a window, over all workers of this limit; those of other clients
-    do not count."""
+    """Maximum jobs to take per window from each queue, across all workers with this limit.
+
+    Those of other clients don't count.
+    """
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
     """How long running jobs may take to finish after `stop`."""

@@ -1,4 +1,4 @@
-"""What the server keeps, as callers see it."""
+"""The server's records, as values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class QlessFailure:
         group: The kind of failure.
         message: What happened.
         at: When.
-        worker: The worker that ran it; empty when it lost the job.
+        worker: The worker that ran it; empty if it lost the job.
     """
 
     group: str
@@ -77,21 +77,21 @@ class QlessJob:
     Attributes:
         jid: Its id.
         klass: What runs it.
-        queue: Its queue; empty when it is complete.
+        queue: Its queue; empty once it is complete.
         state: ``waiting``, ``running``, ``scheduled``, ``depends``, ``complete``, ``failed`` or ``stalled``.
         data: Its data.
-        priority: Higher comes first.
-        worker: The worker that runs it; empty when none does.
+        priority: Higher values come first.
+        worker: The worker that runs it; empty without one.
         expires: When its lock expires.
         retries: How often it may be lost or retried.
-        remaining: How often it still may; -1 when it has failed of that.
+        remaining: How many of these are left; -1 if it has failed for lack of them.
         tags: Its tags.
-        history: What happened to it, the oldest first: ``what``, ``when`` and more.
+        history: What happened to it, oldest first: ``what``, ``when`` and more.
         failure: Its last failure, until it is complete.
         dependents: Ids of the jobs that wait for it.
         dependencies: Ids of the jobs that it waits for.
-        is_tracked: Its events are published.
-        spawned_from: The recurring job that made it.
+        is_tracked: Whether its events are published.
+        spawned_from: The recurring job that added it.
         encoded: Its data as JSON, byte for byte.
     """
 
@@ -171,19 +171,19 @@ def read_jobs(reply: Reply) -> list[QlessJob]:
 
 @dataclass(frozen=True, slots=True)
 class QlessRecurringJob:
-    """A job that makes a new job every so often.
+    """A job that adds a new job at each interval.
 
     Attributes:
-        jid: Its id; theirs is this one with a number.
+        jid: Its id; a new job's id is this one with a number.
         klass: What runs the new jobs.
         queue: Where they go.
         data: Their data.
         interval: Seconds between two.
-        priority: Theirs.
-        retries: Theirs.
-        count: How many it has made.
-        tags: Theirs.
-        backlog: How many that are late are made up for, beside the newest; 0 for all.
+        priority: Their priority.
+        retries: Their retries.
+        count: How many it has added.
+        tags: Their tags.
+        backlog: How many late jobs are made up for, in addition to the newest; 0 for all.
     """
 
     jid: str
@@ -227,7 +227,7 @@ class QlessCounts:
 
 @dataclass(frozen=True, slots=True)
 class QlessWorkerCounts:
-    """A worker, how many jobs it has, and how many it lost or is about to lose."""
+    """A worker, how many jobs it has, and how many it has lost or is about to lose."""
 
     name: str
     jobs: int

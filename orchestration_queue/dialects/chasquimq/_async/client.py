@@ -1,4 +1,4 @@
-"""What the clients of a queue share: its keys, and a connection that opens when first needed."""
+"""The base of a queue's clients: its keys, and a connection that opens when first used."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class AsyncChasquiClient:
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
 
     Raises:
-        UsageError: The name is empty, or the URL cannot be read.
+        UsageError: The name is empty, or the URL is invalid.
 
     Attributes:
         name: The queue's name.
@@ -33,7 +33,7 @@ class AsyncChasquiClient:
     def __init__(self, name: str, *, url: str | ServerUrl | None = None) -> None:
         self.keys = ChasquiKeys(name)
         self.name = name
-        # A URL that cannot be read is known at once; the environment's counts when the connection opens.
+        # An invalid URL is refused immediately; that of the environment is read when the connection opens.
         self._url = url if url is None else parse_url(url)
         self._opened: AsyncConnection | None = None
         self._opening = asyncio.Lock()

@@ -1,4 +1,4 @@
-"""A queue's dead letters, listed, run again and removed."""
+"""List, replay and remove a queue's dead letters."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _PAGE = 100
 
 
 class AsyncChasquiDeadLetters(AsyncChasquiClient):
-    """The part of a queue that handles its dead letters."""
+    """The dead-letter methods of a queue."""
 
     _max_length = MAX_LENGTH
 
     async def dead_letters(self, limit: int = 20, *, after: str | None = None) -> list[ChasquiDeadLetter]:
-        """List the dead letters, the oldest first.
+        """List the dead letters, oldest first.
 
         Args:
             limit: At most this many.
-            after: The id of a dead letter, to list those that follow it.
+            after: List those that follow the dead letter with this id.
 
         Raises:
-            UsageError: A value is wrong; nothing was sent.
+            UsageError: A value is invalid; nothing was sent.
         """
         start = "-" if after is None else f"({checked_letter_id(after, 'after')}"
         args = (start, "+", "COUNT", checked_count(limit, "limit"))
         return read_dead_letters(await self._execute(Call("XRANGE", (self.keys.dead_letters,), args), repeatable=True))
 
     async def find_dead_letter(self, letter_id: str) -> ChasquiDeadLetter | None:
-        """Return a dead letter; None when there is none of the id.
+        """Return a dead letter; None if it does not exist.
 
         Raises:
             UsageError: It is not an id; nothing was sent.
@@ -49,18 +49,18 @@ class AsyncChasquiDeadLetters(AsyncChasquiClient):
     async def replay_dead_letters(
         self, limit: int | None = None, *, ids: Sequence[str] | None = None, reason: str | None = None
     ) -> int:
-        """Make dead jobs ready again, the oldest first, with all their attempts. What cannot be read stays.
+        """Make dead jobs ready again, oldest first, with all their attempts. Unreadable ones stay.
 
         Args:
             limit: At most this many; None for no limit.
-            ids: Only the dead letters of these ids.
+            ids: Only the dead letters with these ids.
             reason: Only those that failed for this reason.
 
         Returns:
             How many jobs run again.
 
         Raises:
-            UsageError: A value is wrong; nothing was sent.
+            UsageError: A value is invalid; nothing was sent.
         """
         left = None if limit is None else checked_count(limit, "limit", 0)
         if isinstance(ids, str) or not isinstance(ids, Sequence | None):

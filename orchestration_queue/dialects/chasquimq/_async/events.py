@@ -1,4 +1,4 @@
-"""What happens in a ChasquiMQ queue, as it happens."""
+"""Read the events of a ChasquiMQ queue."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _BLOCK_S = 5.0
 
 
 class AsyncChasquiEvents(AsyncChasquiClient):
-    """The events of one queue: an endless iterator. Connects when first needed.
+    """The events of one queue, as they happen: an endless iterator. It connects when first used.
 
-    The queue keeps about its last 100,000 events. To resume after a break, pass the last event's ``id`` as ``after``.
+    The queue keeps about its last 100,000 events. To resume later, pass the last event's ``id`` as ``after``.
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        after: The id of an event, to read those that follow it; ``0`` for all events, ``$`` for those from now on.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        after: Read events after this id; ``0`` reads all events, ``$`` those from now on.
 
     Raises:
-        UsageError: A value is wrong.
+        UsageError: A value is invalid.
 
     Attributes:
         name: The queue's name.
@@ -43,7 +43,7 @@ class AsyncChasquiEvents(AsyncChasquiClient):
         self._ahead: deque[ChasquiEvent] = deque()
 
     async def start(self) -> str:
-        """Find the newest event, so that none after it is missed, and return the cursor."""
+        """Find the newest event, so that no later one is missed, and return the cursor."""
         if self.cursor == "$":
             args = ("+", "-", "COUNT", 1)
             newest = await self._execute(Call("XREVRANGE", (self.keys.events,), args), repeatable=True)
@@ -58,7 +58,7 @@ class AsyncChasquiEvents(AsyncChasquiClient):
             limit: At most this many.
 
         Raises:
-            InvalidOptionError: A value is outside its limits; nothing was sent.
+            InvalidOptionError: A value is out of range; nothing was sent.
         """
         wait_ms, most = duration_ms(timeout, "timeout"), checked_count(limit, "limit")
         block = ("BLOCK", wait_ms) if wait_ms else ()

@@ -1,4 +1,4 @@
-"""Moving a queue between ChasquiMQ's wire and ours."""
+"""Move a queue between ChasquiMQ's protocol and ours."""
 
 from __future__ import annotations
 
@@ -42,21 +42,22 @@ _STAYS = (PayloadError, UsageError, ValueError)
 
 
 class AsyncChasquiMove:
-    """Moves the jobs and schedules of a queue from one wire to the other. A context manager.
+    """Moves the jobs and schedules of a queue from one protocol to the other. A context manager.
 
-    A job is added where it goes before it is removed where it was, under an id that follows from its own. So a move
-    that was interrupted loses nothing; run it again, and what is in both places is added once. Running jobs, results,
-    events and dead letters stay. What the other wire cannot carry stays too, and is counted with the reason.
+    A job is added at its destination before it is removed at its source, with an id derived from its own. So a move
+    that was interrupted loses nothing; run it again, and jobs in both places are added once. Running jobs, results,
+    events and dead letters stay. Jobs that the other protocol can't represent stay too, and are counted with the
+    reason.
 
     Args:
         theirs: The name of the ChasquiMQ queue.
         ours: The name of the queue of this package.
-        url: The server of the ChasquiMQ queue; default ``OQ_URL``, else the embedded server of this directory.
-        our_url: The server of our queue; default the same.
+        url: The server of the ChasquiMQ queue; default ``OQ_URL``, or else the embedded server of this directory.
+        our_url: The server of our queue; default: the same.
         prefix: First part of every key of our queue.
 
     Raises:
-        UsageError: A name or a URL is wrong.
+        UsageError: A name or a URL is invalid.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class AsyncChasquiMove:
         await self._stack.aclose()
 
     async def to_ours(self) -> Moved:
-        """Move what is ready, delayed or scheduled in the ChasquiMQ queue. Its workers may run meanwhile."""
+        """Move ready, delayed and repeatable jobs of the ChasquiMQ queue. Its workers may run meanwhile."""
         moved = Moved()
         async with self._leading(self._keys.promoter_lock):
             await self._delayed_to_ours(moved)
@@ -102,7 +103,7 @@ class AsyncChasquiMove:
         return moved
 
     async def to_theirs(self) -> Moved:
-        """Move what waits or is scheduled in our queue. It is paused meanwhile, so that no job starts twice."""
+        """Move waiting and repeatable jobs of our queue. It is paused meanwhile, so that no job starts twice."""
         moved, was_paused = Moved(), await self._ours.is_paused()
         await self._ours.pause()
         try:
@@ -151,7 +152,7 @@ class AsyncChasquiMove:
     async def _ready_to_ours(self, moved: Moved) -> None:
         await self._create_group()
         stream = self._keys.stream
-        # Delivered to this name, an entry is given to no worker until its lease has run out.
+        # An entry delivered to this name is given to no worker until its lease expires.
         args = ("GROUP", DEFAULT_GROUP, self._name, "COUNT", _PAGE, "STREAMS", stream, ">")
         while reply := await self._call(Call("XREADGROUP", args=args, near=stream)):
             found = []

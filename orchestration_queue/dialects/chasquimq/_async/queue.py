@@ -1,4 +1,4 @@
-"""A ChasquiMQ queue, for those who add jobs and inspect them."""
+"""A ChasquiMQ queue, for producers and operators."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ _BLOCK_S = 5.0
 
 
 class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncChasquiClient):
-    """A queue of ChasquiMQ, which its Rust, Node and Python processes share. Connects when first needed.
+    """A queue of ChasquiMQ, shared with its Rust, Node and Python processes. It connects when first used.
 
     Args:
         name: The queue's name.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         max_length: About how many jobs the queue may hold; beyond it the server drops the oldest.
 
     Raises:
-        UsageError: The name is empty, or the URL cannot be read.
+        UsageError: The name is empty, or the URL is invalid.
 
     Attributes:
         name: The queue's name.
@@ -81,18 +81,18 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
 
         Args:
             name: Its name, up to 256 bytes; may be empty.
-            data: Anything MessagePack can carry.
+            data: Anything that MessagePack can carry.
             delay: How long it waits before it may run: a duration, or seconds.
             delay_until: When it may run, instead of `delay`.
-            attempts: How often its handler may run; default the worker's.
-            backoff: The pauses between attempts; a duration, or seconds, for equal ones; default the worker's.
-            job_id: Its id. While it waits, and an hour longer, further jobs of that id are not added.
+            attempts: How often its handler may run; default: the worker's option.
+            backoff: The pauses between attempts; a duration, or seconds, for equal ones; default: the worker's option.
+            job_id: Its id. While it waits, and for an hour longer, further jobs with this id are not added.
 
         Returns:
-            The job; ``is_new`` is False when its id was taken and nothing was added.
+            The job; ``is_new`` is False if its id was taken and nothing was added.
 
         Raises:
-            UsageError: The wire cannot carry a value; nothing was sent.
+            UsageError: A value is invalid; nothing was sent.
         """
         new = NewChasquiJob(name, data, delay, delay_until, attempts, backoff, job_id)
         return await self._send(self._prepare(new))
@@ -103,13 +103,13 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         return prepared.added((await self._pipeline(prepared.calls))[-1])
 
     async def add_bulk(self, jobs: Iterable[NewChasquiJob]) -> list[ChasquiJob]:
-        """Add many jobs, each batch while the server works on the one before. All are checked before the first is sent.
+        """Add many jobs, each batch built while the server works on the last. All are checked before any is sent.
 
         Returns:
-            A job for each given, in the same order.
+            A job for each one given, in the same order.
 
         Raises:
-            UsageError: The wire cannot carry a value; none was sent.
+            UsageError: A value is invalid; none was sent.
             ServerError: The server refused a job; others were added.
         """
         if not isinstance(jobs, Iterable):
@@ -126,7 +126,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
                 prepared.extend(batch)
                 yield [call for job in batch for call in job.calls]
 
-        # Each is built while the server works on the one before.
+        # Each is built while the server works on the previous one.
         answers = await (await self._connection()).pipelines(batches())
         replies = chain.from_iterable(answers)
         added: list[ChasquiJob] = []
@@ -226,10 +226,10 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         return builder.build(builder.check(new))
 
     async def cancel(self, job_id: str) -> bool:
-        """Remove a job that waits for its time.
+        """Remove a delayed job.
 
         Returns:
-            False when it does not wait, or when a client of the original added it without an id.
+            False if it is not delayed, or if a client of the original added it without an id.
         """
         keys, checked = self.keys, checked_id(job_id)
         call = functions.cancel(
@@ -238,7 +238,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         return bool(await self._execute(call))
 
     async def find_result(self, job_id: str) -> Any:
-        """Return what a job's handler returned; None when it has not completed, returned None, or it expired."""
+        """Return what a job's handler returned; None if it has not completed, returned None, or the result expired."""
         return (await self.find_results([job_id]))[0]
 
     async def find_results(self, job_ids: Sequence[str]) -> list[Any]:
@@ -248,12 +248,12 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         return [None if packed is None else unpack(packed, "The job's result") for packed in replies]
 
     async def list_jobs(self, limit: int = 20) -> list[ChasquiJob]:
-        """List the jobs that are ready or running, the oldest first. Those that cannot be read are left out."""
+        """List the jobs that are ready or running, oldest first, without unreadable ones."""
         call = Call("XRANGE", (self.keys.stream,), ("-", "+", "COUNT", checked_count(limit, "limit")))
         return read_jobs(self.name, await self._execute(call, repeatable=True))
 
     async def list_delayed(self, limit: int = 20) -> list[tuple[datetime, ChasquiJob]]:
-        """List the jobs that wait for their time, the next first, each with its time."""
+        """List the delayed jobs, the next first, each with its time."""
         args = (0, checked_count(limit, "limit") - 1, "WITHSCORES")
         reply = await self._execute(Call("ZRANGE", (self.keys.delayed,), args), repeatable=True)
         return read_delayed(self.name, reply)
@@ -267,5 +267,5 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         await self._execute(Call("SET", (self.keys.paused,), ("1",)), repeatable=True)
 
     async def resume(self) -> None:
-        """Have workers start jobs again."""
+        """Let workers start jobs again."""
         await self._execute(Call("DEL", (self.keys.paused,)), repeatable=True)

@@ -19,7 +19,7 @@ __all__ = ["ChasquiSchedules"]
 
 
 class ChasquiSchedules(ChasquiClient):
-    """The part of a queue that handles its repeatable jobs."""
+    """The methods of a queue for repeatable jobs."""
 
     def put_schedule(
         self,
@@ -36,28 +36,28 @@ class ChasquiSchedules(ChasquiClient):
         missed_fires: MissedFires = "skip",
         max_catchup: int = 1,
     ) -> str:
-        """Add a repeatable job, or replace the one of the same key.
+        """Add a repeatable job, or replace the one with the same key.
 
         Args:
             name: The name of each job it adds.
             data: Their data.
             every: The interval: a duration, or seconds. It begins now, or at `start`.
-            cron: A cron pattern instead, in ChasquiMQ's dialect: it restricts days by either of the two day fields.
+            cron: A cron pattern instead, in ChasquiMQ's dialect: if both day fields are restricted, either is enough.
             tz: The pattern's time zone; default UTC.
-            key: Its identity; default the name and the pattern.
-            limit: After how many fires it ends; default never. Fires of a replaced one count.
-            start: Before when it does not fire.
-            end: After when it does not fire.
-            missed_fires: What to do about fires that no worker was there for: ``skip`` them, ``fire_once`` for all
+            key: Its key; default: the name and the pattern.
+            limit: After how many runs it ends; default: never. Runs of a replaced one count.
+            start: No run before this time.
+            end: No run after this time.
+            missed_fires: What to do about runs missed while no worker was running: ``skip`` them, ``fire_once`` for all
                 of them, or ``fire_all``, up to `max_catchup`.
-            max_catchup: How many missed fires ``fire_all`` makes up for.
+            max_catchup: How many missed runs ``fire_all`` makes up for.
 
         Returns:
             Its key.
 
         Raises:
-            ScheduleError: The pattern cannot be read, or never fires.
-            UsageError: The wire cannot carry a value; nothing was sent.
+            ScheduleError: The pattern is invalid, or never occurs.
+            UsageError: A value is invalid; nothing was sent.
         """
         spec = build_spec(name, data, every, cron, tz, key, limit, start, end, missed_fires, max_catchup)
         call = functions.put_spec(
@@ -71,14 +71,14 @@ class ChasquiSchedules(ChasquiClient):
         return spec.resolved_key
 
     def schedules(self, limit: int = 100) -> list[ChasquiSchedule]:
-        """List the repeatable jobs, the next to fire first."""
+        """List the repeatable jobs, by their next run."""
         args = (0, checked_count(limit, "limit") - 1, "WITHSCORES")
         due = self._execute(Call("ZRANGE", (self.keys.repeat,), args), repeatable=True)
         calls = [Call("HMGET", (self.keys.spec(key.decode(errors="replace")),), ("spec", "fired")) for key in due[::2]]
         return read_schedules(due, self._pipeline(calls, repeatable=True))
 
     def remove_schedule(self, key: str) -> bool:
-        """Remove a repeatable job; False when there is none of that key."""
+        """Remove a repeatable job; return False if it does not exist."""
         name = checked_key(key)
         call = functions.drop_spec(repeats_key=self.keys.repeat, spec_key=self.keys.spec(name), name=name)
         return bool(self._execute(call))

@@ -1,4 +1,4 @@
-"""A connection that opens when first needed."""
+"""A connection that opens when first used."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class AsyncQlessConnection:
     """Sends commands in a worker's name.
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        worker: The name under which jobs are taken; default the host's name and the process's id.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        worker: The name under which jobs are taken; default: the host's name and the process id.
 
     Raises:
-        UsageError: The URL cannot be read, or the name is empty.
+        UsageError: The URL is invalid, or the name is empty.
 
     Attributes:
         worker: The name under which jobs are taken.

@@ -39,21 +39,21 @@ _PAGE = 25
 
 
 class AsyncQlessClient(AsyncQlessJobs):
-    """A client of the queues that qless's Ruby, Python and Go processes share. Connects when first needed.
+    """A client of queues shared with qless's Ruby, Python and Go processes. It connects when first used.
 
     Args:
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        worker: The name under which jobs are taken; default the host's name and the process's id.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        worker: The name under which jobs are taken; default: the host's name and the process id.
 
     Raises:
-        UsageError: The URL cannot be read, or the name is empty.
+        UsageError: The URL is invalid, or the name is empty.
 
     Attributes:
         worker: The name under which jobs are taken.
     """
 
     async def queues(self) -> list[QlessCounts]:
-        """Count the jobs of all queues, in the order in which they were first seen."""
+        """Count the jobs of all queues, in the order in which they were first used."""
         return [QlessCounts.read(fields) for fields in decoded(await self.command("queues")) or ()]
 
     async def counts(self, queue: str) -> QlessCounts:
@@ -61,19 +61,19 @@ class AsyncQlessClient(AsyncQlessJobs):
         return QlessCounts.read(decoded(await self.command("queues", text_word(queue, "queue"))))
 
     async def length(self, queue: str) -> int:
-        """Return how many jobs of a queue run, are ready or are scheduled."""
+        """Return how many jobs of a queue are running, ready or scheduled."""
         return int(await self.command("length", text_word(queue, "queue")))
 
     async def pause(self, *queues: str) -> None:
-        """Have queues hand out no jobs."""
+        """Pause queues: they deliver no jobs."""
         await self.command("pause", *text_words(queues, "queues"))
 
     async def unpause(self, *queues: str) -> None:
-        """Have queues hand out jobs again."""
+        """Resume paused queues."""
         await self.command("unpause", *text_words(queues, "queues"))
 
     async def forget_queue(self, *queues: str) -> None:
-        """Have queues be listed no more. Their jobs stay, and the next job lists them again."""
+        """Remove queues from the list. Their jobs stay, and the next job lists them again."""
         await self.command("queue.forget", *text_words(queues, "queues"))
 
     async def jobs(self, queue: str, state: QlessState, offset: int = 0, count: int = _PAGE) -> list[str]:
@@ -97,17 +97,17 @@ class AsyncQlessClient(AsyncQlessJobs):
         return strings(decoded(await self.command("failed", *words))["jobs"])
 
     async def unfail(self, queue: str, group: str, count: int = _PAGE) -> int:
-        """Make failed jobs ready, those first that failed first, and return how many."""
+        """Make failed jobs ready, those that failed first first, and return how many."""
         words = (text_word(queue, "queue"), text_word(group, "group"), checked_count(count, "count"))
         return int(await self.command("unfail", *words))
 
     async def tagged(self, tag: str, offset: int = 0, count: int = _PAGE) -> list[str]:
-        """Return the ids of jobs with a tag, that tagged first which was tagged first."""
+        """Return the ids of jobs with a tag, in the order in which they were tagged."""
         words = ("get", text_word(tag, "tag"), *_page(offset, count))
         return strings(decoded(await self.command("tag", *words))["jobs"])
 
     async def top_tags(self, offset: int = 0, count: int = _PAGE) -> list[str]:
-        """Return tags that were given more than once, the most frequent first."""
+        """Return tags that are used more than once, the most frequent first."""
         return strings(decoded(await self.command("tag", "top", *_page(offset, count))))
 
     async def tracked(self) -> list[QlessJob]:
@@ -115,12 +115,12 @@ class AsyncQlessClient(AsyncQlessJobs):
         return [QlessJob.read(fields) for fields in decoded(await self.command("track"))["jobs"] or ()]
 
     async def stats(self, queue: str, day: datetime | None = None) -> QlessStats:
-        """Return a queue's statistics of a day, in UTC; default today."""
+        """Return a queue's statistics of a day, in UTC; default: today."""
         seconds = now_ms() / 1000 if day is None else _epoch_s(day)
         return QlessStats.read(await self.command("stats", text_word(queue, "queue"), seconds))
 
     async def workers(self) -> list[QlessWorkerCounts]:
-        """Return the workers of the last day, the last seen first."""
+        """Return the workers of the last day, the most recently seen first."""
         return [QlessWorkerCounts(**fields) for fields in decoded(await self.command("workers")) or ()]
 
     async def jobs_of_worker(self, worker: str) -> tuple[list[str], list[str]]:
@@ -129,7 +129,7 @@ class AsyncQlessClient(AsyncQlessJobs):
         return strings(found["jobs"]), strings(found["stalled"])
 
     async def deregister(self, *workers: str) -> None:
-        """Have workers be listed no more."""
+        """Remove workers from the list."""
         await self.command("worker.deregister", *text_words(workers, "workers"))
 
     async def config(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class AsyncQlessClient(AsyncQlessJobs):
         return dict(decoded(await self.command("config.get")))
 
     async def get_config(self, option: str) -> str | None:
-        """Return an option as text; None when it is not known."""
+        """Return an option as text; None if it is unknown."""
         reply = await self.command("config.get", text_word(option, "option"))
         return None if reply is None else text(reply)
 
@@ -148,22 +148,22 @@ class AsyncQlessClient(AsyncQlessJobs):
         await self.command("config.set", text_word(option, "option"), value)
 
     async def unset_config(self, option: str) -> None:
-        """Set an option back to its default."""
+        """Reset an option to its default."""
         await self.command("config.unset", text_word(option, "option"))
 
     async def check(
         self, *, repair: bool = False, on_progress: Callable[[int], object] | None = None
     ) -> dict[str, int]:
-        """Count records that contradict each other: jobs in no queue, locks without jobs and the like.
+        """Count inconsistent records: jobs in no queue, locks without jobs and so on.
 
         Keys and their entries are read in pages, so that the server serves others in between.
 
         Args:
             repair: Repair them, too.
-            on_progress: Called after each page with the number of keys and entries that were checked so far.
+            on_progress: Called after each page with the number of keys and entries checked so far.
 
         Raises:
-            InvalidOptionError: An argument is wrong.
+            InvalidOptionError: An argument is invalid.
         """
         if not isinstance(repair, bool):
             raise InvalidOptionError(f"`repair` must be True or False, got {repair!r}.")
@@ -200,19 +200,19 @@ class AsyncQlessClient(AsyncQlessJobs):
         retries: int | None = None,
         backlog: int | None = None,
     ) -> str:
-        """Make or replace a job that makes a new job every so often, and return its id.
+        """Add or replace a recurring job, which adds a new job at each interval, and return its id.
 
         Args:
             queue: Where the new jobs go.
             klass: What runs them.
             data: Their data.
-            interval: How much time is between two.
-            offset: How much time is before the first.
-            jid: Its id; default a new one.
-            priority: Theirs.
-            tags: Theirs.
-            retries: Theirs, by default 0.
-            backlog: How many that are late are made up for, beside the newest; 0 for all.
+            interval: Time between two jobs.
+            offset: Time before the first.
+            jid: Its id; default: a new one.
+            priority: The priority of the new jobs.
+            tags: The tags of the new jobs.
+            retries: The retries of the new jobs, by default 0.
+            backlog: How many late jobs are made up for, in addition to the newest; 0 for all.
         """
         jid = new_jid() if jid is None else text_word(jid, "jid")
         options = {"priority": priority, "tags": tags, "retries": retries, "backlog": backlog}
@@ -222,7 +222,7 @@ class AsyncQlessClient(AsyncQlessJobs):
         return text(await self.command("recur", *words))
 
     async def recurring(self, jid: str) -> QlessRecurringJob | None:
-        """Return a recurring job; None when it does not exist."""
+        """Return a recurring job; None if it does not exist."""
         reply = await self.command("recur.get", text_word(jid, "jid"))
         return None if reply is None else QlessRecurringJob.read(reply)
 
@@ -252,15 +252,15 @@ class AsyncQlessClient(AsyncQlessJobs):
         await self.command("recur.update", text_word(jid, "jid"), *words)
 
     async def tag_recurring(self, jid: str, *tags: str) -> list[str]:
-        """Tag the jobs that a recurring job makes from now on, and return all its tags."""
+        """Tag the jobs that a recurring job adds from now on, and return all its tags."""
         return strings(decoded(await self.command("recur.tag", text_word(jid, "jid"), *text_words(tags, "tags"))))
 
     async def untag_recurring(self, jid: str, *tags: str) -> list[str]:
-        """Remove tags of a recurring job, and return those it still has."""
+        """Remove tags from a recurring job, and return the remaining ones."""
         return strings(decoded(await self.command("recur.untag", text_word(jid, "jid"), *text_words(tags, "tags"))))
 
     async def unrecur(self, jid: str) -> None:
-        """Remove a recurring job. The jobs that it made stay."""
+        """Remove a recurring job. The jobs that it added stay."""
         await self.command("unrecur", text_word(jid, "jid"))
 
 

@@ -1,4 +1,4 @@
-"""What happens in the queues, as it is published."""
+"""Read the messages that qless publishes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _PING = pack([Call("PING")])
 
 
 class AsyncQlessEvents(AsyncQlessConnection):
-    """The messages of all queues: an endless iterator. What was published before it began is not seen.
+    """The messages of all queues: an endless iterator. Messages published before it started are not seen.
 
     Args:
-        channels: Channels without ``ql:``: ``log`` says most; ``completed``, ``failed`` and others are about tracked
-            jobs, and ``w:<worker>`` is about a worker's.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
+        channels: Channels without ``ql:``: ``log`` has most messages; ``completed``, ``failed`` and others are about
+            tracked jobs, and ``w:<worker>`` about a worker's jobs.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
 
     Raises:
-        UsageError: A value is wrong.
+        UsageError: A value is invalid.
     """
 
     def __init__(self, *channels: str, url: str | ServerUrl | None = None) -> None:
@@ -44,7 +44,7 @@ class AsyncQlessEvents(AsyncQlessConnection):
         self._ahead: deque[QlessEvent] = deque()
 
     async def start(self) -> None:
-        """Subscribe, so that nothing from now on is missed."""
+        """Subscribe, so that no later message is missed."""
         if self._link is not None:
             return
         (primary, *_) = await (await self._connection()).primaries()

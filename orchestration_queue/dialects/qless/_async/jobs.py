@@ -33,7 +33,7 @@ _POPPED_AT_ONCE = 20
 
 
 class AsyncQlessJobs(AsyncQlessConnection):
-    """The part of a client that makes, runs and ends jobs."""
+    """The job methods of a client."""
 
     async def put(
         self,
@@ -67,7 +67,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         return text(await self.command("put", *words))
 
     async def requeue(self, job: QlessJob, queue: str, *, delay: Duration = 0) -> str:
-        """Move a job to a queue as it is now; take it from its worker, if it runs.
+        """Move a job unchanged to a queue; if it is running, its worker loses it.
 
         Raises:
             JobNotFoundError: It does not exist.
@@ -77,12 +77,12 @@ class AsyncQlessJobs(AsyncQlessConnection):
         return text(await self._about(job, "requeue", *words))
 
     async def get(self, jid: str) -> QlessJob | None:
-        """Return a job; None when it does not exist."""
+        """Return a job; None if it does not exist."""
         reply = await self.command("get", text_word(jid, "jid"))
         return None if reply is None else QlessJob.read(decoded(reply))
 
     async def get_many(self, jids: Sequence[str]) -> list[QlessJob]:
-        """Return those jobs that exist."""
+        """Return the jobs that exist."""
         if isinstance(jids, Sequence) and not jids:
             return []
         return read_jobs(await self.command("multiget", *text_words(jids, "jids")))
@@ -217,7 +217,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         """Take running jobs from their workers.
 
         Raises:
-            ServerError: One of them does not run.
+            ServerError: One of them is not running.
         """
         await self.command("timeout", *text_words(jids, "jids"))
 
@@ -230,7 +230,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         await self.command("cancel", *text_words(jids, "jids"))
 
     async def depend(self, jid: str, *others: str) -> None:
-        """Have a job that waits for others wait for more."""
+        """Add dependencies to a job that already has some."""
         await self.command("depends", text_word(jid, "jid"), "on", *text_words(others, "others"))
 
     async def undepend(self, jid: str, *others: str) -> None:
@@ -256,14 +256,14 @@ class AsyncQlessJobs(AsyncQlessConnection):
         return strings(decoded(await self._about(jid, "tag", *words)))
 
     async def untag(self, jid: str, *tags: str) -> list[str]:
-        """Remove tags of a job, and return those it still has."""
+        """Remove tags from a job, and return the remaining ones."""
         words = ("remove", text_word(jid, "jid"), *text_words(tags, "tags"))
         return strings(decoded(await self._about(jid, "tag", *words)))
 
     async def track(self, jid: str) -> bool:
-        """Have a job's events be published; return whether that is new."""
+        """Publish a job's events; return whether that is new."""
         return bool(int(await self._about(jid, "track", "track", text_word(jid, "jid"))))
 
     async def untrack(self, jid: str) -> bool:
-        """Have a job's events be published no more; return whether they were."""
+        """Stop publishing a job's events; return whether they were published."""
         return bool(int(await self._about(jid, "track", "untrack", text_word(jid, "jid"))))

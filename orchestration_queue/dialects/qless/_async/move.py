@@ -1,4 +1,4 @@
-"""Moving a queue from qless's wire to ours."""
+"""Move a queue from qless's protocol to ours."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class AsyncQlessMove:
     """Moves the jobs and recurring jobs of a qless queue to a queue of this package. A context manager.
 
     The qless queue is paused meanwhile, so that no job starts twice. A job is added to our queue before it is removed
-    from qless, under an id that follows from its own. So a move that was interrupted loses nothing; run it again, and
-    what is in both places is added once. Running, failed and completed jobs stay, and so does what our wire cannot
-    carry: it is counted with the reason. A job whose lock expired longer than the time of grace ago is taken from its
-    worker and moved.
+    from qless, with an id derived from its own. So a move that was interrupted loses nothing; run it again, and jobs in
+    both places are added once. Running, failed and completed jobs stay, and so do those that our protocol can't
+    represent, which are counted with the reason. A job whose lock expired longer ago than the grace period is taken
+    from its worker and moved.
 
     Args:
         theirs: The name of the qless queue.
-        ours: The name of the queue of this package; default the same.
-        url: The server of the qless queue; default ``OQ_URL``, else the embedded server of this directory.
-        our_url: The server of our queue; default the same.
+        ours: The name of the queue of this package; default: the same.
+        url: The server of the qless queue; default ``OQ_URL``, or else the embedded server of this directory.
+        our_url: The server of our queue; default: the same.
         prefix: First part of every key of our queue.
 
     Raises:
-        UsageError: A name or a URL is wrong.
+        UsageError: A name or a URL is invalid.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class AsyncQlessMove:
         await self._stack.aclose()
 
     async def to_ours(self) -> QlessMoved:
-        """Move what is ready, delayed, recurring or waits for other jobs of the queue."""
+        """Move ready, delayed, recurring and dependent jobs of the queue."""
         moved = QlessMoved()
         was_paused = (await self._theirs.counts(self._queue)).paused
         await self._theirs.pause(self._queue)

@@ -34,7 +34,7 @@ _POPPED_AT_ONCE = 20
 
 
 class QlessJobs(QlessConnection):
-    """The part of a client that makes, runs and ends jobs."""
+    """The job methods of a client."""
 
     def put(
         self,
@@ -68,7 +68,7 @@ class QlessJobs(QlessConnection):
         return text(self.command("put", *words))
 
     def requeue(self, job: QlessJob, queue: str, *, delay: Duration = 0) -> str:
-        """Move a job to a queue as it is now; take it from its worker, if it runs.
+        """Move a job unchanged to a queue; if it is running, its worker loses it.
 
         Raises:
             JobNotFoundError: It does not exist.
@@ -78,12 +78,12 @@ class QlessJobs(QlessConnection):
         return text(self._about(job, "requeue", *words))
 
     def get(self, jid: str) -> QlessJob | None:
-        """Return a job; None when it does not exist."""
+        """Return a job; None if it does not exist."""
         reply = self.command("get", text_word(jid, "jid"))
         return None if reply is None else QlessJob.read(decoded(reply))
 
     def get_many(self, jids: Sequence[str]) -> list[QlessJob]:
-        """Return those jobs that exist."""
+        """Return the jobs that exist."""
         if isinstance(jids, Sequence) and not jids:
             return []
         return read_jobs(self.command("multiget", *text_words(jids, "jids")))
@@ -216,7 +216,7 @@ class QlessJobs(QlessConnection):
         """Take running jobs from their workers.
 
         Raises:
-            ServerError: One of them does not run.
+            ServerError: One of them is not running.
         """
         self.command("timeout", *text_words(jids, "jids"))
 
@@ -229,7 +229,7 @@ class QlessJobs(QlessConnection):
         self.command("cancel", *text_words(jids, "jids"))
 
     def depend(self, jid: str, *others: str) -> None:
-        """Have a job that waits for others wait for more."""
+        """Add dependencies to a job that already has some."""
         self.command("depends", text_word(jid, "jid"), "on", *text_words(others, "others"))
 
     def undepend(self, jid: str, *others: str) -> None:
@@ -253,14 +253,14 @@ class QlessJobs(QlessConnection):
         return strings(decoded(self._about(jid, "tag", *words)))
 
     def untag(self, jid: str, *tags: str) -> list[str]:
-        """Remove tags of a job, and return those it still has."""
+        """Remove tags from a job, and return the remaining ones."""
         words = ("remove", text_word(jid, "jid"), *text_words(tags, "tags"))
         return strings(decoded(self._about(jid, "tag", *words)))
 
     def track(self, jid: str) -> bool:
-        """Have a job's events be published; return whether that is new."""
+        """Publish a job's events; return whether that is new."""
         return bool(int(self._about(jid, "track", "track", text_word(jid, "jid"))))
 
     def untrack(self, jid: str) -> bool:
-        """Have a job's events be published no more; return whether they were."""
+        """Stop publishing a job's events; return whether they were published."""
         return bool(int(self._about(jid, "track", "untrack", text_word(jid, "jid"))))
