@@ -88,7 +88,7 @@ def test_sparks_python_imports_the_installed_pyspark_and_not_the_archive_of_its_
     archives = [str(home / "python/lib/pyspark.zip"), *map(str, home.glob("python/lib/py4j-*-src.zip"))]
     program = "import pyspark, sys; print(pyspark.__file__, sys.executable, sys.path[1], sys.argv[1], sep='\\n')"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*archives, "/a", "/b"])}
-    said = subprocess.check_output([python, "-c", program, "two words"], env=environment, text=True)
+    said = subprocess.check_output([python, "-c", program, "two words"], env=environment, text=True, timeout=60)
     assert said.splitlines() == [str(home / "__init__.py"), sys.executable, "/a", "two words"]
 
 
