@@ -65,7 +65,7 @@ PHRASES: dict[str, str] = {
 NAMES = "BroadcastLine|FlowKeeper|SharedPlaces|is_hungry|lock_duration"
 """Identifiers that have another name now."""
 
-_EXAMPLES = {"check_voice.py", "test_voice.py"}
+_EXAMPLES = {"check_voice.py", "test_tools.py"}
 """What is refused, by name."""
 
 _BANNED = re.compile(

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "orchestration_queue"
 PURE = ("flows", "schedules", "protocol", "options", "worker/machine.py", "worker/slots.py")
 GENERATED = PACKAGE / "protocol" / "functions"
-ELSEWHERE = ("spark", "java", "lua", "mutants", "bundle", "session", "time_limits", "voice", "pipes", "parity")
+ELSEWHERE = ("spark", "java", "lua", "tools", "bundle", "session", "time_limits", "pipes", "parity")
 """Words in the names of unit tests that never reach the pure layers."""
 SECONDS_PER_MUTANT = 60
 PROPERTIES = ("flows", "schedules")

@@ -1,15 +1,27 @@
-"""The arguments a job's options become, position by position, against the wire's tables."""
+"""How jobs are sent: a job's arguments by position, what a bulk shares, and a graph, whose nodes count from 1."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Deduplication, JobOptions, Ordering, RateLimit, TokenBucket
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.placement import ParentRef, add_job
+from orchestration_queue.protocol.operations.additions import EncodedData, NewJob, add_many
+from orchestration_queue.protocol.operations.graphs import (
+    Edge,
+    Graph,
+    GraphNode,
+    OutsideDependency,
+    OutsideDependent,
+    submit_graph,
+)
+from orchestration_queue.protocol.placement import ParentRef, add_job, add_jobs, new_job
 
 KEYS = QueueKeys("ingest")
 NOW = 1_700_000_000_000
@@ -32,6 +44,15 @@ FULL_OPTS = (
     '{"jobId":"mine","delay":1500,"priority":7,"attempts":3,"ttl":60000,"cost":2.5,'
     '"ordering":{"key":"customer-1","concurrency":2,"rateLimit":{"max":5,"duration":10000},'
     '"tokenBucket":{"capacity":50.0,"refillRate":0.0015}}}'
+)
+SHARED = (JobOptions(), JobOptions(priority=3), JobOptions(delay=5, attempts=2))
+options = st.one_of(st.sampled_from(SHARED), st.builds(JobOptions, priority=st.integers(0, 3)), st.none())
+jobs = st.builds(
+    NewJob,
+    st.sampled_from("ab"),
+    st.sampled_from("12").map(EncodedData),
+    options,
+    options_text=st.sampled_from([None, "", "{}", '{"priority":3}']),
 )
 
 
@@ -118,3 +139,36 @@ def test_scheduled_job_cannot_be_deduplicated() -> None:
         add_job(
             KEYS, "load", "{}", JobOptions(deduplication=Deduplication(id="x")), NOW, scheduler_name="after-each-other"
         )
+
+
+@given(st.lists(jobs, max_size=12))
+def test_options_found_by_identity_are_those_found_by_comparison(new: list[NewJob]) -> None:
+    compared = [new_job(job.name, job.data, job.options, 1, options_text=job.options_text) for job in new]
+    assert add_many(KEYS, new, 1).call == add_jobs(KEYS, compared)
+
+
+def test_places_are_counted_from_one() -> None:
+    jobs = [new_job("work", "{}", JobOptions(job_id=f"f.{name}"), NOW) for name in "abc"]
+    outside = ParentRef(QueueKeys("other"), "x")
+    graph = Graph(
+        [GraphNode(jobs[0], "all_done"), GraphNode(jobs[1]), GraphNode(jobs[2])],
+        [Edge(0, 1), Edge(1, 2, is_weak=True)],
+        [OutsideDependency(2, outside)],
+        [OutsideDependent(0, outside)],
+    )
+    assert submit_graph(KEYS, graph, NOW, flow_id="f", record="r", held=True).call == oq1.submit_graph(
+        KEYS,
+        flow_key=KEYS.flow("f"),
+        nodes=jobs,
+        edges=[
+            oq1.GraphEdge(dependent=1, dependency=2, weak=False),
+            oq1.GraphEdge(dependent=2, dependency=3, weak=True),
+        ],
+        foreign=[oq1.ForeignDependency(dependent=3, member=outside.member, weak=False)],
+        outside=[oq1.ForeignDependent(dependency=1, queue_name="other", job_id="x")],
+        rules=[oq1.NodeRule(place=1, rule="all_done")],
+        now_ms=NOW,
+        held=True,
+        flow_id="f",
+        record="r",
+    )
