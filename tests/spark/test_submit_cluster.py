@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 from zipfile import ZipFile
@@ -162,6 +163,43 @@ def test_a_driver_that_has_to_stop_is_gone_within_two_seconds(
     wait_until_sync(lambda: not pythons(of_cluster), "it to be gone")
     assert time.monotonic() - asked[0] < at_load(2)
     assert not [one for one in cluster.master.drivers() if one.state in ("RUNNING", "SUBMITTED")]
+
+
+def test_a_driver_that_a_late_worker_kills_is_submitted_again_by_the_next_attempt(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A worker that was unreachable has lost its job, and ends what it believes to be its own."""
+    is_lost = Event()
+    kept: list[dict[str, Any]] = []
+    told: list[dict[str, Any]] = []
+
+    def run_late() -> None:
+        words = ["wait", str(tmp_path / "sign")]
+        with pytest.raises(SparkCancelledError):
+            run_submit(APP, words, alone(cluster), should_stop=is_lost.is_set, progress=kept.append)
+
+    late = Thread(target=run_late)
+    late.start()
+    wait_until_sync((tmp_path / "sign").exists, "the application to be at work", 100)
+    found = Reservation.of(kept[-1])
+    assert found is not None
+
+    def should_stop() -> bool:
+        is_lost.set()
+        drivers = {one.driver for progress in told if (one := Reservation.of(progress))}
+        return bool(drivers - {"", found.driver})
+
+    with pytest.raises(SparkCancelledError, match=rf"with its driver (?!{found.driver})driver-"):
+        run_submit(
+            APP,
+            ["wait", str(tmp_path / "again")],
+            alone(cluster),
+            should_stop=should_stop,
+            progress=told.append,
+            earlier=kept[-1],
+        )
+    late.join()
+    assert cluster.master.status(found.driver).state == "KILLED"
 
 
 @pytest.mark.parametrize(

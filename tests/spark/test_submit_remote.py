@@ -18,6 +18,7 @@ import pytest
 from orchestration_queue.errors import InvalidOptionError, SparkCancelledError, SparkFailedError, SparkTimeoutError
 from orchestration_queue.spark import SparkSubmit, run_submit
 from orchestration_queue.spark.submit import attempt as attempts
+from orchestration_queue.spark.submit.livy import Livy
 from orchestration_queue.spark.submit.trackers import KubernetesTracker, find_tracker
 from tests.spark.wires import KINDS, Wire, wire
 from tests.waiting import wait_until_sync
@@ -155,6 +156,28 @@ def test_what_cannot_be_followed_is_submitted_again(cluster: Wire, tmp_path: Pat
     result = watched.run(tmp_path, earlier={"spark": {"submission": kept}})
     assert result["exit_code"] == 0
     assert len(cluster.apps) == 1 + (left == "failed")
+
+
+def test_an_application_that_a_late_worker_ends_is_submitted_again_by_the_next_attempt(
+    cluster: Wire, tmp_path: Path
+) -> None:
+    """A worker that was unreachable has lost its job, and ends what it believes to be its own."""
+    cluster.submit("t1", {"name": "app-t1"})
+    cluster.template = {"state": "succeeded"}
+    watched = Watched(cluster)
+    tracker = Livy.at(cluster.url) if cluster.kind == "livy" else find_tracker(cluster.options(tmp_path))
+    assert tracker is not None
+
+    def kill_late(app: Any) -> None:
+        wait_until_sync(lambda: bool(watched.told), "the next attempt to follow")
+        tracker.kill(app.id)
+
+    killing = later(kill_late, cluster)
+    result = watched.run(tmp_path, earlier={"spark": {"submission": {"kind": cluster.kind, "tag": "t1"}}})
+    killing.join()
+    assert result["exit_code"] == 0
+    assert f"{IDS[cluster.kind]} of an earlier attempt was killed by others; submitting it again" in watched.lines
+    assert [app.state for app in cluster.apps.values() if app.tag != "t1"] == ["succeeded"]
 
 
 @pytest.mark.parametrize("why", ["cancelled", "timeout"])

@@ -24,7 +24,12 @@ __all__ = ["KINDS", "App", "Wire", "wire"]
 
 KINDS = ("yarn", "kubernetes", "livy")
 
-_YARN = {"running": ("RUNNING", "UNDEFINED"), "succeeded": ("FINISHED", "SUCCEEDED"), "failed": ("FINISHED", "FAILED")}
+_YARN = {
+    "running": ("RUNNING", "UNDEFINED"),
+    "succeeded": ("FINISHED", "SUCCEEDED"),
+    "failed": ("FINISHED", "FAILED"),
+    "killed": ("KILLED", "KILLED"),
+}
 _PODS = {"running": "Running", "succeeded": "Succeeded", "failed": "Failed"}
 _BATCHES = {"running": "running", "succeeded": "success", "failed": "dead"}
 _LABEL = "orchestration-queue-submission"
@@ -52,7 +57,7 @@ class App:
         id: Its id.
         tag: What it carries.
         request: What it was submitted with.
-        state: ``running``, ``succeeded`` or ``failed``.
+        state: ``running``, ``succeeded``, ``failed`` or, on YARN alone, ``killed``: the others forget it.
         log: What its driver has printed.
         message: What the cluster says of its end.
         waits: Whether ``spark-submit`` waits for it.
@@ -187,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
             app = server.submit(str(given.get("spark.yarn.tags", label)), given)
         else:
             app = server.apps[path.removeprefix("/test/")]
-        code = app.code if app.waits and app.state != "failed" else app.code or int(app.state == "failed")
+        code = app.code or int(app.state in ("failed", "killed"))
         return {"id": app.id, "state": app.state, "waits": app.waits, "code": code}
 
     def _yarn(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> tuple[int, Any]:
@@ -201,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
         if method == "PUT":
             if not query.get("user.name"):
                 return 401, "Unable to obtain user name, user not authenticated"
-            app.state, app.message = "failed", f"{given['state']} by {query['user.name']}"
+            app.state, app.message = "killed", f"{given['state']} by {query['user.name']}"
             return 202, {"state": "RUNNING"}
         return 200, {"app": self.server.describe(app)}
 

@@ -13,7 +13,7 @@ from orchestration_queue.spark.failure import LINES_KEPT
 from orchestration_queue.spark.submit.http import MasterUnreachableError
 from orchestration_queue.spark.submit.options import SparkSubmit
 
-__all__ = ["ASK_S", "Attempt", "growing_pauses"]
+__all__ = ["ASK_S", "Attempt", "EndedByOthersError", "growing_pauses"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,6 +23,13 @@ ASK_S = 0.1
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _AWAY_S = 60.0
 """How long a master may be away, as when another takes over."""
+
+
+class EndedByOthersError(Exception):
+    """The application of an earlier attempt was ended while this one followed it.
+
+    That attempt's worker does so when it was only late: it learns that it has lost the job, and stops.
+    """
 
 
 class Attempt:
@@ -49,6 +56,7 @@ class Attempt:
         self._should_stop = should_stop
         self._deadline = time.monotonic() + seconds(options.timeout) if options.timeout else None
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._is_resumed = False
 
     def _say(self, line: str) -> None:
         self._lines.append(line)

@@ -18,7 +18,7 @@ from typing import Any
 from orchestration_queue.errors import SparkFailedError, TransportError
 from orchestration_queue.spark.failure import failure_error, stop_error
 from orchestration_queue.spark.progress import ListenerFollower
-from orchestration_queue.spark.submit.attempt import ASK_S, Attempt, growing_pauses
+from orchestration_queue.spark.submit.attempt import ASK_S, Attempt, EndedByOthersError, growing_pauses
 from orchestration_queue.spark.submit.driver import MAIN_CLASS, DriverLog, Reservation, carries_tag, create_request
 from orchestration_queue.spark.submit.master import (
     ENDED,
@@ -70,11 +70,13 @@ def run_on_cluster(
         TransportError: Its driver could not be recorded, and nothing was submitted.
     """
     run = _ClusterRun(Path(path).stem, options, should_stop, log, progress)
-    found = run.resume(Reservation.of(earlier))
-    if found is None:
-        properties = options.properties(Path(), run.name, job_id)
-        found = run.submit(lambda reservation: create_request(reservation, options, path, words, properties))
-    return run.follow(found)
+    if found := run.resume(Reservation.of(earlier)):
+        try:
+            return run.follow(found)
+        except EndedByOthersError as ended:
+            log(f"{ended}; submitting it again")
+    properties = options.properties(Path(), run.name, job_id)
+    return run.follow(run.submit(lambda reservation: create_request(reservation, options, path, words, properties)))
 
 
 class _ClusterRun(Attempt):
@@ -93,6 +95,7 @@ class _ClusterRun(Attempt):
         if not status.state or status.state in ENDED - {"FINISHED"}:
             return None  # it failed, or was forgotten with all that ran: this attempt submits it again
         self._log(f"found {earlier.driver} of an earlier attempt, which is {status.state}")
+        self._is_resumed = True
         return earlier
 
     def submit(self, request: Callable[[Reservation], dict[str, Any]]) -> Reservation:
@@ -121,7 +124,13 @@ class _ClusterRun(Attempt):
         return reservation
 
     def follow(self, reservation: Reservation) -> dict[str, Any]:
-        """Wait for a driver's end."""
+        """Wait for a driver's end.
+
+        Raises:
+            EndedByOthersError: It is of an earlier attempt, and was killed or is gone.
+            SparkFailedError: It failed, or had to be stopped.
+        """
+        is_resumed, self._is_resumed = self._is_resumed, False
         master, driver = Master(reservation.rest_url, reservation.web_url), reservation.driver
         follower = ListenerFollower(self._progress, about=reservation.about, ui=self._options.ui_template)
         output = DriverLog(master, driver, self._say, follower.feed)
@@ -136,6 +145,8 @@ class _ClusterRun(Attempt):
             output.read(status.worker, is_over=True)
         if status.state == "FINISHED":
             return {"exit_code": 0, "driver": driver, **follower.finish()}
+        if is_resumed and status.state in ("", "KILLED"):
+            raise EndedByOthersError(f"{driver} of an earlier attempt was killed by others")
         raise self._failed(master, driver, status, output)
 
     def _store(self, reservation: Reservation) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from orchestration_queue.errors import SparkFailedError, TransportError
 from orchestration_queue.spark.failure import SparkFailure, failure_error, is_noise, stop_error
-from orchestration_queue.spark.submit.attempt import ASK_S, Attempt, growing_pauses
+from orchestration_queue.spark.submit.attempt import ASK_S, Attempt, EndedByOthersError, growing_pauses
 from orchestration_queue.spark.submit.http import MasterRefusedError, MasterUnreachableError
 from orchestration_queue.spark.submit.livy import Livy, batch_request
 from orchestration_queue.spark.submit.options import SparkSubmit
@@ -59,7 +59,7 @@ class RemoteRun(Attempt):
         found = self._ask(self.tracker.find, tag) if tag else None
         if found is None or found.outcome == "failed":
             return None
-        self.tag = tag
+        self.tag, self._is_resumed = tag, True
         self._log(f"found {found.id} of an earlier attempt, which is {found.state}")
         return found
 
@@ -89,8 +89,10 @@ class RemoteRun(Attempt):
         """Wait for an application's end, and return the job's result.
 
         Raises:
+            EndedByOthersError: It is of an earlier attempt, and was killed or is gone.
             SparkFailedError: It failed, is gone, or had to be stopped.
         """
+        is_resumed, self._is_resumed = self._is_resumed, False
         pauses, told, lines = growing_pauses(), "", 0
         current: RemoteApplication | None = found
         while current and not current.outcome:
@@ -105,6 +107,8 @@ class RemoteRun(Attempt):
                 self.end(found)
                 raise stop_error(self.name, why, self._options, f"as {found.id}")
             current = self._ask(self.tracker.status, found.id)
+        if is_resumed and (current is None or current.state.lower() == "killed"):
+            raise EndedByOthersError(f"{found.id} of an earlier attempt was killed by others")
         if current is None:
             raise SparkFailedError(
                 f"{self.tracker.url} no longer knows {found.id} of Spark application {self.name!r}; "

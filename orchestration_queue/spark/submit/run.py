@@ -20,6 +20,7 @@ from orchestration_queue.spark.failure import LINES_KEPT, describe_exit, failure
 from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.process import ProcessOutcome, run_child, scratch_directory
 from orchestration_queue.spark.progress import ListenerFollower, with_listener
+from orchestration_queue.spark.submit.attempt import EndedByOthersError
 from orchestration_queue.spark.submit.cluster import run_on_cluster
 from orchestration_queue.spark.submit.livy import Livy
 from orchestration_queue.spark.submit.options import SparkSubmit
@@ -91,7 +92,10 @@ def run_submit(
     tracker = Livy.at(options.livy_url) if options.livy_url else find_tracker(options)
     run = RemoteRun(tracker, name, options, should_stop, log, progress) if tracker else None
     if run and (found := run.resume(earlier)):
-        return run.follow(found)
+        try:
+            return run.follow(found)
+        except EndedByOthersError as ended:
+            log(f"{ended}; submitting it again")
     if run and options.livy_url:
         return run_by_livy(path, words, options, run, options.properties(Path(), name, job_id))
     return _run_beside(path, words, options, run, log=log, should_stop=should_stop, job_id=job_id, progress=progress)
