@@ -85,7 +85,9 @@ def longest_first(files: dict[str, float], nodeids: list[str]) -> list[int]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--qless-runs", type=int, default=15, help="random runs against qless's original; 1000 in full")
     parser.addoption("--chasquimq-jobs", type=int, default=600, help="jobs of the mixed fleet; 20000 in full")
-    parser.addoption("--flow-runs", type=int, default=40, help="random graphs by both carriers; 10000 in full")
+    parser.addoption(
+        "--flow-runs", type=int, default=40, help="random graphs by both carriers; 10000 in full, with --timeout=0"
+    )
     parser.addoption("--preemptions", type=int, default=1, help="preemptions in orders of several clients' calls")
     parser.getgroup("session").addoption(
         "--write-durations", action="store_true", help="update tests/durations.json with what this session measures"

@@ -2,7 +2,7 @@
 
 A graph of few nodes breaks off between any two calls of its submission, a larger one at a random place.
 
-``--flow-runs=10000`` runs as many graphs of up to 200 nodes.
+``--flow-runs=10000 --timeout=0`` runs as many graphs of up to 200 nodes, which takes half an hour or more.
 """
 
 from __future__ import annotations
