@@ -18,10 +18,11 @@ from orchestration_queue.client import AsyncJob, AsyncQueue
 from orchestration_queue.errors import JobFailedError, SparkFailedError
 from orchestration_queue.spark import ConnectServer, SparkOptions
 from orchestration_queue.spark.connect import run as running
+from orchestration_queue.spark.connect import session as sessions
 from orchestration_queue.spark.connect.control import SessionControl
 from orchestration_queue.spark.connect.run import run_connect
 from orchestration_queue.spark.connect.server_state import ServerState
-from orchestration_queue.spark.connect.session import QueryProgress
+from orchestration_queue.spark.connect.session import QueryProgress, SparkConnection
 from orchestration_queue.spark.options import ISOLATION
 from tests.spark.conftest import processes_in
 from tests.spark.connect_work import tasks
@@ -216,6 +217,26 @@ def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(
     server.close()
     wait_until_sync(lambda: not processes_in(server.directory), "server and keeper to leave", 60)
     assert not [entry for entry in server.directory.iterdir() if entry.is_dir()]
+
+
+def test_an_idle_server_is_warmed_up_until_its_first_job(
+    connect_state: ServerState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, opened = tmp_path / "jobs", []
+
+    class CountedConnection(SparkConnection):
+        def __init__(self, *args: Any) -> None:
+            opened.append(args)
+            if len(opened) == 2:
+                jobs.touch()
+            super().__init__(*args)
+
+    monkeypatch.setattr(sessions, "SparkConnection", CountedConnection)
+    sessions.main(connect_state.url, jobs=str(jobs))
+    assert len(opened) == 2
+    monkeypatch.setattr(sessions, "_WARM_UP_S", 0.0)
+    sessions.main(connect_state.url, jobs=str(tmp_path / "none"))
+    assert len(opened) == 3, "and not without end"
 
 
 def test_a_server_isolates_its_sessions_when_asked_to(tmp_path: Path) -> None:

@@ -114,10 +114,15 @@ class ServerProcess:
             self.port = int(said[1])
         return self.port > 0
 
+    @property
+    def jobs_file(self) -> Path:
+        """The file that its first job makes."""
+        return self._directory / JOBS
+
     def jobs(self) -> int:
         """How many jobs it has had."""
         try:
-            return (self._directory / JOBS).stat().st_size
+            return self.jobs_file.stat().st_size
         except FileNotFoundError:
             return 0
 

@@ -114,7 +114,7 @@ class ConnectSupervisor(Supervisor):
         if self._current and time.monotonic() - self._since > _IDLE_S:
             name = f"warm-{self._current.name}"
             if name in self._helpers or not self._current.jobs():
-                self._run_helper(name, {"url": self._current.state.url})
+                self._run_helper(name, {"url": self._current.state.url, "jobs": str(self._current.jobs_file)})
 
     def _fence_orphans(self) -> None:
         """Interrupt what killed processes left running, wherever their jobs run now."""
