@@ -34,6 +34,7 @@ local stalled = require("stalled")
 local suspension = require("suspension")
 local tags = require("tags")
 local validate = require("validate")
+local wake = require("wake")
 
 -- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
 -- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
@@ -75,5 +76,8 @@ for _, index in ipairs({ "schedulers:due", "flows", "flows:due", "flows:ended", 
   guarded.call("ZCARD", queue .. index) -- clients write there without a function, and would be refused
 end
 local _, elsewhere, remaining = unpack(propagation.finish(outcomes))
+if retried > 0 then
+  wake.for_lists(queue)
+end
 local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
 return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }

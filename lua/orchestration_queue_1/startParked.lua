@@ -49,5 +49,5 @@ local letters = {}
 for index, job in ipairs(jobs) do
   letters[index] = start(job.job_id)
 end
-wake.due(queue)
+wake.one(queue, "ready")
 return table.concat(letters)

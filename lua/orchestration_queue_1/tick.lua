@@ -20,6 +20,7 @@ local promotion = require("promotion")
 local propagation = require("propagation")
 local schedulers = require("schedulers")
 local shares = require("shares")
+local wake = require("wake")
 
 local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
 local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms)
@@ -28,6 +29,7 @@ shares.mend(queue)
 if heal then
   lists.heal(queue)
 end
+wake.for_lists(queue)
 local time = redis.call("TIME")
 local settings = redis.call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
 return {

@@ -1,5 +1,5 @@
 --- Say which revision of this library answers. The major version is in its name.
---- @returns text `26`, growing with every change of the library
+--- @returns text `27`, growing with every change of the library
 --- @cost    O(1)
 
-return "26"
+return "27"

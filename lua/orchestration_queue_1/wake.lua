@@ -1,4 +1,4 @@
---- Wake the workers of a queue: a job was added that no stream entry announces, being delayed, prioritized or LIFO.
+--- Wake all workers of a queue: it is resumed, or something else changed that concerns each of them.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @returns int 1
@@ -7,5 +7,5 @@
 
 local wake = require("wake")
 
-wake.due(queue)
+wake.all(queue)
 return 1

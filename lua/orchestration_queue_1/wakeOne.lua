@@ -7,5 +7,5 @@
 
 local wake = require("wake")
 
-wake.one(queue)
+wake.one(queue, "ready")
 return 1

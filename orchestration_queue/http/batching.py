@@ -24,7 +24,7 @@ async def add_each(connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[
     at_ms = now_ms()
     if len(jobs) == 1 or not all(job.is_plain for job in jobs):
         return [one for some in portions for one in await _add_singly(connection, keys, some, at_ms)]
-    calls = ([additions.add_many(keys, some, at_ms).call, *additions.waking(keys, some)] for some in portions)
+    calls = ([additions.add_many(keys, some, at_ms).call, *additions.waking(keys, some, at_ms)] for some in portions)
     answers = await connection.pipelines(calls)  # each is made while the server works on the one before
     outcomes: list[Outcome] = []
     for some, (reply, *_) in zip(portions, answers, strict=False):
@@ -37,7 +37,7 @@ async def _add_singly(
     connection: AsyncConnection, keys: QueueKeys, jobs: Sequence[NewJob], at_ms: int
 ) -> list[Outcome]:
     calls = [additions.add(keys, job, at_ms).call for job in jobs]
-    replies = await connection.pipeline([*calls, *additions.waking(keys, jobs)])
+    replies = await connection.pipeline([*calls, *additions.waking(keys, jobs, at_ms)])
     return additions.read_each(keys, jobs, replies[: len(jobs)])
 
 

@@ -62,6 +62,16 @@ class QueueKeys:
         return self.named("wake:one")
 
     @cached_property
+    def watch(self) -> str:
+        """Workers that watch for the next due job, by when they look, kept for a minute after that."""
+        return self.named("watch")
+
+    @cached_property
+    def watch_schedulers(self) -> str:
+        """Workers that watch for the next repeatable job, likewise."""
+        return self.named("watch:schedulers")
+
+    @cached_property
     def stream(self) -> str:
         """Ready jobs, and the consumer groups that read them."""
         return self.named("stream")

@@ -63,7 +63,7 @@ class Library:
 
 LIBRARIES: tuple[Library, ...] = (
     Library("glidemq", "93", "glidemq_version"),
-    Library("orchestration_queue_1", "26", "oq1_version"),
+    Library("orchestration_queue_1", "27", "oq1_version"),
 )
 """Every library a connection sees to."""
 

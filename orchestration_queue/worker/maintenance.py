@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -71,12 +71,19 @@ class Maintenance:
         self._ticks = 0
         self._next_ms = 0
         self._is_sooner = False
+        self._heard: list[str] = []
         self._sleeper: Sleeper | None = None
 
     def due_at(self, at_ms: int) -> None:
         """Promote what is due at this time, in epoch ms, at that time instead of with the next regular tick."""
         if self._sleeper is not None and at_ms < self._next_ms:
             self._next_ms, self._is_sooner = at_ms, True
+            self._sleeper.wake()
+
+    def heed(self, signals: Sequence[str]) -> None:
+        """Tick now, as signals to this worker ask for, then drop them."""
+        self._heard += signals
+        if self._sleeper is not None:
             self._sleeper.wake()
 
     async def run(self) -> None:
@@ -99,13 +106,15 @@ class Maintenance:
 
     async def _tick_forever(self) -> None:
         interval_ms = milliseconds(self._options.promotion_interval)
-        now_ms = self._io.clock.now_ms
+        now_ms, pauses = self._io.clock.now_ms, Pauses(longest_s=interval_ms / 1000)
         with Sleeper() as self._sleeper:
             while True:
-                due_ms, self._next_ms = -1, _NEVER_MS  # whatever is recorded from here on is earlier
+                self._next_ms = _NEVER_MS  # whatever is recorded from here on is earlier
+                pause_ms = round(1000 * pauses.next_s())  # other workers may rely on it: a failed tick is repeated soon
                 with _reported("tick"):
-                    due_ms = await self._tick()
-                pause_ms = interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms())
+                    due_ms = await self._tick(interval_ms)
+                    pause_ms = interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms())
+                    pauses.reset()
                 self._next_ms = min(self._next_ms, now_ms() + pause_ms)
                 self._is_sooner = True
                 while self._is_sooner:
@@ -135,13 +144,16 @@ class Maintenance:
                 if self._sleeper is not None:
                     self._sleeper.wake()
 
-    async def _tick(self) -> int:
-        """Run one tick; return when the next one is due before its usual time, -1 for never."""
+    async def _tick(self, interval_ms: int) -> int:
+        """Run one tick; return when this worker's next one is due before its usual time, -1 for never."""
         self._ticks += 1
-        tick = await self._io.tick(heal=self._ticks % _HEAL_EVERY == 0)
+        heard = list(self._heard)
+        heal, fires = self._ticks % _HEAL_EVERY == 0, self._leader is not None
+        tick, due_ms = await self._io.tick_and_watch(interval_ms, heard, heal=heal, fires=fires)
+        del self._heard[: len(heard)]
         self._on_tick(tick)
         schedules_due_ms = await self._leader.tick(tick.schedules_due_ms) if self._leader else -1
-        return min((due for due in (tick.due_ms, schedules_due_ms) if due >= 0), default=-1)
+        return min((due for due in (due_ms, schedules_due_ms) if due >= 0), default=-1)
 
     async def _reclaim(self) -> None:
         # A process that was suspended for long would take its own jobs for stalled.

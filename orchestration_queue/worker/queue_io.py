@@ -12,6 +12,7 @@ from contextlib import suppress
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol import statistics
+from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease
 from orchestration_queue.protocol.operations import (
@@ -103,7 +104,7 @@ class QueueIO:
 
     async def set_clock(self) -> Tick:
         """Read the server's time, before anything is decided by this machine's, and the queue's settings."""
-        return await self._tick(0, heal=False)  # before anything was due
+        return (await self._tick(0, heal=False))[0]  # before anything was due
 
     async def join(self) -> None:
         """Create the workers' consumer group if needed, and store where this worker's dead letters go."""
@@ -128,7 +129,8 @@ class QueueIO:
             return []
         held = exchanges.held_signals(self._keys, self._consumer)
         create = worker_registry.create_signal_group(self._keys)  # refused if it exists, and always by a full server
-        _, reply = await self._calls.pipeline([create, held.call])
+        join = worker_registry.join_signal_group(self._keys, self._consumer)
+        *_, reply = await self._calls.pipeline([create, join, held.call])
         self._hears_signals = not isinstance(reply, ServerError)
         self._last_heard = FIRST_EVENT
         return held.read(reply) if self._hears_signals else []
@@ -210,14 +212,19 @@ class QueueIO:
         return await self._read(want, block_ms)
 
     async def watch(self, block_ms: int) -> Wakeup:
-        """Block on the server until there is an undelivered job, and leave it and its signal there; return neither."""
+        """Block on the server until there is an undelivered job, and leave it and its signal there.
+
+        Return only signals that something is due.
+        """
         await self._join_signals()
         last = await self._waits.follow(queue_state.handed_out_until(self._keys))
         await self.waker.prepare()
         if self._hears_signals:
-            self._last_heard = await self._waits.run(exchanges.news(self._keys, last, self._last_heard, block_ms))
-        else:
-            await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
+            found = await self._waits.run(exchanges.news(self._keys, last, self._last_heard, block_ms))
+            for signal in (*found.signals, *found.due):  # one at the most
+                self._last_heard = signal
+            return Wakeup([], [], found.due)
+        await self._waits.execute(exchanges.next_entry(self._keys, last, block_ms))
         return Wakeup([], [])
 
     async def read_signals(self) -> list[WorkerSignal]:
@@ -281,13 +288,34 @@ class QueueIO:
 
     async def tick(self, *, heal: bool = False) -> Tick:
         """Promote what is due, and read the queue's settings. With ``heal``, also correct the count of list jobs."""
-        return await self._tick(self.clock.now_ms(), heal=heal)
+        return (await self._tick(self.clock.now_ms(), heal=heal))[0]
 
-    async def _tick(self, now_ms: int, *, heal: bool) -> Tick:
+    async def tick_and_watch(
+        self, interval_ms: int, heeded: Sequence[str], *, heal: bool, fires: bool
+    ) -> tuple[Tick, int]:
+        """Tick, drop the signals that asked for it, and read when this worker must tick again.
+
+        Args:
+            interval_ms: The usual time until then.
+            heeded: The signals.
+            heal: As for :meth:`tick`.
+            fires: Whether it also fires repeatable jobs.
+
+        Returns:
+            The tick, and epoch ms, or -1 for the usual time: two workers of the queue watch for what is due sooner.
+        """
+        now_ms = self.clock.now_ms()
+        watch = maintenance.watch(self._keys, self._consumer, now_ms, now_ms + interval_ms, fires=fires)
+        drop = worker_registry.drop_signals(self._keys, heeded) if heeded else ()
+        tick, (watched, *_) = await self._tick(now_ms, watch.call, *drop, heal=heal)
+        return tick, watch.read(watched)
+
+    async def _tick(self, now_ms: int, *more: Call, heal: bool) -> tuple[Tick, list[Reply]]:
         asked = time.monotonic()
         with self.outages.watch():
             calls = maintenance.tick(self._keys, now_ms, heal=heal), queue_settings.stored_settings(self._keys)
-            ticked, stored = all_good(await self._calls.pipeline([operation.call for operation in calls]))
+            replies = await self._calls.pipeline([*(operation.call for operation in calls), *more])
+            ticked, stored, *others = all_good(replies)
         tick = calls[0].read(ticked)
         self.defaults.update(calls[1].read(stored))
         self.outages.set_lease(self.defaults.lease_ms / 1000)
@@ -296,7 +324,7 @@ class QueueIO:
         self._last_signal = self._last_signal or f"{tick.server_ms - 1}-0"
         if self._named_letters is not None:
             await self._name_dead_letters()
-        return tick
+        return tick, others
 
     async def reclaim(self) -> bool:
         """Recover stalled jobs, and fail suspended ones whose timeout expired.
@@ -345,7 +373,8 @@ class QueueIO:
     async def leave(self) -> None:
         """Remove this worker's registration, and its consumer unless it still has pending jobs."""
         held, remove = worker_registry.leave_group(self._keys, self._consumer, self._group)
-        await self._calls.execute(worker_registry.unregister(self._keys, self._consumer))
+        watch = maintenance.watch(self._keys, self._consumer, self.clock.now_ms(), 0, fires=True)
+        await self._calls.pipeline([worker_registry.unregister(self._keys, self._consumer), watch.call])
         if self._hears_signals:
             await self._leave_signals()
         if not await self._calls.execute(held):
@@ -355,4 +384,4 @@ class QueueIO:
         """Leave the group of signals to single workers, and pass on signals that this one has not handled."""
         with suppress(ServerError):  # another client removed the group or its key: idle workers look by themselves
             if await self._calls.execute(worker_registry.leave_signal_group(self._keys, self._consumer)):
-                await self._calls.execute(worker_registry.wake_worker(self._keys))
+                await self._calls.execute(worker_registry.wake_for_due(self._keys, self.clock.now_ms()))

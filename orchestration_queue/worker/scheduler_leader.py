@@ -64,10 +64,10 @@ class SchedulerLeader:
             due_ms: When the first entry must be checked, epoch ms, according to the queue's tick; -1 for never.
 
         Returns:
-            When the next entry must be checked, in epoch ms; -1 for never.
+            When this worker must check again, epoch ms; -1 when the queue's next tick will say so.
         """
         if due_ms < 0 or due_ms > self._now_ms():
-            return due_ms
+            return -1
         async with self._lock() as token:
             if token is None:
                 # The lock's holder may have died: retry soon, even if the usual interval is longer.

@@ -216,7 +216,7 @@ class Worker(WorkerControl):
         self._loop = loop_ = WorkerLoop(self._machine, io, runner, heartbeat, leader, self._announcer, self.options)
         stack.push_async_callback(loop_.end)
         maintenance = self._make_maintenance(leader, heartbeat, self._make_reconciler(calls))
-        loop_.on_due = maintenance.due_at
+        loop_.on_due, loop_.on_due_signals = maintenance.due_at, maintenance.heed
         maintaining = asyncio.ensure_future(maintenance.run())
         stack.push_async_callback(_cancelled, maintaining)
         maintaining.add_done_callback(lambda _: self._kill())  # they only end with an error, which is raised
@@ -320,8 +320,6 @@ class Worker(WorkerControl):
         if is_paused is not was_paused:
             log.info("Queue %s is %s", self.keys.queue, "paused" if is_paused else "running again")
         self._limits.refresh(tick)
-        if tick.moved:
-            self._look_again()
 
     def _describe(self) -> dict[str, object]:
         """Return what this kind of worker adds to its registration; nothing by default."""

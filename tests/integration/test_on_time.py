@@ -100,16 +100,16 @@ async def test_a_retry_that_falls_due_while_the_worker_looks_for_others_is_on_ti
 
     async with idle(queue, fail_once, server_url, concurrency=4) as worker:
         worker.subscribe(note)
-        tick = worker.io.tick
+        tick = worker.io.tick_and_watch
 
-        async def look_long(**options: Any) -> Any:
+        async def look_long(*args: Any, **options: Any) -> Any:
             await may_look.wait()
-            found = await tick(**options)
+            found = await tick(*args, **options)
             has_looked.set()
             await may_go_on.wait()
             return found
 
-        monkeypatch.setattr(worker.io, "tick", look_long)
+        monkeypatch.setattr(worker.io, "tick_and_watch", look_long)
         retried = JobOptions(attempts=2, backoff={"type": "fixed", "delay": 0.2})
         first = await queue.add("work", 1, retried)
         await wait_until(lambda: first.id in failed, "the first job to fail")

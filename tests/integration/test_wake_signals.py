@@ -16,6 +16,7 @@ from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import GROUP
 from orchestration_queue.server import AsyncConnection, parse_url
 from orchestration_queue.worker import AsyncActiveJob, SharedSlots, Worker
+from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.queue_io import QueueIO
 from tests.faces import Face
 from tests.waiting import wait_until
@@ -108,6 +109,74 @@ async def test_a_job_of_a_list_wakes_one_of_twenty_idle_workers(
         # A job: its adding, the signal, its start, its end, a look for more. Twenty that are woken ask twenty times.
         assert calls_of_functions(raw) - before <= 5 * 10
         await wait_until(lambda: raw.xlen(queue.keys.wake_one) == 0, "no signal is left behind")
+
+
+async def test_a_delayed_job_costs_twenty_idle_workers_no_more_than_two(
+    queue_name: str, server_url: str, raw: redis.Redis
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue, AsyncExitStack() as fleet:
+        for _ in range(20):
+            await fleet.enter_async_context(working(queue, work, server_url, **ASLEEP))
+        await wait_until(lambda: idle_workers(raw) == 20, "all are idle")
+        before = calls_of_functions(raw)
+        for _ in range(5):
+            job = await queue.add("task", options=JobOptions(delay=0.05))
+            assert await job.wait(timedelta(seconds=60)) == "done"
+            await wait_until(lambda: idle_workers(raw) == 20, "all are idle again")
+        # A job: its adding, the signal; two workers tick and watch twice, and look; its start and end, a look for more.
+        assert calls_of_functions(raw) - before <= 5 * 16
+        await wait_until(lambda: raw.xlen(queue.keys.wake_one) == 0, "no signal is left behind")
+
+
+async def test_a_worker_that_leaves_has_another_watch_for_what_is_due(
+    queue_name: str, server_url: str, raw: redis.Redis
+) -> None:
+    async with AsyncQueue(queue_name, url=server_url) as queue, AsyncExitStack() as fleet:
+        async with working(queue, work, server_url, **ASLEEP), working(queue, work, server_url, **ASLEEP):
+            await wait_until(lambda: idle_workers(raw) == 2, "both are idle")
+            job = await queue.add("task", options=JobOptions(delay=3))
+            await wait_until(lambda: raw.zcard(queue.keys.watch) == 2, "both watch")
+            await fleet.enter_async_context(working(queue, work, server_url, **ASLEEP))
+            await wait_until(lambda: idle_workers(raw) == 3, "another one came")
+        assert await job.wait(timedelta(seconds=60)) == "done"
+
+
+@pytest.mark.parametrize("how", ["promoted", "reclaimed", "released", "recovered"])
+async def test_jobs_of_a_list_start_together_though_the_worker_that_finds_them_has_one_slot(
+    queue_name: str, server_url: str, raw: redis.Redis, how: str
+) -> None:
+    together = asyncio.Barrier(3)
+
+    async def meet(_: AsyncActiveJob) -> str:
+        await together.wait()
+        return "met"
+
+    async with (
+        AsyncQueue(queue_name, url=server_url) as queue,
+        line(queue, "lost", server_url) as lost,
+        AsyncExitStack() as fleet,
+    ):
+        await lost.join()
+        await lost.set_clock()
+        new = [NewJob("task", options=JobOptions(lifo=True, delay=0.1 if how == "promoted" else 0))] * 3
+        jobs = await queue.add_bulk(new) if how != "promoted" else []
+        assert len((await lost.exchange(Exchange(want=3))).started) == len(jobs)
+        for _ in range(3):
+            await fleet.enter_async_context(working(queue, meet, server_url, **ASLEEP | {"concurrency": 1}))
+        await wait_until(lambda: idle_workers(raw) == 3, "all are idle")
+        match how:
+            case "promoted":
+                jobs = await queue.add_bulk(new)
+            case "reclaimed":
+                for job in jobs:
+                    raw.hset(queue.keys.job(job.id), "lastActive", 1)
+                assert await lost.reclaim()
+            case "released":
+                for job in jobs:
+                    await job.release()
+            case _:
+                await lost.recover(set())
+        assert [await job.wait(timedelta(seconds=60)) for job in jobs] == ["met"] * 3
 
 
 async def test_a_worker_without_a_free_slot_passes_the_signal_on(

@@ -8,6 +8,7 @@ local outcomes = require("outcomes")
 local promotion = require("promotion")
 local shares = require("shares")
 local stream = require("stream")
+local wake = require("wake")
 
 local dispatch = {}
 
@@ -122,13 +123,16 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   if kept > 0 then
     start_delivered(self, deliveries, kept)
   end
-  local most = math.min(want, math.max(0, free))
+  local most, promoted = math.min(want, math.max(0, free)), 0
   if most > 0 then
     -- What is due now must not wait for the next round of promotions.
-    local promoted = promotion.due(self.queue, self.now, 100)
+    promoted = promotion.due(self.queue, self.now, 100)
     self.has_shares = self.has_shares or promoted > 0 and shares.any_wait(self.queue)
   end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
+  if promoted > 0 then
+    wake.for_lists(self.queue)
+  end
   if self.has_shares then
     listed = listed + from_shares(self, most - listed)
     shares.feed(self.queue, most - listed)

@@ -145,7 +145,7 @@ class AsyncAdder(AsyncQueueClient):
         return result
 
     def _waking(self, jobs: Sequence[NewJob]) -> list[Call]:
-        return additions.waking(self.keys, jobs)
+        return additions.waking(self.keys, jobs, now_ms())
 
     async def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
         """Add many jobs, 100 per call.

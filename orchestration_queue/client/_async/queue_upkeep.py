@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.moving import move_jobs
-from orchestration_queue.client._async.waking import run_and_wake, wake
+from orchestration_queue.client._async.waking import run_and_wake, wake, wake_all
 from orchestration_queue.client.checks import (
     checked_finished,
     checked_flag,
@@ -45,7 +45,8 @@ class AsyncQueueUpkeep(AsyncQueueClient):
 
     async def resume(self) -> None:
         """Let workers take jobs again."""
-        await run_and_wake(self._connection, self.keys, control.resume(self.keys))
+        await self._connection.run(control.resume(self.keys))
+        await wake_all(self._connection, self.keys)
 
     async def set_global_concurrency(self, limit: int | None) -> None:
         """Set how many jobs all workers together may run at a time; None sets no limit.
@@ -101,7 +102,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             dead_letter_keys(self.keys, changes.dead_letter_queue)
         if calls := queue_settings.set_settings(self.keys, changes):
             await self._connection.pipeline(calls, atomic=True)
-            await wake(self._connection, self.keys)
+            await wake_all(self._connection, self.keys)
         return await self.settings()
 
     async def settings(self) -> QueueSettings:

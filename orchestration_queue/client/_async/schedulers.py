@@ -11,7 +11,7 @@ from datetime import datetime
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client._async.waking import run_and_wake
+from orchestration_queue.client._async.waking import wake_all
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -249,7 +249,8 @@ class AsyncJobSchedulers(AsyncQueueClient):
             if edited is entry:
                 return edited
             write = schedule_entries.replace(self.keys, name, stored, edited.dump())
-            outcome = await run_and_wake(self._connection, self.keys, write)
+            outcome = await self._connection.run(write)
+            await wake_all(self._connection, self.keys)
             if outcome == "ok":
                 return edited
             if outcome == "locked":

@@ -179,7 +179,7 @@ class AsyncTaker:
         await self._deliver(result.letters, result.pending)
         if result.verdicts[0] in (Verdict.RETRYING, Verdict.DELAYED):
             with suppress(TransportError):
-                await self._connection.pipeline([worker_registry.wake_workers(keys)])
+                await self._connection.pipeline([worker_registry.wake_for_due(keys, now)])
         return result.verdicts[0]
 
     async def _deliver(self, letters: Sequence[bytes], pending: PendingNotifications) -> None:

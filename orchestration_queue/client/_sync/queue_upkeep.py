@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.moving import move_jobs
-from orchestration_queue.client._sync.waking import run_and_wake, wake
+from orchestration_queue.client._sync.waking import run_and_wake, wake, wake_all
 from orchestration_queue.client.checks import (
     checked_finished,
     checked_flag,
@@ -46,7 +46,8 @@ class QueueUpkeep(QueueClient):
 
     def resume(self) -> None:
         """Let workers take jobs again."""
-        run_and_wake(self._connection, self.keys, control.resume(self.keys))
+        self._connection.run(control.resume(self.keys))
+        wake_all(self._connection, self.keys)
 
     def set_global_concurrency(self, limit: int | None) -> None:
         """Set how many jobs all workers together may run at a time; None sets no limit.
@@ -102,7 +103,7 @@ class QueueUpkeep(QueueClient):
             dead_letter_keys(self.keys, changes.dead_letter_queue)
         if calls := queue_settings.set_settings(self.keys, changes):
             self._connection.pipeline(calls, atomic=True)
-            wake(self._connection, self.keys)
+            wake_all(self._connection, self.keys)
         return self.settings()
 
     def settings(self) -> QueueSettings:

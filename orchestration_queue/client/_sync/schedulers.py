@@ -11,7 +11,7 @@ from datetime import datetime
 
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client._sync.waking import run_and_wake
+from orchestration_queue.client._sync.waking import wake_all
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -247,7 +247,8 @@ class JobSchedulers(QueueClient):
             if edited is entry:
                 return edited
             write = schedule_entries.replace(self.keys, name, stored, edited.dump())
-            outcome = run_and_wake(self._connection, self.keys, write)
+            outcome = self._connection.run(write)
+            wake_all(self._connection, self.keys)
             if outcome == "ok":
                 return edited
             if outcome == "locked":

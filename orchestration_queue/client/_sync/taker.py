@@ -180,7 +180,7 @@ class Taker:
         self._deliver(result.letters, result.pending)
         if result.verdicts[0] in (Verdict.RETRYING, Verdict.DELAYED):
             with suppress(TransportError):
-                self._connection.pipeline([worker_registry.wake_workers(keys)])
+                self._connection.pipeline([worker_registry.wake_for_due(keys, now)])
         return result.verdicts[0]
 
     def _deliver(self, letters: Sequence[bytes], pending: PendingNotifications) -> None:

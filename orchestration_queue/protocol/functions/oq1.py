@@ -96,7 +96,9 @@ __all__ = [
     "update_data",
     "version",
     "wake",
+    "wake_due",
     "wake_one",
+    "watch",
 ]
 
 
@@ -2862,7 +2864,7 @@ def version() -> Call:
     """Say which revision of this library answers. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `26`, growing with every change of the library.
+        The call. Its reply (text): `27`, growing with every change of the library.
 
     Cost: O(1).
     """
@@ -2877,7 +2879,7 @@ def version() -> Call:
 def wake(
     keys: QueueKeys,
 ) -> Call:
-    """Wake the workers of a queue: a job was added that no stream entry announces, being delayed, prioritized or LIFO.
+    """Wake all workers of a queue: it is resumed, or something else changed that concerns each of them.
 
     Args:
         keys: The queue, for its `stream`.
@@ -2893,6 +2895,41 @@ def wake(
         "oq1_wake",
         (keys.stream,),
         (),
+        is_function=True,
+    )
+
+
+def wake_due(
+    keys: QueueKeys,
+    *,
+    now_ms: int,
+) -> Call:
+    """Wake one idle worker of a queue, if one is needed for what a change made due, or ready in a list.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `ratelimited`, `priority`, `lifo`, `watch`, `wake_one`.
+        now_ms: Epoch ms.
+
+    Returns:
+        The call. Its reply (int): 1 if one was woken; 0 if no list holds a job, and a worker looks when the next one is
+        due.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N) per priority in use.
+    """
+    return Call(
+        "oq1_wakeDue",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.ratelimited,
+            keys.priority,
+            keys.lifo,
+            keys.watch,
+            keys.wake_one,
+        ),
+        (now_ms,),
         is_function=True,
     )
 
@@ -2916,5 +2953,54 @@ def wake_one(
         "oq1_wakeOne",
         (keys.stream,),
         (),
+        is_function=True,
+    )
+
+
+def watch(
+    keys: QueueKeys,
+    *,
+    now_ms: int,
+    consumer: str,
+    until_ms: int,
+    fires: bool,
+) -> Call:
+    """Say when a worker is to make ready what is due next. Two workers watch for that; the others come at their usual
+    time.
+
+    Args:
+        keys: The queue, for its `stream`, `scheduled`, `ratelimited`, `schedulers`, `schedulers_due`,
+            `schedulers_looked`, `watch`, `watch_schedulers`, `wake_one`.
+        now_ms: Epoch ms.
+        consumer: The worker.
+        until_ms: Epoch ms of its usual time; 0 when it leaves.
+        fires: It evaluates repeatable jobs.
+
+    Returns:
+        The call. Its reply (int): epoch ms at which it is to come; -1 for its usual time.
+
+    The server refuses it when the stream key does not end in `:stream`.
+
+    Cost: O(log N) per priority in use.
+    """
+    return Call(
+        "oq1_watch",
+        (
+            keys.stream,
+            keys.scheduled,
+            keys.ratelimited,
+            keys.schedulers,
+            keys.schedulers_due,
+            keys.schedulers_looked,
+            keys.watch,
+            keys.watch_schedulers,
+            keys.wake_one,
+        ),
+        (
+            now_ms,
+            consumer,
+            until_ms,
+            int(fires),
+        ),
         is_function=True,
     )

@@ -5325,6 +5325,116 @@ end
 return promotion
 end)()
 
+modules.wake = (function()
+--- Signals to the workers of a queue: that something is due earlier than they expect, or that a running job is cancelled.
+--- They read them from a stream of their own, `wake`. What concerns one idle worker is in `wake:one`, which their group reads
+--- together with the jobs. Clients of other languages neither write nor read these.
+
+local guarded = require("guarded")
+
+local wake = {}
+
+local KEPT, TTL_MS = 1000, 60000
+-- Two workers watch the next due time: should one die, or its handlers block it, the other is on time.
+local WATCHERS = 2
+-- A watcher that is later than this is taken for dead.
+local LATE_MS = 100
+
+local function signal(queue, what, value)
+  guarded.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
+  _redis_call("PEXPIRE", queue .. "wake", TTL_MS)
+end
+
+--- All workers are to look for jobs, and to ask what is due next.
+function wake.all(queue)
+  signal(queue, "due", 1)
+end
+
+--- Signal to one idle worker. The newest signal stands for all before it. Returns false where no worker has ever waited for
+--- one, as those of older versions do not.
+local function signal_one(queue, what)
+  local key = queue .. "wake:one"
+  local last = guarded.call("XREVRANGE", key, "+", "-", "COUNT", 1)[1]
+  if last and last[2][1] == "due" then
+    what = "due"
+  end
+  return _redis_call("XADD", key, "NOMKSTREAM", "MAXLEN", 1, "*", what, 1)
+end
+
+--- One idle worker is to act, or all where none waits for such a signal. `ready`: a list holds a job that no stream entry
+--- announces; it looks until the lists are empty, or passes that on. `due`: something is due sooner than workers know; it
+--- ticks, which wakes one for the lists, too.
+function wake.one(queue, what)
+  if not signal_one(queue, what) then
+    wake.all(queue)
+  end
+end
+
+function wake.has_listed(queue)
+  return _redis_call("EXISTS", queue .. "lifo", queue .. "priority") > 0
+end
+
+--- Wake a worker if a list holds a job, for which the one that found it may have no slot.
+function wake.for_lists(queue)
+  if wake.has_listed(queue) then
+    signal_one(queue, "ready")
+  end
+end
+
+--- Wake a worker unless one watches for what is due then; returns whether that was needed. `key` holds who watches, by the
+--- time at which each looks.
+function wake.for_due(queue, key, due, now)
+  local from, to = _string_format("%.0f", now - LATE_MS), _string_format("%.0f", _math_max(due, now))
+  local is_needed = guarded.call("ZCOUNT", key, from, to) == 0
+  if is_needed then
+    wake.one(queue, "due")
+  end
+  return is_needed
+end
+
+--- Whether the group that hears signals to one worker has no more than one.
+local function is_alone(queue)
+  local group = _redis_pcall("XINFO", "GROUPS", queue .. "wake:one")[1] -- name, its value, consumers, their number, ...
+  return group and group[4] <= 1
+end
+
+--- Have a worker watch for what is due then, unless enough others do; returns whether it is to. The first wakes a second.
+function wake.watch(queue, key, consumer, due, now)
+  local at = _math_max(due, now)
+  local at_text = _string_format("%.0f", at)
+  guarded.call("ZREMRANGEBYSCORE", key, "-inf", _string_format("(%.0f", now - LATE_MS))
+  local before = _tonumber(_redis_call("ZSCORE", key, consumer) or nil)
+  _redis_call("ZREM", key, consumer)
+  local others = _redis_call("ZCOUNT", key, "-inf", at_text)
+  if others >= WATCHERS then
+    return false
+  end
+  _redis_call("ZADD", key, at_text, consumer)
+  _redis_call("PEXPIRE", key, _string_format("%.0f", at - now + TTL_MS))
+  if others + 1 < WATCHERS and not (before and before <= at) and not is_alone(queue) then
+    wake.one(queue, "due")
+  end
+  return true
+end
+
+--- A worker watches no more; returns whether it did.
+function wake.ignore(key, consumer)
+  return guarded.call("ZREM", key, consumer) == 1
+end
+
+--- A running job is cancelled.
+function wake.cancel(queue, job_id)
+  signal(queue, "cancel", job_id)
+end
+
+--- A running job was taken from its worker, which should ask for its lease.
+function wake.released(queue, job_id)
+  signal(queue, "released", job_id)
+end
+
+return wake
+end)()
+
 modules.dispatch = (function()
 --- Starts jobs for a worker: those delivered to it, then as many more as it wants.
 
@@ -5336,6 +5446,7 @@ local outcomes = require("outcomes")
 local promotion = require("promotion")
 local shares = require("shares")
 local stream = require("stream")
+local wake = require("wake")
 
 local dispatch = {}
 
@@ -5450,13 +5561,16 @@ function dispatch.serve(self, deliveries, want, honor_pause)
   if kept > 0 then
     start_delivered(self, deliveries, kept)
   end
-  local most = _math_min(want, _math_max(0, free))
+  local most, promoted = _math_min(want, _math_max(0, free)), 0
   if most > 0 then
     -- What is due now must not wait for the next round of promotions.
-    local promoted = promotion.due(self.queue, self.now, 100)
+    promoted = promotion.due(self.queue, self.now, 100)
     self.has_shares = self.has_shares or promoted > 0 and shares.any_wait(self.queue)
   end
   local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
+  if promoted > 0 then
+    wake.for_lists(self.queue)
+  end
   if self.has_shares then
     listed = listed + from_shares(self, most - listed)
     shares.feed(self.queue, most - listed)
@@ -5717,49 +5831,6 @@ function suspension.sweep(queue, now)
 end
 
 return suspension
-end)()
-
-modules.wake = (function()
---- Signals to the workers of a queue: that something is due earlier than they expect, or that a running job is cancelled.
---- They read them from a stream of their own, `wake`. Clients of other languages neither write nor read it.
-
-local guarded = require("guarded")
-
-local wake = {}
-
-local KEPT, TTL_MS = 1000, 60000
-
-local function signal(queue, what, value)
-  guarded.call("XADD", queue .. "wake", "MAXLEN", "~", KEPT, "*", what, value)
-  _redis_call("PEXPIRE", queue .. "wake", TTL_MS)
-end
-
---- A job that no stream entry announces is ready, or due sooner than all others: a list or the scheduled set holds it.
-function wake.due(queue)
-  signal(queue, "due", 1)
-end
-
---- A list holds a job that no stream entry announces: one idle worker is to look. All are told where none has ever waited
---- for such a signal, as workers of older versions do not. The newest signal stands for all before it: the worker that hears it
---- looks until the lists are empty, or passes it on.
-function wake.one(queue)
-  local key = queue .. "wake:one"
-  if not guarded.call("XADD", key, "NOMKSTREAM", "MAXLEN", 1, "*", "ready", 1) then
-    wake.due(queue)
-  end
-end
-
---- A running job is cancelled.
-function wake.cancel(queue, job_id)
-  signal(queue, "cancel", job_id)
-end
-
---- A running job was taken from its worker, which should ask for its lease.
-function wake.released(queue, job_id)
-  signal(queue, "released", job_id)
-end
-
-return wake
 end)()
 
 modules.usage = (function()
@@ -7280,6 +7351,7 @@ do -- reclaim
   local suspension = require("suspension")
   local tags = require("tags")
   local validate = require("validate")
+  local wake = require("wake")
   redis.register_function{ function_name = "oq1_reclaim", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     if not _redis_call then
       look_up()
@@ -7335,6 +7407,9 @@ do -- reclaim
       guarded.call("ZCARD", queue .. index) -- clients write there without a function, and would be refused
     end
     local _, elsewhere, remaining = _unpack(propagation.finish(outcomes))
+    if retried > 0 then
+      wake.for_lists(queue)
+    end
     local more = (more_entries or more_list_jobs or more_letters) and 1 or 0
     return { retried, failed, more, self.letters, elsewhere, remaining, timed_out }
   end }
@@ -8000,7 +8075,7 @@ do -- startParked
     for index, job in _ipairs(jobs) do
       letters[index] = start(job.job_id)
     end
-    wake.due(queue)
+    wake.one(queue, "ready")
     return _table_concat(letters)
   end)
 end
@@ -8126,6 +8201,7 @@ do -- tick
   local propagation = require("propagation")
   local schedulers = require("schedulers")
   local shares = require("shares")
+  local wake = require("wake")
   redis.register_function{ function_name = "oq1_tick", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
     if not _redis_call then
       look_up()
@@ -8145,6 +8221,7 @@ do -- tick
     if heal then
       lists.heal(queue)
     end
+    wake.for_lists(queue)
     local time = _redis_call("TIME")
     local settings = _redis_call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
     return {
@@ -8210,7 +8287,7 @@ do -- version
       look_up()
     end
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "26"
+    return "27"
   end)
 end
 
@@ -8222,8 +8299,32 @@ do -- wake
     end
     count_words("wake", #KEYS, 1, #ARGV, 0)
     local queue = queue_of("wake", KEYS[1], ":stream") .. ":"
-    wake.due(queue)
+    wake.all(queue)
     return 1
+  end)
+end
+
+do -- wakeDue
+  local promotion = require("promotion")
+  local wake = require("wake")
+  redis.register_function("oq1_wakeDue", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "wakeDue", "now_ms")
+    count_words("wakeDue", #KEYS, 7, #ARGV, 1)
+    local queue = queue_of("wakeDue", KEYS[1], ":stream") .. ":"
+    local scheduled_key = KEYS[2]
+    local ratelimited_key = KEYS[3]
+    local watch_key = KEYS[6]
+    local due = promotion.next_due(scheduled_key, ratelimited_key)
+    if due >= 0 and wake.for_due(queue, watch_key, due, now_ms) then
+      return 1
+    elseif wake.has_listed(queue) then
+      wake.one(queue, "ready")
+      return 1
+    end
+    return 0
   end)
 end
 
@@ -8235,7 +8336,46 @@ do -- wakeOne
     end
     count_words("wakeOne", #KEYS, 1, #ARGV, 0)
     local queue = queue_of("wakeOne", KEYS[1], ":stream") .. ":"
-    wake.one(queue)
+    wake.one(queue, "ready")
     return 1
   end)
+end
+
+do -- watch
+  local promotion = require("promotion")
+  local schedulers = require("schedulers")
+  local wake = require("wake")
+  redis.register_function{ function_name = "oq1_watch", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
+    local now_ms = ARGV[1] == "0" and 0 or whole(ARGV[1], "watch", "now_ms")
+    local consumer = ARGV[2]
+    local until_ms = ARGV[3] == "0" and 0 or whole(ARGV[3], "watch", "until_ms")
+    local fires = flag(ARGV[4], "watch", "fires")
+    count_words("watch", #KEYS, 9, #ARGV, 4)
+    local queue = queue_of("watch", KEYS[1], ":stream") .. ":"
+    local scheduled_key = KEYS[2]
+    local ratelimited_key = KEYS[3]
+    local watch_key = KEYS[7]
+    local watch_schedulers_key = KEYS[8]
+    local at = -1
+    local function watch(key, due)
+      if due >= 0 and due <= until_ms then
+        if wake.watch(queue, key, consumer, due, now_ms) and (at < 0 or due < at) then
+          at = due
+        end
+      elseif wake.ignore(key, consumer) and until_ms == 0 then
+        wake.one(queue, "due") -- the other one that watches may be dead
+      end
+    end
+
+    watch(watch_key, promotion.next_due(scheduled_key, ratelimited_key))
+    if fires then
+      -- What is due already this worker is about to evaluate, unless another holds the lock; it knows when to come again.
+      local look = schedulers.next_look(queue)
+      watch(watch_schedulers_key, look > now_ms and look or -1)
+    end
+    return at
+  end }
 end

@@ -14,7 +14,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import Codec, dump_json, encode
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.worker_registry import wake_worker, wake_workers
+from orchestration_queue.protocol.operations.worker_registry import wake_for_due, wake_worker
 from orchestration_queue.protocol.placement import Forms, ParentRef, add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -156,7 +156,7 @@ class NewJob:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it is ready at a later time, of which all workers are to know."""
+        """Whether it is ready at a later time, which a worker has to know."""
         return bool(self.options.delay or self.options.delay_until)
 
     @property
@@ -165,11 +165,11 @@ class NewJob:
         return self.is_delayed or bool(self.options.priority or self.options.lifo)
 
 
-def waking(keys: QueueKeys, jobs: Iterable[NewJob]) -> list[Call]:
-    """Signal what no stream entry announces: a due time to all workers, a job that is ready to one of the idle ones."""
+def waking(keys: QueueKeys, jobs: Iterable[NewJob], now_ms: int) -> list[Call]:
+    """Signal to an idle worker what no stream entry announces: a job that is ready, or a due time that none knows."""
     unannounced = [job for job in jobs if job.is_unannounced]
     if any(job.is_delayed for job in unannounced):
-        return [wake_workers(keys)]
+        return [wake_for_due(keys, now_ms)]
     return [wake_worker(keys)] if unannounced else []
 
 

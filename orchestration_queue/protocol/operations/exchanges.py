@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -172,10 +172,12 @@ class Wakeup:
     Attributes:
         deliveries: Jobs of the stream.
         signals: Signals to this worker alone that a list holds a job.
+        due: Signals that something is due sooner than workers know.
     """
 
     deliveries: list[Delivery]
     signals: list[str]
+    due: list[str] = field(default_factory=list)
 
 
 def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[Wakeup]:
@@ -185,10 +187,19 @@ def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operati
 
     def heard(reply: Reply) -> Wakeup:
         found = {text(stream): entries for stream, entries in reply or ()}
-        signals = [text(entry_id) for entry_id, _ in found.get(keys.wake_one, ())]
-        return Wakeup(_deliveries(found.get(keys.stream, ())), signals)
+        signals, due = _signals(found.get(keys.wake_one, ()))
+        return Wakeup(_deliveries(found.get(keys.stream, ())), signals, due)
 
     return Operation(Call("XREADGROUP", args=read, near=keys.stream), heard)
+
+
+def _signals(entries: Iterable[Any]) -> tuple[list[str], list[str]]:
+    """Sort signals by what they say: that a list holds a job, or that something is due."""
+    ready: list[str] = []
+    due: list[str] = []
+    for entry_id, fields in entries:
+        (due if "due" in pairs(fields or ()) else ready).append(text(entry_id))
+    return ready, due
 
 
 def held_signals(keys: QueueKeys, consumer: str) -> Operation[list[str]]:
@@ -201,19 +212,18 @@ def held_signals(keys: QueueKeys, consumer: str) -> Operation[list[str]]:
     return Operation(Call("XPENDING", (keys.wake_one,), (GROUP, *oldest)), ids)
 
 
-def news(keys: QueueKeys, after: str, signal: str, block_ms: int) -> Operation[str]:
+def news(keys: QueueKeys, after: str, signal: str, block_ms: int) -> Operation[Wakeup]:
     """Wait up to ``block_ms`` for a job of the stream after an entry, or a signal after another, and leave them there.
 
-    Its result is the last signal there was.
+    Its result names the signals only.
     """
     streams = ("STREAMS", keys.stream, keys.wake_one, after, signal)
 
-    def last(reply: Reply) -> str:
+    def heard(reply: Reply) -> Wakeup:
         found = {text(stream): entries for stream, entries in reply or ()}
-        signals = found.get(keys.wake_one)
-        return text(signals[-1][0]) if signals else signal
+        return Wakeup([], *_signals(found.get(keys.wake_one, ())))
 
-    return Operation(Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, *streams), near=keys.stream), last)
+    return Operation(Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, *streams), near=keys.stream), heard)
 
 
 def next_entry(keys: QueueKeys, after: str, block_ms: int) -> Call:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestration_queue.protocol.call import Call, Operation, Reply, text
+from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.membership import Member, Message, read_message
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["Stalled", "Tick", "claim", "entry", "hand_on", "last_sign", "stalled", "tick"]
+__all__ = ["Stalled", "Tick", "claim", "entry", "hand_on", "last_sign", "stalled", "tick", "watch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,14 @@ def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]
 def _read(reply: Reply) -> Tick:
     moved, due_ms, repeatable, is_paused, rate_max, rate_window_ms, server_ms, look_ms = reply
     return Tick(moved, due_ms, repeatable, bool(is_paused), rate_max, rate_window_ms, server_ms, look_ms)
+
+
+def watch(keys: QueueKeys, consumer: str, now_ms: int, until_ms: int, *, fires: bool) -> Operation[int]:
+    """Read when a worker is to tick again that does so by ``until_ms`` anyway; -1 for no sooner.
+
+    Two workers watch for what is due next. With ``fires`` this one fires repeatable jobs; one that leaves says 0.
+    """
+    return Operation(oq1.watch(keys, now_ms=now_ms, consumer=consumer, until_ms=until_ms, fires=fires), integer)
 
 
 _EVENTS_LENGTH = 1000

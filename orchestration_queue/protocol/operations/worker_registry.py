@@ -34,6 +34,7 @@ __all__ = [
     "read_signals",
     "register",
     "unregister",
+    "wake_for_due",
     "wake_worker",
     "wake_workers",
     "workers",
@@ -201,6 +202,11 @@ def create_signal_group(keys: QueueKeys) -> Call:
     return Call("XGROUP", args=("CREATE", keys.wake_one, GROUP, "0", "MKSTREAM"), near=keys.wake_one)
 
 
+def join_signal_group(keys: QueueKeys, consumer: str) -> Call:
+    """Enter the consumer into that group at once: how many there are decides whether a signal is worth sending."""
+    return Call("XGROUP", args=("CREATECONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
+
+
 def leave_signal_group(keys: QueueKeys, consumer: str) -> Call:
     """Remove the consumer from that group; the server says how many signals it had not dropped."""
     return Call("XGROUP", args=("DELCONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
@@ -291,10 +297,15 @@ def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[W
 
 
 def wake_workers(keys: QueueKeys) -> Call:
-    """Signal the workers that something is due sooner than they know."""
+    """Signal all workers to look for jobs, and to ask what is due next."""
     return oq1.wake(keys)
 
 
 def wake_worker(keys: QueueKeys) -> Call:
     """Signal one idle worker that a list holds a job."""
     return oq1.wake_one(keys)
+
+
+def wake_for_due(keys: QueueKeys, now_ms: int) -> Call:
+    """Signal one idle worker, if one is needed for what became due or ready, or is due sooner than workers know."""
+    return oq1.wake_due(keys, now_ms=now_ms)
