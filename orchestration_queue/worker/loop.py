@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, TransportError
+from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, ServerError, TransportError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol import outcome
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
@@ -67,6 +67,8 @@ class WorkerLoop:
         self._block_ms = milliseconds(options.block)
         self.on_due: Callable[[int], object] = lambda _at_ms: None
         """Called with the time, in epoch ms, at which a job postponed here is due."""
+        self.on_due_signals: Callable[[Sequence[str]], object] = lambda _signals: None
+        """Called with signals to this worker that something is due sooner than workers know."""
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
         """The jobs whose handlers have not ended."""
         self._beside: set[asyncio.Future[None]] = set()
@@ -77,6 +79,7 @@ class WorkerLoop:
         self._away_since: float | None = None
         self._changed = asyncio.Event()
         self._was_busy = False
+        self._was_removed = False
         if self._shared is not None:
             self._shared.tell(machine, self._changed.set)
 
@@ -184,12 +187,25 @@ class WorkerLoop:
 
     def _tell_failure(self, what: str, error: OrchestrationQueueError) -> None:
         """Report a failed call. The next attempt may succeed after a broken connection, but not after a refusal."""
-        log.warning("%s: %s", what, error)
         self._announce(WorkerEventType.ERROR, reason=str(error))
+        if isinstance(error, ServerError) and error.code == "NOGROUP":
+            self._report_removal()
+            return
+        log.warning("%s: %s", what, error)
         if isinstance(error, TransportError):
             self._pauses.reset()
         if self._away_since is None:
             self._away_since = time.monotonic()
+
+    def _report_removal(self) -> None:
+        """Report once, whatever failed for it, that another client removed the queue's keys."""
+        if not self._was_removed:
+            log.warning(
+                "Queue %s was removed, as by FLUSHDB or `obliterate`: its jobs are gone, and this worker continues "
+                "with those added since.",
+                self._io.queue,
+            )
+        self._was_removed = True
 
     def _report_return(self) -> None:
         """Report that the server answers again."""
@@ -310,6 +326,8 @@ class WorkerLoop:
         io, block_ms = self._io, self._block_ms
         try:
             heard = await (io.listen(want, block_ms) if want else io.watch(block_ms))
+            if heard.due:
+                self.on_due_signals(heard.due)
             self._machine.delivered(heard.deliveries, heard.signals)
         except OrchestrationQueueError as error:
             self._tell_failure("Waiting for jobs was interrupted", error)
@@ -331,6 +349,9 @@ class WorkerLoop:
         try:
             found = await self._io.recover(held)
             self._machine.recovered(found.deliveries, found.signals)
+            self._was_removed = False
+            if found.signals:
+                self.on_due_signals(())  # which may have said so
             self._report_return()
         except TransportError:
             pass  # the outage continues, and was reported

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import pytest
+import redis
 
 from orchestration_queue.client import AsyncQueue, NewJob
-from orchestration_queue.errors import StateError
+from orchestration_queue.errors import ServerError, StateError
 from orchestration_queue.options import Deduplication, JobOptions, Ordering, WorkerOptions
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, QueueKeys
 from orchestration_queue.protocol.operations.keyspace import remove_queue
 from orchestration_queue.schedules import Every
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker import AsyncActiveJob, Worker
+from orchestration_queue.worker import AsyncActiveJob, SharedSlots, Worker
 from tests.by_hand import HandWorker
 from tests.faces import Face
 from tests.waiting import wait_until
@@ -41,6 +44,7 @@ COUNTED = {"usage", "tokens"}
 """Keys by a number."""
 EXPIRING = {  # of which the fixture of every test with a server makes sure
     *("wake", "w:*", "replies:*", "tpm:*", "usage:*", "statistics:*", "flows:lock:__keep__"),
+    *("watch", "watch:schedulers"),
     *("schedulers:lock:__tick__", "schedulers:looked", "schedulers:history:*"),
 }
 
@@ -176,6 +180,92 @@ async def test_a_living_worker_goes_on_and_the_outcome_of_its_job_is_discarded(
         assert len(raw.keys(queue.keys.job("*"))) == 1
         worker.stop()
         await asyncio.wait_for(running, 60)
+
+
+def reported(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("slots", [None, SharedSlots(2)], ids=["own slots", "shared slots"])
+async def test_an_idle_worker_continues_after_a_flush_and_reports_it_once(
+    queue_name: str, server_url: str, raw: redis.Redis, caplog: pytest.LogCaptureFixture, slots: SharedSlots | None
+) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        if job.data == "retry" and job.attempt == 1:
+            raise ValueError("again")
+        return job.data
+
+    def waits() -> bool:
+        blocked = {client["cmd"] for client in raw.client_list() if "b" in client["flags"]}
+        return blocked >= ({"xreadgroup", "xread"} if slots is None else {"xread"})
+
+    asleep = WorkerOptions(block=600, promotion_interval=600, stalled_interval=600, flow_interval=600, concurrency=2)
+    worker = Worker(queue_name, work, url=server_url, options=asleep, slots=slots)
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        running = asyncio.ensure_future(worker.run())
+        await queue.add_and_wait("work", timeout=30)
+        for _ in range(2):
+            await wait_until(waits, "the worker waits")
+            caplog.clear()
+            raw.flushdb()
+            options = [
+                *(JobOptions(), JobOptions(lifo=True), JobOptions(priority=2), JobOptions(delay=0.05)),
+                JobOptions(attempts=2, backoff={"type": "fixed", "delay": 0.05}),
+            ]
+            jobs = [await queue.add("work", "retry" if one.attempts else "new", one) for one in options]
+            assert [await job.wait(30) for job in jobs] == ["new"] * 4 + ["retry"]
+            await queue.schedulers.upsert("often", Every(timedelta(seconds=1)))
+            await wait_until(lambda: raw.zcard(queue.keys.completed) > 5, "a schedule to run")
+            await queue.schedulers.remove("often")
+            removals = [message for message in reported(caplog) if "was removed" in message]
+            assert removals == [message for message in reported(caplog) if "Attempt 1 of job" not in message]
+            # With shared slots nothing fails: the next exchange creates the group.
+            assert len(removals) == (1 if slots is None else 0)
+        worker.stop()
+        await asyncio.wait_for(running, 60)
+
+
+@pytest.mark.parametrize("how", ["flush", "obliterate"])
+async def test_busy_workers_lose_no_job_that_is_added_after_a_removal(
+    queue_name: str, server_url: str, raw: redis.Redis, how: str
+) -> None:
+    ran: set[object] = set()
+
+    async def work(job: AsyncActiveJob) -> Any:
+        await asyncio.sleep(0.002)
+        ran.add(job.data)
+
+    async def produce(queue: AsyncQueue, name: str) -> None:
+        for number in count():
+            was_removed = is_removed
+            options = JobOptions(lifo=number % 3 == 1, priority=number % 2, delay=0.01 * (number % 4))
+            try:
+                await queue.add("work", f"{name}-{number}", options)
+            except ServerError:  # in the middle of `obliterate`, the queue is closed
+                continue
+            if was_removed:
+                added.add(f"{name}-{number}")
+                if len(added) > 300:
+                    return
+
+    added: set[object] = set()
+    is_removed = False
+    options = WorkerOptions(concurrency=3, stalled_interval=0.5)
+    workers = [Worker(queue_name, work, url=server_url, options=options) for _ in range(3)]
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        running = [asyncio.ensure_future(worker.run()) for worker in workers]
+        producers = [asyncio.ensure_future(produce(queue, name)) for name in "ab"]
+        await wait_until(lambda: len(ran) > 50, "the workers are busy")
+        if how == "flush":
+            raw.flushdb()
+        else:
+            await queue.obliterate(force=True)
+        is_removed = True
+        await asyncio.gather(*producers)
+        await wait_until(lambda: added <= ran, "all that was added since to run")
+        for worker in workers:
+            worker.stop()
+        await asyncio.gather(*running)
 
 
 async def test_an_idle_worker_that_listens_goes_on(face: Face, queue_name: str, raw: Any) -> None:

@@ -83,7 +83,7 @@ class Fleet:
             self.connection.pipeline(worker_registry.drop_signals(self.keys, heard))
 
     def deliver(self) -> None:
-        """Give the signal there may be to the worker that has waited longest; it heeds it."""
+        """Give the signal there may be to the worker that has waited longest, which obeys it."""
         while idle := [member for member in self.members if not member.is_busy]:
             member = idle[0]
             read = ("GROUP", GROUP, member.name, "STREAMS", self.keys.wake_one, ">")
@@ -104,7 +104,7 @@ class Fleet:
         self.due.append(self.now + delay_ms)
         self.deliver()
 
-    def go_on(self, duration_ms: int) -> None:
+    def pass_time(self, duration_ms: int) -> None:
         end = self.now + duration_ms
         while self.members and (member := min(self.members, key=lambda one: one.alarm)).alarm <= end:
             self.now = max(self.now, member.alarm)
@@ -123,8 +123,8 @@ class Fleet:
         match action:
             case "add":
                 self.add(number)
-            case "go on":
-                self.go_on(number)
+            case "pass":
+                self.pass_time(number)
             case "busy" if any(other is not member and not other.is_busy for other in self.members):
                 member.is_busy = True
             case "idle":
@@ -142,7 +142,7 @@ def act_all(connection: Connection, members: int, actions: list[tuple[str, int]]
     fleet = Fleet(connection, QueueKeys("q"), members)
     for action, number in actions:
         fleet.act(action, number)
-    fleet.go_on(20_000)
+    fleet.pass_time(20_000)
     connection.execute(Call("FLUSHALL"))
     assert not fleet.due
     return fleet
@@ -150,7 +150,7 @@ def act_all(connection: Connection, members: int, actions: list[tuple[str, int]]
 
 STEPS = st.one_of(
     st.tuples(st.just("add"), st.sampled_from([1, 50, 400, 4_000, 4_999, 5_001, 12_000])),
-    st.tuples(st.just("go on"), st.sampled_from([0, 10, 200, 399, 1_000, 4_990, 6_000])),
+    st.tuples(st.just("pass"), st.sampled_from([0, 10, 200, 399, 1_000, 4_990, 6_000])),
 )
 WHO = st.integers(0, 3)
 LEAVES = st.tuples(st.just("leave"), WHO)

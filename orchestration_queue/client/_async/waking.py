@@ -34,6 +34,6 @@ async def wake(connection: AsyncConnection, keys: QueueKeys) -> None:
 
 
 async def wake_all(connection: AsyncConnection, keys: QueueKeys) -> None:
-    """Signal all workers of a queue what concerns each of them: it goes on, or has other settings or schedules."""
+    """Signal all workers of a queue what concerns each of them: it was resumed, or has other settings or schedules."""
     with suppress(TransportError):
         await connection.pipeline([wake_workers(keys)])

@@ -35,6 +35,6 @@ def wake(connection: Connection, keys: QueueKeys) -> None:
 
 
 def wake_all(connection: Connection, keys: QueueKeys) -> None:
-    """Signal all workers of a queue what concerns each of them: it goes on, or has other settings or schedules."""
+    """Signal all workers of a queue what concerns each of them: it was resumed, or has other settings or schedules."""
     with suppress(TransportError):
         connection.pipeline([wake_workers(keys)])
