@@ -1,4 +1,4 @@
-"""The way to the server: connection URLs, connections, the embedded server, and the function libraries on it."""
+"""Connections to the server: URLs, connections, the embedded server, and its function libraries."""
 
 from __future__ import annotations
 

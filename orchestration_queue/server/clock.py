@@ -1,7 +1,7 @@
-"""Time: this machine's clock and the server's, sleeps, and pauses between tries.
+"""Time: this machine's clock and the server's, sleeps, and pauses between attempts.
 
-Everything asks for the time here, so that a test can travel in it. Leases are compared across machines, whose own
-clocks may be wrong, or jump: they go by the server's.
+All code reads the time here, so that tests can change it. Leases are compared across machines, whose own clocks may be
+wrong, or jump, so they use the server's.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _listeners: dict[object, Callable[[], object]] = {}
 
 
 def now_ms() -> int:
-    """Epoch milliseconds."""
+    """Return the time in epoch milliseconds."""
     return time.time_ns() // 1_000_000 + _ahead_ms
 
 
 def epoch_ms(at: datetime) -> int:
-    """Return a time as the wire counts it.
+    """Return a time in epoch milliseconds.
 
     Raises:
         UsageError: It is not a time, or has no time zone.
@@ -39,14 +39,14 @@ def epoch_ms(at: datetime) -> int:
 
 
 def ahead() -> timedelta:
-    """How far this process's clock is ahead of the machine's; negative when it is behind, zero outside of tests."""
+    """Return how far this process's clock is ahead of the machine's; negative if behind, zero outside of tests."""
     return timedelta(milliseconds=_ahead_ms)
 
 
 def travel(distance: timedelta) -> None:
     """Set this process's clock ahead of the machine's by ``distance``, for delays, schedules and leases alike.
 
-    For tests. The server's own clock, by which keys expire, stays.
+    For tests. The server's own clock, by which keys expire, is unaffected.
     """
     global _ahead_ms
     _ahead_ms = round(distance / timedelta(milliseconds=1))
@@ -55,10 +55,10 @@ def travel(distance: timedelta) -> None:
 
 
 def on_travel(listener: Callable[[], object]) -> Callable[[], None]:
-    """Have a function called, in the traveller's thread, whenever the clock has been set.
+    """Call a function, in the thread that changes the clock, whenever the clock has been set.
 
     Returns:
-        What ends that. Calling it twice does no harm.
+        A function that stops this. Calling it twice is harmless.
     """
     ticket = object()
     _listeners[ticket] = listener
@@ -98,7 +98,7 @@ class ServerClock:
 
 
 class Pauses:
-    """Growing pauses between tries, the first of which is now.
+    """Growing pauses between attempts, the first of which is now.
 
     Args:
         first_s: The first pause.
@@ -113,7 +113,7 @@ class Pauses:
 
     @property
     def waited_s(self) -> float:
-        """Seconds since the first try."""
+        """Seconds since the first attempt."""
         return time.monotonic() - self._started
 
     def next_s(self) -> float:
@@ -127,13 +127,13 @@ class Pauses:
 
 
 class Sleeper:
-    """Sleeps of one task that are over at once when the clock travels, in any thread. Use it as a context manager.
+    """Sleeps of one task that end when the clock is changed, in any thread. Use it as a context manager.
 
-    A journey that began between two sleeps ends the next one, so that none is missed.
+    A change between two sleeps ends the next one, so that none is missed.
     """
 
     def wake(self) -> None:
-        """End the sleep that lasts now, or the next one."""
+        """End the current sleep, or the next one."""
         self._travelled.set()
 
     def __enter__(self) -> Self:
@@ -153,8 +153,8 @@ class Sleeper:
         self._forget()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep so long, or until the clock travels."""
-        # Not `wait_for`, which up to Python 3.11 loses a cancellation that comes together with the journey.
+        """Sleep this long, or until the clock is changed."""
+        # Not `wait_for`, which up to Python 3.11 loses a cancellation that arrives together with the change.
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._travelled.wait()

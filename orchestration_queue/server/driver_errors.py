@@ -1,4 +1,4 @@
-"""From redis-py's errors to ours: who is to blame, what happened, what to do."""
+"""Translate redis-py's errors to ours: whose fault it is, what happened, what to do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 REFUSALS = (ResponseError, AuthenticationError, AuthorizationError)
-"""The server answered, and the answer is no. To be caught before :data:`LINK_ERRORS`, which holds some of these."""
+"""Refusals by the server. Catch them before :data:`LINK_ERRORS`, which contains some of these."""
 
 LINK_ERRORS = (RedisError, OSError)
 """The connection can no longer be used."""
@@ -58,7 +58,7 @@ _CODES: dict[type[BaseException], str] = {
 
 
 def unreachable(url: ServerUrl, waited_s: float, reason: str) -> TransportError:
-    """No connection came about, so nothing was sent."""
+    """Return the error for a server that could not be connected to, so nothing was sent."""
     check = (
         "see supervisor.log in that directory"
         if url.kind == "embedded"
@@ -70,12 +70,12 @@ def unreachable(url: ServerUrl, waited_s: float, reason: str) -> TransportError:
 
 
 def closed(url: ServerUrl) -> TransportError:
-    """Our own process hung up."""
+    """Return the error for a connection closed by this process."""
     return TransportError(f"The connection to {url} was closed by this process; open another.", maybe_applied=False)
 
 
 def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> TransportError:
-    """Return the error of a connection that broke between sending and the reply."""
+    """Return the error for a connection that broke between sending and the reply."""
     return TransportError(
         f"The connection to the server at {url} broke during {_names(calls)} ({reason(error)}), so the call "
         "may or may not have been applied; read the state before repeating it.",
@@ -84,7 +84,7 @@ def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> 
 
 
 def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
-    """Return the error of a server that refused."""
+    """Return the error for a refusal by the server."""
     code = error_code(error)
     match error:
         case AuthenticationError() | AuthorizationError():
@@ -101,18 +101,18 @@ def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
 
 
 def error_code(error: BaseException) -> str:
-    """Return the code with which a refusal began; empty when it was the general one, which the driver takes off."""
+    """Return the code with which a refusal began; empty if it was the general one, which the driver removes."""
     found = re.match(r"[A-Z][A-Z0-9_]{2,}(?= )", str(error))
     return found.group() if found else _CODES.get(type(error), "")
 
 
 def lacks_function(call: Call, reply: Reply) -> bool:
-    """Whether a call failed only because the server holds no such function, so that nothing was applied."""
+    """Whether a call failed only because the server has no such function, so that nothing was applied."""
     return call.is_function and isinstance(reply, ResponseError) and is_missing_function(str(reply))
 
 
 def reason(error: BaseException) -> str:
-    """Return the driver's own words, fit for the middle of a sentence."""
+    """Return the driver's message, for use within a sentence."""
     return (str(error) or type(error).__name__).rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""Calls on their way through a cluster: what was answered, and where to send the rest."""
+"""Calls on their way through a cluster: their replies, and where to send the rest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestration_queue.protocol.slots import Address, SlotMap, call_slot
 __all__ = ["NodeBatch", "RoutedPipeline"]
 
 _NOT_HERE = (AskError, MovedError, ClusterDownError, TryAgainError)
-"""Refusals after which the same call may be taken elsewhere, or a little later."""
+"""Refusals after which the same call may be sent elsewhere, or a little later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class NodeBatch:
 
     Attributes:
         address: The node.
-        asking: Their slot is moving to it, so that it wants to hear ASKING first.
+        asking: Whether their slot is moving to it, so that it requires ASKING first.
         places: Their places in the pipeline's calls.
         calls: The calls.
     """
@@ -34,7 +34,7 @@ class NodeBatch:
     calls: Sequence[Call]
 
     def redirection(self, refusal: Reply) -> tuple[Address, bool] | None:
-        """Where a refusal sends a call, and whether by ASKING; None is wherever its slot is then."""
+        """Return where a refusal redirects a call, and whether with ASKING; None is wherever its slot is then."""
         if not isinstance(refusal, AskError):
             return None
         # A node that does not know its own name leaves it out.
@@ -46,8 +46,8 @@ class RoutedPipeline:
 
     Args:
         calls: The calls to run.
-        atomic: All of it in one transaction.
-        repeatable: Carrying it out twice does no harm.
+        atomic: All of them in one transaction.
+        repeatable: Executing them twice is harmless.
 
     Raises:
         UsageError: The calls of a transaction are for several slots.
@@ -67,17 +67,17 @@ class RoutedPipeline:
 
     @property
     def is_over(self) -> bool:
-        """Whether every call was answered."""
+        """Whether every call has a reply."""
         return not self._todo
 
     @property
     def knows_way(self) -> bool:
-        """Whether the rest is only to be taken to nodes that slots are moving to."""
+        """Whether the rest only needs to be sent to nodes that slots are moving to."""
         return all(told is not None and told[1] for told in self._todo.values())
 
     @property
     def hints(self) -> list[Address]:
-        """Nodes that are said to serve slots now."""
+        """Nodes that are reported to serve slots now."""
         return [told[0] for told in self._todo.values() if told is not None and not told[1]]
 
     def batches(self, slots: SlotMap) -> list[NodeBatch]:
@@ -92,19 +92,19 @@ class RoutedPipeline:
         ]
 
     def answered(self, batch: NodeBatch, answers: Sequence[Reply]) -> None:
-        """Record a node's answers."""
+        """Record a node's replies."""
         for place, answer in zip(batch.places, answers, strict=True):
             self.replies[place] = answer
             if isinstance(answer, _NOT_HERE):
                 self._todo[place] = batch.redirection(answer)
-        if self._atomic and self._todo:  # nothing of a transaction was carried out when part of it was refused
+        if self._atomic and self._todo:  # no call of a transaction was executed if one was refused
             self._todo = dict.fromkeys(batch.places, next(iter(self._todo.values())))
 
     def failed(self, batch: NodeBatch, error: TransportError) -> None:
-        """Record that a node could not be reached, or that its connection broke.
+        """Record that a node was unreachable, or that its connection broke.
 
         Raises:
-            TransportError: It may have carried out what must not be repeated.
+            TransportError: It may have executed calls that must not be repeated.
         """
         self._was_sent |= error.maybe_applied
         if self._was_sent and not self._repeatable:
@@ -113,10 +113,10 @@ class RoutedPipeline:
         self._fault = error
 
     def give_up(self) -> None:
-        """Give up what is still to send: refusals are among the replies.
+        """Stop sending: refusals are among the replies.
 
         Raises:
-            TransportError: Part of it was not even refused.
+            TransportError: Some calls were not even refused.
         """
         if self._fault:
             self._fault.maybe_applied = self._was_sent or len(self._todo) < len(self._calls)

@@ -1,4 +1,4 @@
-"""Where the server is, as one value. Secrets in it never show in a message, a log or a repr."""
+"""The server's URL, as one value. Secrets in it never appear in a message, a log or a repr."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from orchestration_queue.protocol.slots import Address
 __all__ = ["DEFAULT_DIRECTORY", "DEFAULT_URL", "URL_VARIABLE", "ServerUrl", "parse_url"]
 
 URL_VARIABLE = "OQ_URL"
-"""The environment variable that says where the server is."""
+"""The environment variable for the server's URL."""
 DEFAULT_URL = "embedded://"
-"""What is used when nothing says where the server is."""
+"""The URL if none is given."""
 DEFAULT_DIRECTORY = ".oq"
 """The embedded server's data directory, in the working directory."""
 
@@ -50,23 +50,23 @@ _PORTS: Mapping[Mode, int] = MappingProxyType({"single": 6379, "cluster": 6379, 
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """A parsed connection URL. ``str()`` of it is fit to be shown: the password is masked.
+    """A parsed connection URL. ``str()`` masks the password.
 
     Attributes:
-        kind: How to get there.
+        kind: The kind of connection.
         host: Host name or address, for ``tcp`` and ``tls``.
         port: TCP port, for ``tcp`` and ``tls``.
         path: The socket for ``unix``, the data directory for ``embedded``; absolute.
         db: Number of the database.
         username: ACL user; None is the default user.
-        password: What to authenticate with.
-        tls: Settings of ``tls`` under redis-py's names (``ssl_ca_certs`` and so on).
+        password: Password of the user.
+        tls: Settings of ``tls`` with redis-py's names (``ssl_ca_certs`` and so on).
         grace: How long an embedded server outlives its last user.
-        mode: Whether the server is a single one, a cluster, or the one that sentinels know.
-        addresses: Where to ask, for ``cluster`` (any of its nodes) and ``sentinel``; host and port are not used then.
+        mode: Whether the server is a single one, a cluster, or managed by sentinels.
+        addresses: Nodes of a ``cluster``, or the sentinels of ``sentinel``; host and port are not used then.
         master: The name by which sentinels know the server.
         sentinel_username: ACL user for the sentinels.
-        sentinel_password: What to authenticate with at the sentinels.
+        sentinel_password: Password for the sentinels.
     """
 
     kind: Kind
@@ -85,7 +85,7 @@ class ServerUrl:
     sentinel_password: str | None = field(default=None, repr=False)
 
     def at(self, address: Address) -> ServerUrl:
-        """Return the single server at an address, to be spoken to as this URL says."""
+        """Return the URL of the single server at an address, with this URL's credentials and settings."""
         return replace(self, mode="single", host=address[0], port=address[1], addresses=(), master="")
 
     def sentinel(self, address: Address) -> ServerUrl:
@@ -114,7 +114,7 @@ def _written(address: Address) -> str:
 
 
 def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
-    """Say where the server is.
+    """Parse a server URL.
 
     Args:
         url: One of::
@@ -130,10 +130,10 @@ def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
 
             ``username``, ``password`` and ``db`` may also be query options; user and password are the server's, and
             sentinels have ``sentinel_username`` and ``sentinel_password``. With TLS it is ``rediss+cluster`` and
-            ``rediss+sentinel``. None is what the environment variable ``OQ_URL`` says, else ``embedded://``.
+            ``rediss+sentinel``. None is the environment variable ``OQ_URL``, or else ``embedded://``.
 
     Raises:
-        UsageError: The URL cannot be read. Its password is not in the message.
+        UsageError: The URL is invalid. Its password is not in the message.
     """
     if isinstance(url, ServerUrl):
         return url
@@ -274,6 +274,6 @@ def _tls_value(name: str, value: str) -> str | bool:
 
 
 def _masked(text: str) -> str:
-    """Hide what may be a secret in a URL that could not be read."""
+    """Hide possible secrets in an invalid URL."""
     hidden = re.sub(r":.*@", "://***@", text, flags=re.DOTALL)
     return re.sub(r"(?i)(pass\w*=)[^&]*", r"\1***", hidden)

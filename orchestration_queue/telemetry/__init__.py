@@ -1,4 +1,4 @@
-"""What operators see of workers and queues: Prometheus metrics and probes."""
+"""Telemetry of workers and queues: Prometheus metrics and probes."""
 
 from orchestration_queue.telemetry.calls import CallMetrics
 from orchestration_queue.telemetry.names import METRICS, Metric

@@ -1,4 +1,4 @@
-"""How long the server takes to answer, and what it refuses, as Prometheus wants it."""
+"""Metrics of server calls: how long they take, and what the server refuses."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SEVERAL = "pipeline"
 
 
 class CallMetrics:
-    """Measures the calls of all connections of this process, of clients and workers, as long as the block lasts.
+    """Measures the calls of all connections of this process, of clients and workers, during the block.
 
     Args:
-        registry: Where the metrics are found.
+        registry: The registry of the metrics.
 
     Examples:
         >>> from prometheus_client import REGISTRY

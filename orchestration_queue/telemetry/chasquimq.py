@@ -1,4 +1,4 @@
-"""ChasquiMQ's metrics, under the names of its own engine."""
+"""ChasquiMQ's metrics, with the names of its own engine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _METRICS = {metric.name.removeprefix("chasquimq_"): metric for metric in CHASQUI
 
 
 class ChasquiMetrics(ChasquiObserver):
-    """Counts what one worker does; pass it as the worker's ``observer``.
+    """Counts one worker's activity; pass it as the worker's ``observer``.
 
     Args:
         queue: The queue's name, a label of all metrics.
-        registry: Where the metrics are found; default a registry of their own.
+        registry: The registry of the metrics; default: a new one.
 
     Examples:
         >>> metrics = ChasquiMetrics("mail")
@@ -70,7 +70,7 @@ class ChasquiMetrics(ChasquiObserver):
         self._counters["dlq_routed_total"].labels(self._queue, self._names(name), reason).inc()
 
     def promoted(self, jobs: int, delayed: int) -> None:
-        """Count promoted jobs, and note how many are left."""
+        """Count promoted jobs, and record how many are left."""
         self._counters["promoter_promoted_total"].labels(self._queue).inc(jobs)
         self._depth.labels(self._queue).set(delayed)
 

@@ -1,4 +1,4 @@
-"""Every metric by name: what the endpoint shows, the reference page lists and the dashboard draws comes from here."""
+"""All metrics by name, from which the endpoint, the reference page and the dashboard are built."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: As Prometheus shows it, a counter's ``_total`` included.
-        kind: Of which of Prometheus's kinds.
+        name: Its name in Prometheus, including a counter's ``_total``.
+        kind: Its type in Prometheus.
         what: One sentence for the operator.
         labels: Its labels.
         buckets: A histogram's upper bounds, in seconds.
@@ -130,7 +130,7 @@ CHASQUIMQ_METRICS = (
     Metric("chasquimq_promoter_lock_acquired_total", "counter", "How often this worker became the promoter."),
     Metric("chasquimq_promoter_lock_lost_total", "counter", "How often another worker became it instead."),
 )
-"""Those of workers of ChasquiMQ's queues, named as in its own engine."""
+"""Metrics of workers of ChasquiMQ's queues, with the names of its own engine."""
 
 QLESS_METRICS = (
     Metric("qless_jobs_taken_total", "counter", "Jobs that this worker took."),
@@ -146,9 +146,9 @@ QLESS_METRICS = (
     Metric("qless_workers", "gauge", "Workers seen within a day.", ()),
     Metric("qless_server_up", "gauge", "Whether the server answered when the figures above were read.", ()),
 )
-"""Those of workers of qless's queues, and of the queues themselves."""
+"""Metrics of workers of qless's queues, and of the queues."""
 
 
 def metric(name: str) -> Metric:
-    """Return the metric of this name, without the common first part."""
+    """Return the metric with this name, without the common prefix."""
     return next(metric for metric in METRICS if metric.name == f"orchestration_queue_{name}")

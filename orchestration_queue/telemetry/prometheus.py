@@ -1,4 +1,4 @@
-"""Prometheus's objects, made as the table of names describes them."""
+"""Prometheus's objects, created from the table of names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_VALUES = 200
 
 
 class LabelValues:
-    """Bounds the values of a label that clients choose: beyond 200 all others share ``other``."""
+    """Limits the values of a label that clients choose: after 200, all others are ``other``."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()

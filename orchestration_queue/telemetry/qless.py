@@ -23,10 +23,10 @@ _GAUGES = [metric for metric in QLESS_METRICS if metric.kind == "gauge"]
 
 
 class QlessMetrics(QlessObserver):
-    """Counts what one worker does; pass it as the worker's ``observer``.
+    """Counts one worker's activity; pass it as the worker's ``observer``.
 
     Args:
-        registry: Where the metrics are found; default a registry of their own.
+        registry: The registry of the metrics; default: a new one.
 
     Examples:
         >>> metrics = QlessMetrics()
@@ -62,13 +62,13 @@ class QlessMetrics(QlessObserver):
 
 
 class QlessCollector(Collector):
-    """Shows how full all qless queues of a server are. Ask one process of a fleet for it: all would say the same.
+    """Exports the sizes of all qless queues of a server. Use it in one process: all processes would export the same.
 
-    Each scrape costs three commands.
+    Each scrape takes three commands.
 
     Args:
         client: A client of the server.
-        registry: Where the figures are found.
+        registry: The registry of the metrics.
     """
 
     def __init__(self, client: QlessClient, registry: CollectorRegistry) -> None:
@@ -80,7 +80,7 @@ class QlessCollector(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Any]:
-        """Return the figures of this moment; of a server that does not answer, only that."""
+        """Return the current values; if the server does not answer, only that."""
         families = {
             metric.name.removeprefix("qless_"): GaugeMetricFamily(metric.name, metric.what, labels=metric.labels)
             for metric in _GAUGES

@@ -1,4 +1,4 @@
-"""A queue's own figures, read from the server at each scrape."""
+"""A queue's sizes, read from the server at each scrape."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class QueueCollector(Collector):
         registry.register(self)
 
     def describe(self) -> Iterator[Any]:
-        """Nothing is read before the first scrape."""
+        """Read nothing before the first scrape."""
         return iter(())
 
     def collect(self) -> Iterator[Any]:
-        """Yield the figures of this moment; of a queue whose server does not answer, only that."""
+        """Yield the current values; for a queue whose server does not answer, only that."""
         families = {
             name: GaugeMetricFamily(metric(name).name, metric(name).what, labels=metric(name).labels)
             for name in (

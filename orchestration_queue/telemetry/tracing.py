@@ -23,11 +23,11 @@ __all__ = ["Tracing", "trace_jobs"]
 
 _SYSTEM = "orchestration_queue"
 _DAGSTER = "dagster."
-"""Headers of such names say for which of Dagster's runs a job is."""
+"""Prefix of headers that name the Dagster run of a job."""
 
 
 class TracedJob(Protocol):
-    """A running job of any wire."""
+    """A running job of any protocol."""
 
     @property
     def id(self) -> str:
@@ -58,10 +58,10 @@ def _attributes(operation: str, queue: str, task: str) -> dict[str, str]:
 
 @contextmanager
 def trace_jobs(provider: TracerProvider | None = None) -> Iterator[None]:
-    """As long as the block lasts, give every job that this process adds a span of its own, in the current trace.
+    """During the block, give every job that this process adds a span of its own, in the current trace.
 
     Args:
-        provider: Where spans go; default OpenTelemetry's global one.
+        provider: The tracer provider; default: OpenTelemetry's global one.
     """
     tracer = _tracer(provider)
 
@@ -80,16 +80,16 @@ def trace_jobs(provider: TracerProvider | None = None) -> Iterator[None]:
 
 
 class Tracing:
-    """Middleware: a span for each run of a job, linked to the one in which the job was made.
+    """Middleware: a span for each run of a job, linked to the one in which the job was added.
 
-    For the workers of ChasquiMQ's and qless's queues, too. Their jobs have no headers, so their spans have no link.
+    Also for the workers of ChasquiMQ's and qless's queues. Their jobs have no headers, so their spans have no link.
 
-    It is the current span while the handler runs, in threads too, so that what the handler traces lies in it. Spark
-    tasks have a span within it, with the application's and the session's id; jobs that a step of Dagster's added say
-    its run and asset.
+    It is the current span while the handler runs, also in threads, so the handler's own spans are within it. Spark
+    tasks have a span within it, with the ids of application and session; jobs that a Dagster step added name its run
+    and asset.
 
     Args:
-        provider: Where spans go; default OpenTelemetry's global one.
+        provider: The tracer provider; default: OpenTelemetry's global one.
 
     Examples:
         >>> Worker("orders", handle, middleware=[Tracing()])  # doctest: +SKIP
@@ -133,5 +133,5 @@ class Tracing:
             yield
 
     def annotate(self, attributes: Attributes) -> None:
-        """Say more of the current span."""
+        """Add attributes to the current span."""
         trace.get_current_span().set_attributes(dict(attributes))

@@ -1,4 +1,4 @@
-"""Counting what workers do, as Prometheus wants it."""
+"""Metrics of workers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _OUTCOMES = {
 
 
 class WorkerMetrics:
-    """Counts what the workers of this process do.
+    """Counts the activity of this process's workers.
 
     Args:
-        registry: Where the metrics are found; default a registry of their own.
+        registry: The registry of the metrics; default: a new one.
 
     Examples:
         >>> metrics = WorkerMetrics()
@@ -53,7 +53,7 @@ class WorkerMetrics:
         self.registry.register(_Present(self.workers))
 
     def watch(self, worker: Worker) -> None:
-        """Count what this worker does from now on."""
+        """Count this worker's activity from now on."""
         self.workers.append(worker)
         self._errors.labels(worker.keys.queue)  # shown as 0 until there is one
         worker.subscribe(lambda event: self._heard(worker, event))
@@ -89,13 +89,13 @@ class WorkerMetrics:
 
 
 class _Present(Collector):
-    """What is read from the workers at each scrape."""
+    """Values that are read from the workers at each scrape."""
 
     def __init__(self, workers: list[Worker]) -> None:
         self._workers = workers
 
     def collect(self) -> Iterator[Any]:
-        """Yield the figures of this moment."""
+        """Yield the current values."""
         running, renewals = metric("jobs_running"), metric("lease_renewals_total")
         now = GaugeMetricFamily(running.name, running.what, labels=running.labels)
         renewed = CounterMetricFamily(renewals.name, renewals.what, labels=renewals.labels)

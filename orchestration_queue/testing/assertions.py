@@ -1,4 +1,4 @@
-"""Asserting what is in a queue, with messages that say what is there instead."""
+"""Assertions about the jobs in a queue, with messages that list the actual ones."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _short.maxstring, _short.maxother, _short.maxdict, _short.maxlist = 120, 200, 20
 
 
 class JobCriteria(TypedDict, total=False):
-    """What else jobs can be told by."""
+    """Further criteria for jobs."""
 
     tags: Collection[str]
-    """Tags that they have, beside others."""
+    """Tags that they have, among others."""
     share: str
-    """The share that they start from."""
+    """The share that they belong to."""
     pools: Mapping[str, int]
     """The slots that they hold while they run, by pool."""
     tracked: bool
@@ -52,7 +52,7 @@ class JobCriteria(TypedDict, total=False):
 def enqueued(queue: Queue | AsyncQueue) -> list[JobRecord]:
     """Return the jobs of a queue that have not finished: ready, delayed, running, or waiting for others.
 
-    A plain call for both faces, so that none can be forgotten to be awaited. It walks all keys of the server.
+    A plain call also for async queues, so that an await can't be forgotten. It scans all keys of the server.
 
     Returns:
         The jobs in the order in which they were added.
@@ -75,21 +75,21 @@ def assert_enqueued(
     """Assert that matching jobs are in the queue and have not finished.
 
     Args:
-        queue: The queue, of either face.
+        queue: The queue, sync or async.
         name: The jobs' name, or their task; None matches every name.
         data: Their data, equal to this; parts may be :data:`unittest.mock.ANY`.
-        count: How many there must be, exactly; None asks for one at least.
+        count: How many there must be, exactly; None requires at least one.
         job_id: Their id.
         delay: The delay they were added with.
         priority: Their priority.
-        where: Anything else that must hold of their records.
-        **criteria: ``tags``, ``share``, ``pools``, ``tracked``, ``kind``, as of :class:`JobCriteria`.
+        where: A further condition on their records.
+        **criteria: ``tags``, ``share``, ``pools``, ``tracked``, ``kind``, see :class:`JobCriteria`.
 
     Returns:
         The matching jobs, in the order in which they were added.
 
     Raises:
-        AssertionError: There are fewer or more. The message lists what is there, and how it differs.
+        AssertionError: There are fewer or more. The message lists the actual jobs, and how they differ.
     """
     __tracebackhide__ = True
     wanted = _Wanted(name, data, job_id, delay, priority, where, criteria)
@@ -116,13 +116,13 @@ def assert_failed(
     """Assert that matching jobs failed for good.
 
     Args:
-        queue: The queue, of either face.
+        queue: The queue, sync or async.
         name: The jobs' name, or their task; None matches every name.
         data: Their data, equal to this; parts may be :data:`unittest.mock.ANY`.
-        count: How many there must be, exactly; None asks for one at least.
+        count: How many there must be, exactly; None requires at least one.
         job_id: Their id.
-        where: Anything else that must hold of their records, such as of their ``failed_reason``.
-        **criteria: ``kind``, ``tags``, ``share``, ``pools``, ``tracked``, as of :class:`JobCriteria`.
+        where: A further condition on their records, such as on their ``failed_reason``.
+        **criteria: ``kind``, ``tags``, ``share``, ``pools``, ``tracked``, see :class:`JobCriteria`.
 
     Returns:
         The matching jobs, in the order in which they were added.
@@ -152,15 +152,15 @@ def assert_not_enqueued(
     where: Callable[[JobRecord], object] | None = None,
     **criteria: Unpack[JobCriteria],
 ) -> None:
-    """Assert that no matching job is in the queue, other than finished ones; without criteria, none at all.
+    """Assert that no matching job is in the queue, other than finished ones; without criteria, no job at all.
 
     Args:
-        queue: The queue, of either face.
+        queue: The queue, sync or async.
         name: The jobs' name, or their task; None matches every name.
         data: Their data, equal to this; parts may be :data:`unittest.mock.ANY`.
         job_id: Their id.
-        where: Anything else that must hold of their records.
-        **criteria: ``tags``, ``share``, ``pools``, ``tracked``, ``kind``, as of :class:`JobCriteria`.
+        where: A further condition on their records.
+        **criteria: ``tags``, ``share``, ``pools``, ``tracked``, ``kind``, see :class:`JobCriteria`.
 
     Raises:
         AssertionError: There is one. The message lists them.
@@ -174,7 +174,7 @@ def assert_not_enqueued(
 
 
 def _jobs(queue: Queue | AsyncQueue) -> list[JobRecord]:
-    """All jobs of a queue, in the order in which they were added."""
+    """Return all jobs of a queue, in the order in which they were added."""
     keys = queue.keys
     with Connection.open(queue.url) as connection:
         found = connection.follow(scan(queue_pattern(keys, "job:*"), keys.stream))
@@ -189,7 +189,7 @@ def _jobs(queue: Queue | AsyncQueue) -> list[JobRecord]:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What a job must be like."""
+    """The criteria of an assertion."""
 
     task: str | Task[..., Any] | None
     data: Any
@@ -214,11 +214,11 @@ class _Wanted:
         return self.is_kind_of(job) and not self.differences(job)
 
     def is_kind_of(self, job: JobRecord) -> bool:
-        """Whether it has the right name."""
+        """Whether a job has the right name."""
         return self.name is None or job.name == self.name
 
     def differences(self, job: JobRecord) -> list[str]:
-        """Return what is otherwise than wanted, apart from the name; a line each."""
+        """Return how a job differs from the criteria, apart from the name; one line each."""
         lines: list[str] = []
         if self.data is not _ANYTHING:
             lines += _data_differences(self.data, job)
@@ -289,7 +289,7 @@ def _line(job: JobRecord) -> str:
 
 
 def _listing(jobs: list[JobRecord], wanted: _Wanted) -> str:
-    """Return what is there, those of the right name first."""
+    """Return the actual jobs, those with the right name first."""
     unfinished = sorted(
         (job for job in jobs if not job.is_finished), key=lambda job: (not wanted.is_kind_of(job), wanted.matches(job))
     )

@@ -23,21 +23,21 @@ StartWorker = Callable[..., Worker]
 def running_worker(
     queue: Queue | AsyncQueue, handler: Handler | Router, *, options: WorkerOptions | None = None
 ) -> Iterator[Worker]:
-    """Run a worker of the queue in a thread with a loop of its own, until the context ends.
+    """Run a worker of the queue in a thread with its own event loop, until the context ends.
 
-    For tests of code that waits for its jobs. To have jobs done and inspect them afterwards, use
+    For tests of code that waits for its jobs. To run jobs and inspect them afterwards, use
     :func:`~orchestration_queue.testing.drain`.
 
     Args:
-        queue: The queue, of either face.
+        queue: The queue, sync or async.
         handler: One handler for all jobs, or a router such as :class:`orchestration_queue.tasks.Tasks`.
         options: The worker's options. At the end, running jobs have ``options.drain`` to finish.
 
     Yields:
-        The worker. Its methods belong on its own loop.
+        The worker. Its methods belong on its own event loop.
 
     Raises:
-        TransportError: The server could not be reached; raised at the context's end.
+        TransportError: The server was unreachable; raised when the context ends.
     """
     worker = Worker(queue.name, handler, url=queue.url, options=options, prefix=queue.keys.prefix)
     started: Future[asyncio.AbstractEventLoop] = Future()

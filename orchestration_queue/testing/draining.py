@@ -1,4 +1,4 @@
-"""Working a queue off in a test: real workers, real serialization, real retries, until nothing is left to do."""
+"""Run a queue's jobs in a test: real workers, real serialization, real retries, until nothing is left to do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def drain(
     raise_failures: bool = True,
     options: WorkerOptions | None = None,
 ) -> list[JobRecord]:
-    """As :func:`drain_async`, in a test that is no coroutine.
+    """Run :func:`drain_async` from a test that is not a coroutine.
 
     Raises:
         UsageError: It was called on a running event loop, which it would block.
@@ -148,7 +148,7 @@ class _DrainSession:
         self._worker.subscribe(self._witness.hear)
 
     async def drain(self, seconds: float | None, *, including_delayed: bool, end: datetime | None) -> list[JobRecord]:
-        """Work until there is nothing to do; returns what finished."""
+        """Run until there is nothing to do; return the jobs that finished."""
         failed_before = {job.id for job in await self._queue.jobs(JobState.FAILED)}
         working = asyncio.ensure_future(self._worker.run())
         quiet = asyncio.ensure_future(self._until_quiet(including_delayed=including_delayed, end=end))
@@ -204,14 +204,14 @@ class _DrainSession:
         )
 
     async def _finished(self, failed_before: set[str]) -> list[JobRecord]:
-        """Return what ended here, and what failed without being run: expired or revoked."""
+        """Return the jobs that ended here, and those that failed without running: expired or revoked."""
         failed = [job.record for job in await self._queue.jobs(JobState.FAILED)]
         unseen = {record.id: record for record in failed if record.id not in failed_before | self._witness.ended.keys()}
         ended = await self._connection.follow(self._witness.records(self._queue.keys))
         return sorted([*ended, *unseen.values()], key=lambda record: record.finished_at or self._clock.now())
 
     def raise_first_of(self, failed: list[JobRecord]) -> None:
-        """Raise what the first of these jobs failed from.
+        """Raise the error of the first of these jobs.
 
         Raises:
             Exception: What its handler raised.

@@ -1,7 +1,7 @@
 """The pytest plugin. Loaded by every pytest that finds this package installed, so it imports and starts nothing.
 
-Fixtures that need the package import it when a test asks for them. Those that are coroutines need pytest-asyncio, or
-anyio's plugin, and are there when either is.
+Fixtures that need the package import it when a test requests them. Coroutine fixtures need pytest-asyncio, or anyio's
+plugin, and are only defined with one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the fixtures that are coroutines, if something here runs them."""
+    """Add the coroutine fixtures, if a plugin can run them."""
     plugins = config.pluginmanager
     if plugins.hasplugin("asyncio") or plugins.hasplugin("anyio"):
         from orchestration_queue.testing import async_fixtures
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def oq_server() -> Iterator[str]:
-    """Yield the URL of a real Valkey server of this test process alone: any client, worker or QueueResource takes it.
+    """Yield the URL of a real Valkey server for this test process: any client, worker or QueueResource accepts it.
 
     Override it in your conftest.py to run the same tests against another server.
     """
@@ -45,7 +45,7 @@ def oq_server() -> Iterator[str]:
 
 @pytest.fixture
 def oq_default_server(oq_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Yield the same server, as the one that code uses which names none (``OQ_URL``). Emptied after the test."""
+    """Yield the same server, set as the default (``OQ_URL``). Emptied after the test."""
     from orchestration_queue.protocol.call import Call
     from orchestration_queue.server import Connection
 
@@ -57,13 +57,13 @@ def oq_default_server(oq_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @pytest.fixture
 def oq_queue_name() -> str:
-    """Return the name of this test's queue, which no other test uses."""
+    """Return a queue name for this test, which no other test uses."""
     return f"test-{uuid4().hex[:12]}"
 
 
 @pytest.fixture
 def oq_queue(oq_server: str, oq_queue_name: str) -> Iterator[Queue]:
-    """Yield a queue of this test alone, removed after it."""
+    """Yield a queue for this test, removed after it."""
     from orchestration_queue.client import Queue
 
     with Queue(oq_queue_name, url=oq_server) as queue:
@@ -73,7 +73,7 @@ def oq_queue(oq_server: str, oq_queue_name: str) -> Iterator[Queue]:
 
 @pytest.fixture
 def oq_worker() -> Iterator[StartWorker]:
-    """Start workers beside the test: ``oq_worker(queue, tasks)``. They are stopped after it."""
+    """Start workers beside the test: ``oq_worker(queue, tasks)``. They are stopped after the test."""
     from orchestration_queue.testing.background import running_worker
 
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def oq_worker() -> Iterator[StartWorker]:
 
 @pytest.fixture
 def oq_clock() -> Iterator[TimeMachine]:
-    """Yield the queues' clock, to be set by the test, and set back after it."""
+    """Yield the queues' clock, which the test can set. It is set back after the test."""
     from orchestration_queue.testing.time_machine import TimeMachine
 
     with TimeMachine() as machine:

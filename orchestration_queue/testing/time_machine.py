@@ -15,7 +15,7 @@ __all__ = ["TimeMachine"]
 
 _EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
-"""The wire's scores have room for some years more, which delays may need."""
+"""The wire's scores allow some more years, which delays may need."""
 
 
 class TimeMachine:
@@ -55,39 +55,39 @@ class TimeMachine:
         return cls._open > 0
 
     def now(self) -> datetime:
-        """Return what time it is for the queues of this process, in UTC."""
+        """Return the time for the queues of this process, in UTC."""
         now = when(clock.now_ms())
         assert now is not None  # noqa: S101  the epoch itself is out of reach
         return now
 
     def travel(self, distance: Duration) -> datetime:
-        """Go forward by a duration, or seconds; back, if it is negative.
+        """Travel forward by a duration, or seconds; backward if it is negative.
 
         Returns:
-            The time of arrival.
+            The new time.
 
         Raises:
-            UsageError: The wire cannot count so far.
+            UsageError: It is out of the wire's range.
         """
         return self.travel_to(self.moment(distance))
 
     def travel_to(self, moment: datetime) -> datetime:
-        """Go to a moment, past or future.
+        """Travel to a time, past or future.
 
         Returns:
-            The time of arrival.
+            The new time.
 
         Raises:
-            UsageError: It has no time zone, or the wire cannot count so far.
+            UsageError: It has no time zone, or is out of the wire's range.
         """
         clock.travel(clock.ahead() + (self.moment(moment) - self.now()))
         return self.now()
 
     def moment(self, where: datetime | Duration) -> datetime:
-        """Return the moment that is meant by itself, or by its distance from now, in seconds if it is a number.
+        """Return a time, from a datetime, or from a duration or seconds from now.
 
         Raises:
-            UsageError: It has no time zone, or the wire cannot count so far.
+            UsageError: It has no time zone, or is out of the wire's range.
         """
         if not isinstance(where, datetime):
             try:

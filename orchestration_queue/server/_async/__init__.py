@@ -1,1 +1,1 @@
-"""The connection: how calls get to the server and replies back."""
+"""The connection: how calls reach the server and replies return."""

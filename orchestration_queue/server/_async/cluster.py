@@ -1,4 +1,4 @@
-"""The primaries of a cluster: each call goes to the one that serves its slot."""
+"""The primaries of a cluster: each call is sent to the one that serves its slot."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from orchestration_queue.server.url import ServerUrl
 __all__ = ["AsyncCluster"]
 
 _TRIES_IN_TIME = 4
-"""How many nodes may fail to answer within the time that all of them have."""
+"""How many nodes may fail to answer within the total timeout."""
 
 
 class AsyncCluster:
-    """The primaries of a cluster. One that is not known yet is met when a call is sent on to it.
+    """The primaries of a cluster. An unknown one is found when a call is redirected to it.
 
     Args:
         url: A URL of mode ``cluster``.
@@ -70,16 +70,16 @@ class AsyncCluster:
             raise away[0]
 
     async def urls(self) -> list[ServerUrl]:
-        """Where each primary is, at the moment."""
+        """Return the current URL of each primary."""
         await self._refresh()
         return [self._url.at(address) for address in self._slots.primaries]
 
     async def exchange(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
-        """As :meth:`AsyncNode.exchange`, each call at the primary that serves it, wherever its slot moves meanwhile.
+        """Send calls as :meth:`AsyncNode.exchange` does, each to the primary that serves its slot, even if it moves.
 
         Raises:
             UsageError: The calls of a transaction are for several slots; nothing was sent.
-            TransportError: A primary could not be reached; others may have done their part.
+            TransportError: A primary was unreachable; others may have executed their calls.
         """
         pipeline = RoutedPipeline(calls, atomic=atomic, repeatable=repeatable)
         pauses = Pauses(*CONNECT_PAUSES_S)
@@ -115,11 +115,11 @@ class AsyncCluster:
         return self._nodes.setdefault(address, met)
 
     async def _refresh(self, hints: Iterable[Address] = ()) -> None:
-        """Ask which primary serves which slots, any node that answers, and disconnect from those that no longer do.
+        """Ask any node that answers which primary serves which slots, and disconnect from those that no longer do.
 
         Raises:
             TransportError: None answers.
-            ServerError: One does not let us in, or is not part of a cluster.
+            ServerError: One refuses the credentials, or is not part of a cluster.
         """
         why = ""
         for address in dict.fromkeys((*hints, *self._slots.primaries, *self._url.addresses)):

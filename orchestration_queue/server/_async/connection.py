@@ -26,10 +26,10 @@ _CONNECT_TIMEOUT = timedelta(seconds=5)
 
 
 class AsyncExtension(Protocol):
-    """What shares the life of a connection; see :meth:`AsyncConnection.extension`."""
+    """An object that is closed with a connection; see :meth:`AsyncConnection.extension`."""
 
     async def aclose(self) -> None:
-        """End, because the connection does."""
+        """Close it, because the connection is closed."""
 
 
 E = TypeVar("E", bound=AsyncExtension)
@@ -67,7 +67,7 @@ class AsyncConnection:
         connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> None:
-        # A URL that cannot be read is known at once; the environment's counts when the connection opens.
+        # An invalid URL is refused immediately; that of the environment is read when the connection opens.
         self._url = url if url is None else parse_url(url)
         self._connect_timeout = checked_duration(connect_timeout, "connect_timeout")
         self._libraries = tuple(libraries)
@@ -78,10 +78,10 @@ class AsyncConnection:
 
     @classmethod
     def resolve(cls, url: str | None, connection: Self | None) -> Self:
-        """Return the connection that was passed in, else a new one to the URL.
+        """Return the connection that was passed in, or else a new one to the URL.
 
         Raises:
-            UsageError: Both are given, or what was passed in is not a connection, or the URL cannot be read.
+            UsageError: Both are given, the connection is something else, or the URL is invalid.
         """
         if url is not None and connection is not None:
             raise UsageError("Both `url` and `connection` are given; pass only one.")
@@ -97,7 +97,7 @@ class AsyncConnection:
         connect_timeout: Duration = _CONNECT_TIMEOUT,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> Self:
-        """Connect now, and make sure that the server holds our function libraries.
+        """Connect now, and make sure that the server has our function libraries.
 
         Args:
             url: As for the class.
@@ -105,11 +105,11 @@ class AsyncConnection:
             libraries: As for the class.
 
         Raises:
-            UsageError: The URL cannot be read.
-            EmbeddedServerError: The embedded server's directory cannot be used.
-            TransportError: The server cannot be reached.
+            UsageError: The URL is invalid.
+            EmbeddedServerError: The embedded server's directory can't be used.
+            TransportError: The server is unreachable.
             UnsupportedServerError: The server is too old for functions.
-            ServerError: The server does not let us in, or does not take the libraries.
+            ServerError: The server refuses the credentials, or the libraries.
         """
         connection = cls(url, connect_timeout=connect_timeout, libraries=libraries)
         await connection._greet()
@@ -117,7 +117,7 @@ class AsyncConnection:
         return connection
 
     async def _greet(self) -> AsyncCluster | AsyncNode:
-        """Meet the server; the first that met it serves all."""
+        """Connect to the server; the first caller connects for all."""
         if self.is_closed:
             raise UsageError("This client is closed; create a new one.")
         url = parse_url(self._url)
@@ -137,32 +137,32 @@ class AsyncConnection:
 
     @property
     def url(self) -> ServerUrl:
-        """Where the server is."""
+        """The server's URL."""
         return parse_url(self._url)
 
     async def duplicate(self) -> Self:
-        """Open another connection to the same server, with sockets of its own, to be closed by the caller."""
+        """Open another connection to the same server, with its own sockets, to be closed by the caller."""
         if self._server is None:
             await self._greet()
         return await self.open(self._url, connect_timeout=self._connect_timeout, libraries=self._libraries)
 
     def extension(self, make: Callable[[Self], E]) -> E:
-        """Return what ``make`` returns for this connection: made when first asked for, closed with the connection."""
+        """Return what ``make`` returns for this connection: called once, and closed with the connection."""
         found = self._extensions.get(make) or self._extensions.setdefault(make, make(self))
         return cast("E", found)
 
     @property
     def is_cluster(self) -> bool:
-        """Whether queues live on several servers, each on one of them."""
+        """Whether queues are on several servers, each on one of them."""
         return self.url.mode == "cluster"
 
     async def primaries(self) -> list[ServerUrl]:
-        """Where each primary is at the moment; without a cluster there is one."""
+        """Return the current URL of each primary; without a cluster there is one."""
         server = self._server or await self._greet()
         return await server.urls() if isinstance(server, AsyncCluster) else [self.url]
 
     async def leave_old_primary(self) -> None:
-        """Break off the calls under way if sentinels are replacing the primary; other servers have no such moment."""
+        """Abort the calls in progress if sentinels are replacing the primary. Does nothing for other servers."""
         if isinstance(self._server, AsyncNode):
             await self._server.leave_old_primary()
 
@@ -171,11 +171,11 @@ class AsyncConnection:
 
         Args:
             call: What to send.
-            repeatable: Carrying it out twice does no harm, so send it again if the connection breaks.
+            repeatable: Executing it twice is harmless, so send it again if the connection breaks.
 
         Raises:
             ServerError: The server refused it.
-            TransportError: The server could not be reached; ``maybe_applied`` says whether the call was sent.
+            TransportError: The server was unreachable; ``maybe_applied`` says whether the call was sent.
         """
         (reply,) = await self._exchange((call,), atomic=False, repeatable=repeatable)
         if isinstance(reply, REFUSALS):
@@ -183,11 +183,11 @@ class AsyncConnection:
         return reply
 
     async def run(self, operation: Operation[T], *, repeatable: bool = False) -> T:
-        """Carry out an operation and return what it reads from the reply; raises what :meth:`execute` does."""
+        """Run an operation and return what it reads from the reply; raise what :meth:`execute` does."""
         return operation.read(await self.execute(operation.call, repeatable=repeatable))
 
     async def look(self, operation: Operation[T]) -> T:
-        """Carry out an operation that changes nothing, again if the connection breaks; as :meth:`run` does."""
+        """Run an operation that changes nothing, as :meth:`run` does, again if the connection breaks."""
         return operation.read(await self.execute(operation.call, repeatable=True))
 
     async def pipeline(
@@ -219,22 +219,23 @@ class AsyncConnection:
         return replies
 
     async def pipelines(self, batches: Iterable[Sequence[Call]]) -> list[list[Reply]]:
-        """Send batches of calls as :meth:`pipeline` does, each while the server works on the one before.
+        """Send batches of calls as :meth:`pipeline` does, each while the server works on the previous one.
 
         Nothing more is sent once the first call of a batch is refused; the batch after it was then sent already.
 
         Args:
-            batches: What to send; it may make each batch when asked for it.
+            batches: What to send; an iterator can build each batch when it is requested.
 
         Returns:
             For each batch that was sent, one reply per call.
 
         Raises:
-            TransportError: The server could not be reached; ``maybe_applied`` says whether anything was sent.
+            TransportError: The server was unreachable; ``maybe_applied`` says whether anything was sent.
         """
         server = self._server or await self._greet()
         done: list[list[Reply]] = []
-        # Batch by batch: observed, or the next may have to go elsewhere, because a slot moves or a failover begins.
+        # Batch by batch: calls are observed, or the next may have to go elsewhere because a slot moves or a failover
+        # begins.
         if watchers or isinstance(server, AsyncCluster) or self.url.mode != "single":
             for calls in batches:
                 done.append(await self.pipeline(calls))
@@ -244,7 +245,7 @@ class AsyncConnection:
         return [self._named(calls, replies) for calls, replies in await server.exchange_each(iter(batches))]
 
     def _named(self, calls: Sequence[Call], replies: list[Reply]) -> list[Reply]:
-        """Put our own error, which names the call, in the place of each refusal."""
+        """Replace each refusal with our own error, which names the call."""
         for index, reply in enumerate(replies):
             if isinstance(reply, REFUSALS):
                 replies[index] = refused(self.url, calls[index].name, reply)
@@ -259,7 +260,7 @@ class AsyncConnection:
         return replies
 
     async def follow(self, steps: Conversation[T]) -> T:
-        """Carry out an exchange of several steps that changes nothing; raises what :meth:`execute` does."""
+        """Run a conversation of several exchanges that changes nothing; raise what :meth:`execute` does."""
         try:
             calls = next(steps)
             while True:
@@ -269,14 +270,14 @@ class AsyncConnection:
             return result
 
     async def aclose(self) -> None:
-        """Close every socket. An embedded server stops when its last user in any process has left."""
+        """Close every socket. An embedded server stops when its last user in any process has closed."""
         self.is_closed = True
         for extension in self._extensions.values():
             await extension.aclose()
         if self._server is not None:
             await self._server.aclose()
         if self._is_lazy:
-            self._server = None  # a client that is used after its end is a mistake; a lost connection is an outage
+            self._server = None  # using a closed client is a mistake; a lost connection is an outage
 
     async def __aenter__(self) -> Self:
         return self

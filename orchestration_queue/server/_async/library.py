@@ -1,4 +1,4 @@
-"""Makes sure that the server holds our function libraries, and never an older one than it held before."""
+"""Makes sure that the server has our function libraries, and never replaces one with an older version."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from orchestration_queue.server.url import ServerUrl
 __all__ = ["ensure_libraries"]
 
 _TRIES = 4
-"""Others may load while we do; each of their loads can cost us one try."""
+"""Other processes may load at the same time; each of their loads can cost us one attempt."""
 
 
 async def ensure_libraries(link: AsyncLink, url: ServerUrl, libraries: Sequence[Library]) -> None:
-    """Load what is missing or older than ours.
+    """Load libraries that are missing or older than ours.
 
     Raises:
         UnsupportedServerError: The server is too old for functions.
-        ServerError: It does not let us ask or load.
+        ServerError: It refuses to report or load them.
         redis.RedisError: The connection broke; all of this can be repeated.
     """
     replies = await link.send([library.ask for library in libraries])
@@ -51,12 +51,12 @@ async def _ensure(link: AsyncLink, url: ServerUrl, library: Library, reply: Repl
 
 
 async def _version(link: AsyncLink, url: ServerUrl, library: Library, reply: Reply) -> str | None:
-    """Read the answer to the question for a library's version; None is absent."""
+    """Read the reply to a query for a library's version; None means absent."""
     if not isinstance(reply, REFUSALS):
         return text(reply)
     if lacks_function(library.ask, reply):
         return None
-    if error_code(reply) == "OOM":  # a full server runs no function that may write, and would take no other library
+    if error_code(reply) == "OOM":  # a full server runs no function that may write, and would accept no other library
         (found,) = await link.send((Call("FUNCTION", args=("LIST", "LIBRARYNAME", library.name)),))
         if found and not isinstance(found, REFUSALS):
             return library.version

@@ -1,4 +1,4 @@
-"""One socket to the server: bytes out, raw replies back. Everything above it is about when to use which."""
+"""One socket to the server: bytes out, raw replies back."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["AsyncLink"]
 
 _PING = b"*1\r\n$4\r\nPING\r\n"
 
-# The network going away is noticed by the kernel, not by a timeout on every read: reads may wait for as long as
-# the server likes (BLOCK), yet a dead peer fails the read after about half a minute.
+# The kernel notices a broken network, so reads need no timeout: they may wait for as long as the server likes (BLOCK),
+# and a dead peer still fails the read after about half a minute.
 _KEEPALIVE = {
     getattr(socket, name): value
     for name, value in {
@@ -36,7 +36,7 @@ _KEEPALIVE = {
 
 
 class _Driver(Protocol):
-    """What we use of redis-py's connection. It does the TLS and login handshakes, and parses with hiredis."""
+    """The part of redis-py's connection that we use. It does the TLS and login handshakes, and parses with hiredis."""
 
     async def connect(self) -> None: ...
 
@@ -51,11 +51,11 @@ class AsyncLink:
     """One socket to the server.
 
     Args:
-        url: Where the server is, of kind ``tcp``, ``tls`` or ``unix``.
-        timeout: How long the connecting itself may take.
+        url: The server, of kind ``tcp``, ``tls`` or ``unix``.
+        timeout: Maximum duration of connecting.
 
     Attributes:
-        used_at: When it was last given back to its pool, in seconds of the monotonic clock.
+        used_at: When it was last returned to its pool, in seconds of the monotonic clock.
     """
 
     used_at = 0.0
@@ -85,11 +85,11 @@ class AsyncLink:
         self._has_input = getattr(made, "can_read", None) or made.can_read_destructive
 
     async def connect(self) -> None:
-        """Connect, log in, and make sure that the server is ready to answer. If not, the caller must close the link.
+        """Connect, log in, and make sure that the server is ready. On an error, the caller must close the link.
 
         Raises:
-            redis.RedisError: It is not.
-            OSError: It is not there.
+            redis.RedisError: The server is not ready.
+            OSError: There is no server.
         """
         await self._driver.connect()
         await self._driver.send_packed_command((_PING,), check_health=False)
@@ -105,7 +105,7 @@ class AsyncLink:
             return False
 
     def has_unread(self) -> bool:
-        """Whether bytes have arrived that :meth:`is_fresh` misses, since a busy event loop has not fetched them."""
+        """Whether bytes have arrived that :meth:`is_fresh` misses because a busy event loop has not read them."""
         end = self._socket()
         if end is None:
             return True
@@ -114,7 +114,7 @@ class AsyncLink:
         return bool(poll.poll(0))
 
     def hang_up(self) -> None:
-        """End the call that waits for a reply: for it the connection has broken."""
+        """Abort the call that waits for a reply, as if the connection had broken."""
         end = self._socket()
         if end is not None:
             with suppress(OSError):  # the server was faster
@@ -128,18 +128,18 @@ class AsyncLink:
         """Send commands and read a reply to each; an error reply is in the list as the driver's exception.
 
         Raises:
-            redis.RedisError: The connection broke; whether the server carried out anything is unknown.
+            redis.RedisError: The connection broke; whether the server executed anything is unknown.
             OSError: Likewise.
         """
         await self.write(packed)
         return await self.read(count)
 
     async def write(self, packed: bytes) -> None:
-        """Send commands, whose replies are still to be read; raises what :meth:`exchange` does."""
+        """Send commands without reading their replies; raise what :meth:`exchange` does."""
         await self._driver.send_packed_command((packed,), check_health=False)
 
     async def read(self, count: int) -> list[Reply]:
-        """Read as many replies; as :meth:`exchange`."""
+        """Read this many replies, as :meth:`exchange` does."""
         replies: list[Reply] = []
         parse = self._parse
         while len(replies) < count:
@@ -147,7 +147,7 @@ class AsyncLink:
                 replies.append(await self._driver.read_response())
             except REFUSALS as refusal:
                 replies.append(refusal)
-            # Replies whose bytes have arrived already: asking the driver for each takes ten times as long.
+            # Replies that have arrived already: asking the driver for each takes ten times as long.
             while parse is not None and len(replies) < count and (reply := parse()) is not self._incomplete:
                 if isinstance(reply, RedisError) and not isinstance(reply, REFUSALS):
                     raise reply  # as the driver does: this error is the connection's
@@ -155,11 +155,11 @@ class AsyncLink:
         return replies
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        """Send calls; as :meth:`exchange`."""
+        """Send calls, as :meth:`exchange` does."""
         return await self.exchange(pack(calls), len(calls)) if calls else []
 
     async def close(self) -> None:
-        """Close the socket, whatever state it is in."""
+        """Close the socket in any state."""
         try:
             await self._driver.disconnect()
         except LINK_ERRORS:

@@ -1,4 +1,4 @@
-"""Report what a job used, the same from its handler and from a client."""
+"""Report what a job used, from its handler or from a client."""
 
 from __future__ import annotations
 

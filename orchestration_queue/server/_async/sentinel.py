@@ -1,4 +1,4 @@
-"""What sentinels know: where the primary is, and whether a failover is under way."""
+"""What sentinels report: where the primary is, and whether a failover is in progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["AsyncSentinelWatch"]
 
 _SUBSCRIBE = Call("PSUBSCRIBE", args=("*failover*", "+switch-master", "+promoted-*"))
 _RETRY_S = 10.0
-"""How long a sentinel that cannot be reached is left alone, unless no other is known."""
+"""How long an unreachable sentinel is left alone, unless no other is known."""
 _CONNECT_TIMEOUT = timedelta(seconds=1)
 
 
@@ -31,9 +31,9 @@ class _View:
     Attributes:
         link: The subscription.
         primary: The primary's address; once a replica is promoted, the replica's.
-        epoch: Of two sentinels that disagree, the one with the greater epoch is right.
-        is_failing_over: A failover has begun and no replica is promoted yet. What the old primary accepts now may
-            never reach the new one.
+        epoch: If two sentinels disagree, the one with the greater epoch is right.
+        is_failing_over: A failover has begun and no replica is promoted yet. Writes to the old primary may never reach
+            the new one.
     """
 
     link: AsyncLink
@@ -47,7 +47,7 @@ class AsyncSentinelWatch:
 
     A planned failover leaves the old primary up for seconds: what is written there after the promotion is lost. The
     sentinel that leads it announces its start at least one tenth of a second before the promotion, so calls that wait
-    from then on are lost by none. After each announcement the sentinel is asked afresh, as a new client would.
+    from then on are not lost. After each announcement the sentinel is asked again, as a new client would.
 
     Args:
         url: A URL of mode ``sentinel``.
@@ -71,10 +71,10 @@ class AsyncSentinelWatch:
             return before != self._known or self._is_failing_over
 
     async def find_primary(self) -> ServerUrl:
-        """Return where the primary is.
+        """Return the primary's address.
 
         Raises:
-            redis.ConnectionError: No sentinel knows, or a failover is under way.
+            redis.ConnectionError: No sentinel knows, or a failover is in progress.
         """
         async with self._lock:
             await self._refresh()
@@ -110,7 +110,7 @@ class AsyncSentinelWatch:
                 await self._subscribe(address)
 
     async def _subscribe(self, address: Address) -> None:
-        """Ask a sentinel and subscribe to it in one exchange, so that no change falls between the two."""
+        """Ask a sentinel and subscribe to it in one exchange, so that no change is missed between the two."""
         link = AsyncLink(self._url.sentinel(address), _CONNECT_TIMEOUT)
         name = self._url.master
         ask = [Call("SENTINEL", args=(what, name)) for what in ("GET-MASTER-ADDR-BY-NAME", "MASTER")]
@@ -131,7 +131,7 @@ class AsyncSentinelWatch:
         self._retry_at[address] = time.monotonic() + _RETRY_S
 
     async def forget(self) -> None:
-        """Close every subscription; the sentinels are asked again when they are next needed."""
+        """Close every subscription; the sentinels are asked again when needed."""
         async with self._lock:
             while self._views:
                 _, view = self._views.popitem()

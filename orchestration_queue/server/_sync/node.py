@@ -41,15 +41,15 @@ from orchestration_queue.server.wire import pack
 __all__ = ["CONNECT_PAUSES_S", "Node"]
 
 _MOST_SOCKETS = 32
-"""Further concurrent calls wait for a socket; the server gains nothing from more."""
+"""Maximum sockets; further concurrent calls wait for one. More would gain nothing."""
 _KEPT_IDLE_S = 30.0
 """How long sockets stay open that only a burst of concurrent calls needed."""
 _LOADING_TIMEOUT = timedelta(seconds=60)
-"""A server that is reading its data after a restart is there; its clients wait longer for it."""
+"""How long to wait for a server that is loading its data after a restart."""
 _REPEATS = 3
 """How often a repeatable call is sent again after its connection broke."""
 CONNECT_PAUSES_S = 0.01, 0.25
-"""The first and the longest pause between two tries to connect."""
+"""The first and the maximum pause between two attempts to connect."""
 _ROLE = Call("ROLE")
 
 T_co = TypeVar("T_co", covariant=True)
@@ -60,7 +60,7 @@ Answered: TypeAlias = tuple[Sequence[Call], list[Reply]]
 
 
 class _Converse(Protocol[T_co]):
-    """Use of a link by one caller."""
+    """How one caller uses a link."""
 
     def __call__(self, link: Link) -> T_co: ...
 
@@ -91,7 +91,7 @@ class Node:
         self._start_afresh()
 
     def _start_afresh(self) -> None:
-        """Forget the sockets: on making, and in a forked child, where they are the parent's."""
+        """Reset the sockets: at the start, and in a forked child, where they are the parent's."""
         self._process = os.getpid()
         self._idle: list[Link] = []
         self._busy: set[Link] = set()
@@ -101,8 +101,8 @@ class Node:
         """Open a socket and keep it for the next call. Each new socket loads the libraries.
 
         Raises:
-            TransportError: The server cannot be reached.
-            ServerError: It does not let us in, or does not take the libraries.
+            TransportError: The server is unreachable.
+            ServerError: It refuses the credentials, or the libraries.
         """
         with self._room:
             pool = self._idle
@@ -170,18 +170,18 @@ class Node:
         return queued if any(isinstance(reply, REFUSALS) for reply in queued) else [outcome] * len(queued)
 
     def exchange_each(self, batches: Iterator[Sequence[Call]]) -> list[Answered]:
-        """Send batches of calls, each taken from the iterator and sent while the server works on the one before.
+        """Send batches of calls, each taken from the iterator and sent while the server works on the previous one.
 
         Nothing more is sent once the first call of a batch is refused; the batch after it was then sent already.
 
         Args:
-            batches: What to send; it may make each batch when asked for it.
+            batches: What to send; an iterator can build each batch when it is requested.
 
         Returns:
             Each batch that was sent, with what :meth:`exchange` returns.
 
         Raises:
-            TransportError: The server could not be reached, or the connection broke: any batch may have been applied.
+            TransportError: The server was unreachable, or the connection broke: any batch may have been applied.
         """
         done: list[Answered] = []
         while True:
@@ -195,10 +195,10 @@ class Node:
                 return done
 
     def _trip(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
-        """Say something on a link, and return what is answered; a link that breaks is not used again."""
+        """Make an exchange on a link; a link that breaks is not used again."""
         if self._process != os.getpid():
-            # Kept, since closing them here would take them out of the event loop's epoll set, which parent and
-            # child share.
+            # Kept, since closing them here would remove them from the event loop's epoll set, which parent and child
+            # share.
             self._inherited = [self._idle, self._watch]
             self._watch = SentinelWatch(self._url) if self._watch else None
             self._start_afresh()
@@ -222,7 +222,7 @@ class Node:
                     repeats -= 1
                     continue
                 except BaseException:
-                    link.close()  # interrupted half-way: the replies of this call must not meet the next one
+                    link.close()  # interrupted half-way: the replies to this call must not be read by the next one
                     raise
                 finally:
                     self._busy.discard(link)
@@ -244,17 +244,17 @@ class Node:
                 link, is_usable = self._connect(), True
             if is_usable and pool is self._idle:
                 return link, pool
-            link.close()  # the server hung up, or a failover began meanwhile
+            link.close()  # the server closed the connection, or a failover began meanwhile
 
     def leave_old_primary(self) -> None:
-        """Break off the calls under way if sentinels are replacing the primary: one that waits would wait on there."""
+        """Abort the calls in progress if sentinels are replacing the primary: a blocking read would stay there."""
         if self._watch is not None and self._watch.has_news():
             self._drop_pool()
             for link in tuple(self._busy):
                 link.hang_up()
 
     def _drop_pool(self) -> None:
-        """Use no link again that was opened until now: those in use are closed when their calls have ended."""
+        """Stop using all links opened until now; those in use are closed when their calls have ended."""
         pool, self._idle = self._idle, []
         _close_all(pool)
 
@@ -268,7 +268,7 @@ class Node:
                 _close_stale(pool, link.used_at)
 
     def _connect(self) -> Link:
-        """Connect, trying again while the server may only be starting or restarting."""
+        """Connect, and retry while the server may just be starting or restarting."""
         pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             try:
@@ -282,7 +282,7 @@ class Node:
             time.sleep(pauses.next_s())
 
     def _whereabouts(self) -> ServerUrl:
-        """Where the server is at the moment."""
+        """Return the server's current address."""
         if self._embedded:
             return replace(self._url, kind="unix", path=self._embedded.ensure())
         return self._url if self._watch is None else self._watch.find_primary()
@@ -304,7 +304,7 @@ class Node:
         return link
 
     def close(self) -> None:
-        """Close every socket. An embedded server stops when its last user in any process has left."""
+        """Close every socket. An embedded server stops when its last user in any process has closed."""
         self._closed = True
         if self._process == os.getpid():
             _close_all(self._idle)
@@ -332,7 +332,7 @@ def _overlap(link: Link, batches: Iterator[Sequence[Call]], said: list[Call]) ->
 
 
 def _close_stale(pool: list[Link], now: float) -> None:
-    """Close the link that has been idle the longest, if that is long enough."""
+    """Close the link that has been idle the longest, if it was idle for long enough."""
     with suppress(IndexError):  # another thread was faster
         if now - pool[0].used_at > _KEPT_IDLE_S:
             pool.pop(0).close()

@@ -1,6 +1,6 @@
-"""The user's side of what a supervisor keeps: two file locks in one directory, and nothing to clean up.
+"""The user's side of a supervisor: two file locks in one directory, and nothing to clean up.
 
-docs/decisions/0002-embedded-server.md has the whole picture.
+docs/decisions/0002-embedded-server.md describes the design.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LARGEST_LOG = 1_000_000
 
 
 class SupervisorClient:
-    """This process's use of what is kept in one directory.
+    """This process's use of the server in one directory.
 
     Args:
-        directory: The directory; made if need be. Absolute, without symbolic links.
+        directory: The directory; created if needed. Absolute, without symbolic links.
         start_supervisor: Starts the supervisor, which inherits the descriptor of the locked ``supervisor.lock``.
     """
 
@@ -37,21 +37,21 @@ class SupervisorClient:
         self._release: Callable[[], object] = lambda: None
 
     def join(self) -> None:
-        """Register as a user, and ensure that a supervisor runs. Call again before each attempt to connect.
+        """Register as a user, and ensure that a supervisor runs. Call it before each attempt to connect.
 
         Raises:
-            ConnectionRefusedError: The supervisor is just leaving; call again in a moment.
-            OSError: The directory cannot be used.
+            ConnectionRefusedError: The supervisor is exiting; call again in a moment.
+            OSError: The directory can't be used.
         """
         with self._mutex:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._is_counted() and not self._count_us():
-                # What is kept may still answer, but would break the connection a moment later.
+                # The server may still answer, but would break the connection a moment later.
                 raise ConnectionRefusedError("the supervisor is just leaving")
             self._ensure_supervisor()
 
     def leave(self) -> None:
-        """Be counted as a user no longer."""
+        """Stop being a user."""
         with self._mutex:
             self._users_lock = None
             self._release()
@@ -66,7 +66,7 @@ class SupervisorClient:
         return False
 
     def _count_us(self) -> bool:
-        """Take the shared lock; False while a supervisor is leaving."""
+        """Take the shared lock; return False while a supervisor is exiting."""
         descriptor = os.open(self._directory / supervisor.USERS_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if not _locked(descriptor, fcntl.LOCK_SH):
             os.close(descriptor)
@@ -76,7 +76,7 @@ class SupervisorClient:
         return True
 
     def _ensure_supervisor(self) -> None:
-        """Start a supervisor if its lock is free, and hand the lock over: there is never a second one."""
+        """Start a supervisor if its lock is free, and pass the lock on, so that there is never a second one."""
         descriptor = os.open(self._directory / supervisor.SUPERVISOR_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if _locked(descriptor, fcntl.LOCK_EX):
@@ -94,12 +94,12 @@ def _locked(descriptor: int, kind: int) -> bool:
 
 
 def pin(directory: Path) -> None:
-    """Have the supervisor stay without users, and each later one, until :func:`unpin`."""
+    """Keep the supervisor, and each later one, running without users, until :func:`unpin`."""
     os.close(os.open(directory / supervisor.PIN, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def unpin(directory: Path) -> None:
-    """Have the supervisor leave with its last user."""
+    """Let the supervisor exit with its last user."""
     (directory / supervisor.PIN).unlink(missing_ok=True)
 
 
@@ -109,18 +109,18 @@ def is_pinned(directory: Path) -> bool:
 
 
 def has_supervisor(directory: Path) -> bool:
-    """Whether a supervisor, or what it kept, is alive. Asking makes nothing, and starts nothing."""
+    """Whether a supervisor, or its server, is alive. This creates and starts nothing."""
     return not _can_lock(directory / supervisor.SUPERVISOR_LOCK, fcntl.LOCK_SH)
 
 
 def is_used(directory: Path) -> bool:
-    """Whether anybody is counted as a user. A supervisor that is leaving holds the same lock, but alone."""
+    """Whether there is a user. A supervisor that is exiting holds the same lock, but exclusively."""
     users = directory / supervisor.USERS_LOCK
     return not _can_lock(users, fcntl.LOCK_EX) and _can_lock(users, fcntl.LOCK_SH)
 
 
 def _can_lock(path: Path, kind: int) -> bool:
-    """Whether no other process holds a lock against ours. Ours is released at once."""
+    """Whether no other process holds a lock that conflicts with ours, which is released immediately."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -132,14 +132,14 @@ def _can_lock(path: Path, kind: int) -> bool:
 
 
 def is_private(directory: Path) -> bool:
-    """Whether a directory, in a place where others may write, is ours and closed to them."""
+    """Whether a directory, in a place where others may write, belongs to us and is closed to them."""
     status = directory.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 @contextlib.contextmanager
 def supervisor_log(directory: Path) -> Iterator[int]:
-    """Yield the file that a supervisor writes to, as a descriptor; emptied when it has grown large."""
+    """Yield the supervisor's log file, as a descriptor; truncated if it has grown large."""
     path = directory / supervisor.LOG
     fresh = os.O_TRUNC if path.exists() and path.stat().st_size > _LARGEST_LOG else 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | fresh, 0o600)

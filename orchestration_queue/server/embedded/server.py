@@ -32,26 +32,26 @@ class EmbeddedServer:
     """This process's use of the server of one data directory.
 
     Args:
-        directory: The data directory; made if need be. Absolute, without symbolic links.
-        grace: How long the server outlives its last user, if we are the one to start it.
+        directory: The data directory; created if needed. Absolute, without symbolic links.
+        grace: How long the server outlives its last user, if this process starts it.
     """
 
     def __init__(self, directory: Path, grace: timedelta) -> None:
         self._directory = directory
         self._binary: Path | None = None
-        # No method of ours: one that is forgotten must be gone at once, and its lock with it.
+        # Not a method: a server that is dropped without closing must release its lock immediately.
         self._supervisor = SupervisorClient(directory, partial(_start_supervisor, directory, grace))
 
     def ensure(self) -> Path:
         """Register as a user, and ensure that a supervisor runs. Does not wait until the server answers.
 
         Returns:
-            The unix socket at which the server answers, or soon will. Call again before each attempt to connect:
-            the supervisor may be leaving just now, or may have been killed.
+            The unix socket at which the server answers, or soon will. Call this before each attempt to connect: the
+            supervisor may be exiting, or may have been killed.
 
         Raises:
-            EmbeddedServerError: The directory cannot be used, or the server is not installed.
-            ConnectionRefusedError: The supervisor is just leaving; call again in a moment.
+            EmbeddedServerError: The directory can't be used, or the server is not installed.
+            ConnectionRefusedError: The supervisor is exiting; call again in a moment.
         """
         with explained(self._directory):
             self._binary = self._binary or _binary()
@@ -59,13 +59,13 @@ class EmbeddedServer:
             return socket_path(self._directory)
 
     def leave(self) -> None:
-        """Be counted as a user no longer."""
+        """Stop being a user."""
         self._supervisor.leave()
 
 
 @contextlib.contextmanager
 def explained(directory: Path) -> Iterator[None]:
-    """Say in one sentence why a data directory cannot be used."""
+    """Explain in one sentence why a data directory can't be used."""
     try:
         yield
     except ConnectionRefusedError:

@@ -1,8 +1,8 @@
-"""The supervisor of an embedded server: keeps it running while it has users, and not longer.
+"""The supervisor of an embedded server: keeps it running while it has users, and no longer.
 
 A separate process that :mod:`orchestration_queue.server.embedded.server` starts by this file's path, in an interpreter
-without site-packages, so that it starts within milliseconds: standard library only, nothing of this package.
-The file names in the data directory are defined here. docs/decisions/0002-embedded-server.md says why.
+without site-packages, so that it starts within milliseconds: standard library only, nothing of this package. The file
+names in the data directory are defined here. docs/decisions/0002-embedded-server.md explains why.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
 ]
 
 USERS_LOCK = "users.lock"
-"""Every user holds a shared lock on it; the supervisor leaves when it gets the exclusive one."""
+"""Every user holds a shared lock on it; the supervisor exits when it gets the exclusive one."""
 SUPERVISOR_LOCK = "supervisor.lock"
 """Held by the supervisor and by its server: the process that gets it may start a supervisor."""
 PIN = "stay"
-"""While this file exists, the supervisor stays without users, too."""
+"""While this file exists, the supervisor keeps running without users."""
 LOG = "supervisor.log"
-"""What supervisor and server have to say."""
+"""The log of supervisor and server."""
 
 _TICK_S = 0.2
 _SYNC_EVERY_S = 1.0
@@ -51,10 +51,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Supervisor:
-    """Keeps something alive in the current directory while anybody uses it. What that is, subclasses say.
+    """Keeps a service alive in the current directory while it has users. Subclasses define the service.
 
     Args:
-        grace_s: How long to stay without users.
+        grace_s: How long to keep running without users.
         supervisor_lock: Descriptor of the locked ``supervisor.lock``. The server inherits it: while either lives, no
             other process opens the same files.
     """
@@ -68,11 +68,11 @@ class Supervisor:
         self._wakeup = _wake_on_signals(self._stop)
 
     def tend(self) -> bool:
-        """Check, several times a second, that what is kept runs; return False when that is hopeless."""
+        """Check, several times a second, that the service is running; return False if that is hopeless."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """End what is kept; called last."""
+        """End the service; called last."""
         raise NotImplementedError
 
     def run(self) -> int:
@@ -97,13 +97,13 @@ class Supervisor:
     def _is_needed(self) -> bool:
         """Whether a process uses the server, or did a moment ago.
 
-        When it answers no, the exclusive lock stays with us: who comes now waits until we have left.
+        If this returns False, the exclusive lock is kept, so a new user waits until this process has exited.
         """
         if not same_file(self.supervisor_lock, Path(SUPERVISOR_LOCK)):
             say("the data directory is gone")
             return False
         if Path(PIN).exists():
-            self._grace_s = 0.0  # who takes the file away wants us gone with the last user
+            self._grace_s = 0.0  # removing the file means: exit with the last user
             return True
         try:
             fcntl.flock(self._users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -126,7 +126,7 @@ class ServerSupervisor(Supervisor):
     Args:
         binary: The server's executable.
         socket: The unix socket to serve.
-        grace_s: How long to stay without users.
+        grace_s: How long to keep running without users.
         supervisor_lock: Descriptor of the locked ``supervisor.lock``.
     """
 
@@ -168,7 +168,7 @@ class ServerSupervisor(Supervisor):
             "dir": ".",
             "save": "",
             "appendonly": "yes",
-            # The write(2) precedes each reply. With "everysec" it may follow it, while a sync is under way.
+            # With "no", write(2) precedes each reply. With "everysec" it can follow it while a sync is in progress.
             "appendfsync": "no",
             "maxmemory-policy": "noeviction",
         }
@@ -196,7 +196,7 @@ class ServerSupervisor(Supervisor):
                     self._synced[path] = size
 
     def end(self) -> None:
-        """End the server cleanly: it writes out and syncs its append-only file."""
+        """End the server cleanly: it writes and syncs its append-only file."""
         if self._server is None or self._server.poll() is not None:
             return
         self._server.terminate()
@@ -217,7 +217,7 @@ def _sync(path: Path) -> None:
 
 
 def _wake_on_signals(stop: Callable[[], None]) -> int:
-    """Make signals end a wait on the returned descriptor: a child's death, and a request to stop."""
+    """Make signals (a child's death, a request to stop) end a wait on the returned descriptor."""
     readable, writable = os.pipe()
     os.set_blocking(readable, False)
     os.set_blocking(writable, False)
@@ -230,7 +230,7 @@ def _wake_on_signals(stop: Callable[[], None]) -> int:
 
 
 def die_with(supervisor: int) -> Callable[[], None] | None:
-    """Return what the child does before it becomes the server: have the kernel kill it when the supervisor dies."""
+    """Return what the child runs before it becomes the server: have the kernel kill it when the supervisor dies."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -244,7 +244,7 @@ def die_with(supervisor: int) -> Callable[[], None] | None:
 
 
 def same_file(descriptor: int, path: Path) -> bool:
-    """Whether the open file is still what its path leads to."""
+    """Whether the open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -252,16 +252,16 @@ def same_file(descriptor: int, path: Path) -> bool:
 
 
 def say(text: str) -> None:
-    """Write a line of the supervisor's log."""
+    """Write a line to the supervisor's log."""
     print(time.strftime("%Y-%m-%d %H:%M:%S"), "supervisor", f"{os.getpid()}:", text, flush=True)  # noqa: T201
 
 
 def detach(directory: str, supervisor_lock: int) -> bool:
-    """Detach from the parent process; False in the process that has to return to it."""
+    """Detach from the parent process; return False in the process that must return to it."""
     if os.fork():
         return False
     os.setsid()
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever our starter had blocked
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the starting process had blocked
     os.umask(0o077)
     os.chdir(directory)
     os.set_inheritable(supervisor_lock, False)
@@ -269,7 +269,7 @@ def detach(directory: str, supervisor_lock: int) -> bool:
 
 
 def main(directory: str, binary: str, socket: str, grace_s: str, supervisor_lock: str) -> int:
-    """Detach, then keep."""
+    """Detach, then supervise."""
     if not detach(directory, int(supervisor_lock)):
         return 0
     return ServerSupervisor(binary, socket, float(grace_s), int(supervisor_lock)).run()
