@@ -145,6 +145,7 @@ async def take(url: str, profile: Path) -> None:
         await stack.enter_async_context(running(*workers))
         browser = stack.enter_context(started(profile))
         page = await stack.enter_async_context(browser.page())
+        await page.open(f"{site}/ui")  # rates are known from the second read on
         await asyncio.sleep(8)  # some jobs fail three times, and the flow comes to its last node but one
         for name, path in PAGES.items():
             await page.look(width=1180, height=720, scheme="dark" if name == "flow" else "light")
