@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncJob, AsyncQueue, NewJob
+from orchestration_queue.client import AsyncFlowProducer, AsyncJob, AsyncQueue, NewJob
+from orchestration_queue.flows import CARRIERS, Carrier, Dag, Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import GROUP
 from orchestration_queue.server import AsyncConnection, parse_url
@@ -77,6 +78,22 @@ async def test_a_resumed_queue_wakes_an_idle_worker(
             await wait_until(lambda: is_listening(raw), "the worker is idle")
             await queue.resume()
             assert await job.wait(timedelta(seconds=60)) == "done"
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("options", [{"delay": 0.1}, {"lifo": True}, {"priority": 3}], ids=str)
+async def test_a_node_that_no_stream_entry_announces_wakes_an_idle_worker(
+    queue_name: str, server_url: str, raw: redis.Redis, carrier: Carrier, options: dict[str, Any]
+) -> None:
+    dag = Dag("d", [Node("first", options=JobOptions(**options)), Node("last", deps=["first"])], queue_name)
+    async with (
+        AsyncQueue(queue_name, url=server_url) as queue,
+        AsyncFlowProducer(url=server_url, carrier=carrier) as producer,
+        working(queue, work, server_url, **ASLEEP),
+    ):
+        await wait_until(lambda: is_idle(raw), "the worker is idle")
+        flow = await producer.submit(dag)
+        assert (await flow.wait(60))["last"] == "done"
 
 
 def idle_workers(raw: redis.Redis) -> int:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from orchestration_queue.client import headers
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
+from orchestration_queue.client._async.waking import wake
 from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
@@ -139,6 +140,14 @@ class AsyncFlowProducer(AsyncClient):
         return compile(dag, flow_id, prefix=self.prefix, finish=with_headers if headers.sources else None)
 
     async def _launch(self, plans: Sequence[FlowPlan], carrier: Carrier, *, is_fresh: bool) -> list[Launch]:
+        """Submit plans, then wake an idle worker of each queue in which no stream entry announces a node."""
+        launched = await self._carry(plans, carrier, is_fresh=is_fresh)
+        nodes = (node for plan in plans for node in plan.nodes.values() if not node.waits_for)
+        for keys in dict.fromkeys(node.keys for node in nodes if additions.is_unannounced(node.options)):
+            await wake(self._connection, keys)
+        return launched
+
+    async def _carry(self, plans: Sequence[FlowPlan], carrier: Carrier, *, is_fresh: bool) -> list[Launch]:
         if carrier == "packed":
             exchanges = [launch(plan.submission(), now_ms(), is_fresh=is_fresh) for plan in plans]
             try:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from orchestration_queue.client import headers
 from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client._sync.flow import Flow
+from orchestration_queue.client._sync.waking import wake
 from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
@@ -140,6 +141,14 @@ class FlowProducer(Client):
         return compile(dag, flow_id, prefix=self.prefix, finish=with_headers if headers.sources else None)
 
     def _launch(self, plans: Sequence[FlowPlan], carrier: Carrier, *, is_fresh: bool) -> list[Launch]:
+        """Submit plans, then wake an idle worker of each queue in which no stream entry announces a node."""
+        launched = self._carry(plans, carrier, is_fresh=is_fresh)
+        nodes = (node for plan in plans for node in plan.nodes.values() if not node.waits_for)
+        for keys in dict.fromkeys(node.keys for node in nodes if additions.is_unannounced(node.options)):
+            wake(self._connection, keys)
+        return launched
+
+    def _carry(self, plans: Sequence[FlowPlan], carrier: Carrier, *, is_fresh: bool) -> list[Launch]:
         if carrier == "packed":
             exchanges = [launch(plan.submission(), now_ms(), is_fresh=is_fresh) for plan in plans]
             try:

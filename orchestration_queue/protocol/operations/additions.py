@@ -32,6 +32,7 @@ __all__ = [
     "add_own",
     "as_sent",
     "checked_options",
+    "is_unannounced",
     "join_parent",
     "portions",
     "read_added",
@@ -161,8 +162,13 @@ class NewJob:
 
     @property
     def is_unannounced(self) -> bool:
-        """Whether no stream entry announces it to the workers: it is delayed, prioritized or LIFO."""
-        return self.is_delayed or bool(self.options.priority or self.options.lifo)
+        """Whether no stream entry announces it to the workers."""
+        return is_unannounced(self.options)
+
+
+def is_unannounced(options: JobOptions) -> bool:
+    """Whether no stream entry announces such a job to the workers: it is delayed, prioritized or LIFO."""
+    return bool(options.delay or options.delay_until or options.priority or options.lifo)
 
 
 def waking(keys: QueueKeys, jobs: Iterable[NewJob], now_ms: int) -> list[Call]:
