@@ -1,4 +1,4 @@
---- Take completed jobs off the stream.
+--- Remove completed jobs from the stream.
 --- @key   stream               stream       ready and running jobs
 --- @arg   group                text         the consumer group
 --- @arg   entry_count          int #entry_ids how many follow

@@ -1,4 +1,4 @@
---- Add a job that can run at once, unless its id is taken.
+--- Add a ready job, unless its id is taken.
 --- @key   stream               stream       ready and running jobs
 --- @key   marker               string       marks the job's id as taken
 --- @arg   ttl_s                int          how long the id stays taken

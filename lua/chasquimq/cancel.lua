@@ -1,4 +1,4 @@
---- Remove a job that waits for its time.
+--- Remove a delayed job.
 --- @key   delayed              zset         jobs that wait for their time
 --- @key   index                string       the job's member of `delayed`
 --- @key   marker               string       marks the job's id as taken

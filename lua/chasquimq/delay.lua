@@ -1,4 +1,4 @@
---- Add a job that waits for its time, unless its id is taken.
+--- Add a delayed job, unless its id is taken.
 --- @key   marker               string       marks the job's id as taken
 --- @key   delayed              zset         jobs that wait for their time
 --- @key   index                string       the job's member of `delayed`

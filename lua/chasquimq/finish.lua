@@ -1,4 +1,4 @@
---- Take a completed job off the stream and keep its result. A full server keeps no result, but loses no completion.
+--- Remove a completed job from the stream and store its result. A full server keeps no result, but loses no completion.
 --- @key   stream               stream       ready and running jobs
 --- @key   result               string       what the handler returned
 --- @arg   group                text         the consumer group

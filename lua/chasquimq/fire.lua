@@ -1,4 +1,4 @@
---- Add the jobs of a repeatable job's due fires, and set its next one. Nothing happens if another scheduler was faster.
+--- Add the jobs of a repeatable job's due runs, and set its next one. Nothing happens if another scheduler was faster.
 --- @key   stream               stream       ready and running jobs
 --- @key   repeats              zset         repeatable jobs by their next fire
 --- @key   spec                 hash         the job's spec, and how often it fired

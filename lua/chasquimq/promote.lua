@@ -1,4 +1,4 @@
---- Make jobs ready whose time has come, if the caller leads. Members that cannot be read become dead letters.
+--- Promote due jobs, if the caller leads. Members that cannot be read become dead letters.
 --- @key   delayed              zset         jobs that wait for their time
 --- @key   stream               stream       ready and running jobs
 --- @key   dead_letters         stream       the dead-letter queue

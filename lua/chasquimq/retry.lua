@@ -1,4 +1,4 @@
---- Have a job that failed wait for its next attempt.
+--- Delay a failed job until its next attempt.
 --- @key   stream               stream       ready and running jobs
 --- @key   delayed              zset         jobs that wait for their time
 --- @arg   group                text         the consumer group

@@ -1,4 +1,4 @@
---- Add jobs of its own queue as children of a running job, for which it can wait; only for who holds its lease.
+--- Add children to a running job, in its queue, for which it can wait; only for the holder of its lease.
 --- @queue   id!
 --- @key   id                   string       counter of automatic ids; must end in `:id`
 --- @key   stream               stream       ready jobs

@@ -1,4 +1,4 @@
---- Remove old finished jobs and all they left, as `glidemq_clean` does; on a full server, too.
+--- Remove old finished jobs and all their keys, as `glidemq_clean` does; also on a full server.
 --- @queue   id!
 --- @flags   allow-oom
 --- @key   finished             zset         `completed` or `failed` jobs by time

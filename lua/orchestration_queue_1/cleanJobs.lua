@@ -1,4 +1,4 @@
---- Remove those of some jobs that are still in a set of finished ones, and all they left; on a full server, too.
+--- Remove jobs that are still in a set of finished ones, and all their keys; also on a full server.
 --- @queue   id!
 --- @flags   allow-oom
 --- @key   finished             zset         `completed` or `failed` jobs by time

@@ -1,4 +1,4 @@
---- Serve one exchange of a worker: settle what ended, return what must not start, start what was delivered, take more.
+--- Serve one exchange of a worker: settle jobs that ended, return or start delivered ones, take more.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

@@ -1,4 +1,4 @@
---- Write what a tick of the schedulers decided, if it still holds their lock: jobs, changed entries and dropped ones.
+--- Write what a tick of the schedulers decided, if it still holds their lock: jobs, changed and removed entries.
 --- @queue   id!
 --- @key   lock                 string       the schedulers' lock
 --- @key   schedulers           hash         entries by name

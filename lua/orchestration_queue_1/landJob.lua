@@ -1,4 +1,4 @@
---- Give a job that is held at the end of a move its place, or remove it. Repeated, it changes nothing more.
+--- Place a job that is held at the end of a move, or remove it. Repeating it changes nothing more.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

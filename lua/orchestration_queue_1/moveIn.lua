@@ -1,4 +1,4 @@
---- Hold the job of a move, unless another job has its id. Repeated, it answers as it did at first, for a week.
+--- Hold the job of a move, unless another job has its id. Repeated within a week, it returns the first reply.
 --- @queue   id!
 --- @key   id                   string       counter of automatic ids; must end in `:id`
 --- @key   moving               zset         jobs on the move by when that began

@@ -1,4 +1,4 @@
---- Note about failed attempts what their settlement does not carry. Sent before the exchange that settles them.
+--- Record details of failed attempts that their settlement does not carry. Sent before the exchange that settles them.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

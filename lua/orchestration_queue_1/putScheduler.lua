@@ -1,4 +1,4 @@
---- Store or drop the entry of a repeatable job. The scheduler leader evaluates it next.
+--- Store or remove the entry of a repeatable job. The scheduler leader evaluates it next.
 --- @queue   schedulers!
 --- @key   schedulers           hash         entries by name
 --- @key   schedulers_due       zset         when each is due for evaluation

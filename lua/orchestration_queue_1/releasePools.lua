@@ -1,4 +1,4 @@
---- Give back the slots of pools that one attempt of a job holds. Those of a later attempt stay.
+--- Release the slots of pools that one attempt of a job holds. Those of a later attempt stay.
 --- @queue   slots!
 --- @flags   allow-oom
 --- @key   slots                hash         how many slots each pool has

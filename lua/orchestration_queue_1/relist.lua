@@ -1,4 +1,4 @@
---- Put jobs back on their lists that a worker was given in a reply which never reached it.
+--- Put jobs back on their lists that were delivered to a worker in a lost reply.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

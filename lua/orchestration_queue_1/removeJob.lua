@@ -1,4 +1,4 @@
---- Remove a job and all it left, as `glidemq_removeJob` does, and its entry on the stream, too.
+--- Remove a job and all its keys, as `glidemq_removeJob` does, and its entry on the stream.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

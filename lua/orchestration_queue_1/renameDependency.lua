@@ -1,4 +1,4 @@
---- Have jobs wait for a moved job under its new name. Repeated, it changes nothing more.
+--- Let jobs wait for a moved job under its new name. Repeating it changes nothing more.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @arg   old                  text         the member of the moved job so far

@@ -1,4 +1,4 @@
---- Renew the leases of running jobs, each only for who holds it.
+--- Renew the leases of running jobs, each only for its holder.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

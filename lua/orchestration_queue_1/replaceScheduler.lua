@@ -1,4 +1,4 @@
---- Store or drop the entry of a repeatable job, if it still is what the caller read and no lock is held.
+--- Store or remove the entry of a repeatable job, if it is still what the caller read and no lock is held.
 --- @queue   schedulers!
 --- @key   lock                 string       the schedulers' lock
 --- @key   schedulers           hash         entries by name

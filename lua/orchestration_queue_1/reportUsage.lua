@@ -1,4 +1,4 @@
---- Store what a job used, in place of what it reported before, and count it in this minute instead of in that one.
+--- Store what a job used, replacing an earlier report, and count it in this minute instead of the earlier one.
 --- @queue   events!
 --- @key   events               stream       lifecycle events
 --- @arg   job_id               text         the job

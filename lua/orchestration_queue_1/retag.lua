@@ -1,4 +1,4 @@
---- Add tags to a job and take others off it.
+--- Add and remove tags of a job.
 --- @queue   job!
 --- @key   job                  hash         the job; must end in `job:` and its id
 --- @arg   job_id               text         the job

@@ -1,4 +1,4 @@
---- Schedule one failed job again, due at once and with all attempts.
+--- Retry one failed job, due immediately and with all attempts.
 --- @queue   job!
 --- @key   job                  hash         the job; must end in `job:` and its id
 --- @key   failed               zset         failed jobs by time

@@ -1,4 +1,4 @@
---- Let failed jobs of a graph be what they were before: ready, or waiting for those that are to run again, too.
+--- Retry failed jobs of a graph: they become ready, or wait for others that are retried, too.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs

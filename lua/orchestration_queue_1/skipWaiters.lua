@@ -1,4 +1,4 @@
---- Say of jobs woken for slots of pools that they do not come now: those behind them may go first.
+--- Record that jobs woken for slots of pools don't take them now, so that those behind them may.
 --- @queue   slots!
 --- @flags   allow-oom
 --- @key   slots                hash         how many slots each pool has

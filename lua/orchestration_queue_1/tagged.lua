@@ -1,4 +1,4 @@
---- List jobs of a tag, oldest first, and drop from its index those that are gone.
+--- List jobs of a tag, oldest first, and remove from its index those that no longer exist.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @arg   tag                  text         the tag

@@ -1,4 +1,4 @@
---- Make ready what is due, for all workers of a queue, and say what each of them wants to know from time to time.
+--- Promote due jobs of a queue, and return what its workers read periodically.
 --- @queue   scheduled!
 --- @flags   allow-oom
 --- @key   scheduled            zset         delayed and prioritized jobs

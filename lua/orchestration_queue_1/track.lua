@@ -1,4 +1,4 @@
---- Track a job, which retention then keeps, or track it no more.
+--- Track a job, which retention then keeps, or stop tracking it.
 --- @queue   id!
 --- @key   id                   string       counter of automatic ids; must end in `:id`
 --- @key   tracked              zset         tracked jobs by when that began

@@ -1,4 +1,4 @@
---- Replace the payload of a job that is there; an attempt that is running keeps what it was given.
+--- Replace the payload of an existing job; a running attempt keeps its own.
 --- @key   job                  hash         the job
 --- @arg   data                 text         its new payload, as the serializer wrote it
 --- @returns int 1; or 0 when there is no such job

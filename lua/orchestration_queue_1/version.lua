@@ -1,4 +1,4 @@
---- Say which revision of this library answers. The major version is in its name.
+--- Return the revision of this library. The major version is in its name.
 --- @returns text `27`, growing with every change of the library
 --- @cost    O(1)
 

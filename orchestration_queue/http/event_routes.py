@@ -44,7 +44,7 @@ def resume_id(request: Request) -> str:
 
 
 async def job_stream(request: Request) -> Stream:
-    """Stream what a job's handler gives out, until the job has finished."""
+    """Stream a job's output until the job has finished."""
     keys = request.service.keys(request.params["name"])
     return Stream(_output(request, keys, request.params["id"], resume_id(request) or job_output.FIRST_ENTRY))
 
@@ -66,7 +66,7 @@ async def _output(request: Request, keys: QueueKeys, job_id: str, after: str) ->
 
 
 async def job_events(request: Request) -> Stream:
-    """Stream what happens to a job, until it has finished."""
+    """Stream a job's events until it has finished."""
     queue = request.service.queue(request.params["name"])
     if await queue.find(request.params["id"]) is None:
         raise HttpError(404, "Job not found")
@@ -75,7 +75,7 @@ async def job_events(request: Request) -> Stream:
 
 
 async def queue_events(request: Request) -> Stream:
-    """Stream what happens in a queue."""
+    """Stream a queue's events."""
     keys = request.service.keys(request.params["name"])
     return Stream(_of_queue(request, keys, await _start(request, keys)))
 

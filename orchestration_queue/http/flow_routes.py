@@ -301,7 +301,7 @@ def _gone(flow: ProxyFlow, keys: QueueKeys, job_id: str) -> dict[str, Any]:
 
 
 async def cancel_flow(request: Request) -> Json:
-    """Cancel all jobs of a flow that have not finished, and forget the flow."""
+    """Cancel a flow's unfinished jobs, and remove its record."""
     flow = await _find(request)
     service = request.service
     shapes: list[dict[str, Any]] = []

@@ -156,7 +156,7 @@ async def get_job(request: Request) -> Json:
 
 
 async def change_priority(request: Request) -> Json:
-    """Give a job that has not started another priority."""
+    """Change the priority of a job that has not started."""
     priority = number_field(request.fields, "priority")
     keys = request.service.keys(request.params["name"])
     if priority != int(priority) or priority > MAX_PRIORITY:
@@ -198,7 +198,7 @@ async def get_suspension(request: Request) -> Json:
 
 
 async def signal_job(request: Request) -> Json:
-    """Give a suspended job a signal and make it ready."""
+    """Send a suspended job a signal and make it ready."""
     queue = request.service.queue(request.params["name"])
     name = text_field(request.fields, "name", " (string)")
     data = request.fields.get("data", MISSING)
@@ -210,6 +210,6 @@ async def signal_job(request: Request) -> Json:
 
 
 async def cancel_job(request: Request) -> Json:
-    """Cancel a job: it fails if it has not started, else its worker stops it."""
+    """Cancel a job: it fails if it has not started; otherwise its worker stops it."""
     status = await request.service.queue(request.params["name"]).cancel(request.params["id"])
     return Json({"status": str(status)})

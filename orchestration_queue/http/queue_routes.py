@@ -48,13 +48,13 @@ _NO_LETTER = HttpError(404, "DLQ job not found")
 
 
 async def pause(request: Request) -> Json:
-    """Ask the workers to take no more jobs."""
+    """Pause a queue: its workers take no jobs."""
     await request.service.queue(request.params["name"]).pause()
     return Json({"paused": True})
 
 
 async def resume(request: Request) -> Json:
-    """Let the workers take jobs again."""
+    """Resume a paused queue."""
     await request.service.queue(request.params["name"]).resume()
     return Json({"paused": False})
 

@@ -48,7 +48,7 @@ async def get_scheduler(request: Request) -> Json:
 
 
 async def remove_scheduler(request: Request) -> Json:
-    """Remove a scheduler; jobs it has made stay."""
+    """Remove a scheduler; jobs that it added stay."""
     if not await request.service.queue(request.params["name"]).schedulers.remove(request.params["id"]):
         raise _NOT_FOUND
     return Json({"removed": True})

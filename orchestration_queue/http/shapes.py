@@ -125,7 +125,7 @@ def totals_shape(totals: UsageTotals) -> dict[str, Any]:
 
 
 def budget_shape(state: BudgetState) -> dict[str, Any]:
-    """Return a flow's budget, and what of it is used."""
+    """Return a flow's budget, and how much of it is used."""
     budget = state.budget
     limits = {
         "maxTotalTokens": budget.max_tokens,

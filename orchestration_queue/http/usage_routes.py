@@ -29,7 +29,7 @@ async def flow_usage(request: Request) -> Json:
 
 
 async def flow_budget(request: Request) -> Json:
-    """Return a flow's budget, and what of it is used."""
+    """Return a flow's budget, and how much of it is used."""
     state = await request.service.queue(request.params["name"]).usage.budget(request.params["flowId"])
     if state is None:
         raise HttpError(404, "Flow budget not found")
@@ -37,7 +37,7 @@ async def flow_budget(request: Request) -> Json:
 
 
 async def usage_summary(request: Request) -> Json:
-    """Add up what jobs used, by queue, within a time."""
+    """Sum the usage of jobs by queue, within a time window."""
     query, service = request.query, request.service
     if "window" in query and "windowMs" in query and query["window"] != query["windowMs"]:
         raise HttpError(400, "window and windowMs must match when both are provided")

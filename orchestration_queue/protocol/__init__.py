@@ -1,1 +1,1 @@
-"""The wire as pure values: keys, calls, replies, records, events. Nothing here sends or waits."""
+"""The protocol as pure values: keys, calls, replies, records, events. Nothing here sends or waits."""

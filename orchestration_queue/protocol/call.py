@@ -1,7 +1,7 @@
-"""Three nouns carry every exchange with the server.
+"""The three values of every exchange with the server.
 
-A :class:`Call` says what to send. An :class:`Operation` adds how to read the reply. A transport (one layer up)
-sends it. None of them knows a socket, a clock or a loop.
+A :class:`Call` says what to send. An :class:`Operation` adds how to read the reply. A transport (one layer up) sends
+it. None of them uses a socket, a clock or an event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 __all__ = ["Call", "Operation", "Reply", "Word", "integer", "optional_text", "text", "texts"]
 
 Word: TypeAlias = str | bytes | int | float
-"""What a command may carry as one word."""
+"""An argument of a command."""
 
 Reply: TypeAlias = Any
 """A raw RESP2 reply: bytes, int, None, or a list of these."""
@@ -22,15 +22,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Call(NamedTuple):
-    """One command for the server. A tuple, since one is built for each job, in a quarter of a frozen dataclass's time.
+    """One command for the server. A tuple, since one is built per job, in a quarter of a frozen dataclass's time.
 
     Attributes:
         name: A function of ours (``glidemq_addJob``) or a plain command (``HGETALL``).
         keys: The keys it names.
         args: What follows the keys.
-        is_function: True when ``name`` is a server function.
-        only_reads: True when that function is registered as one that writes nothing.
-        near: A key on whose server it must be carried out, for a command that names its keys later or has no key.
+        is_function: Whether ``name`` is a server function.
+        only_reads: Whether that function is registered as one that writes nothing.
+        near: A key on whose server it must run, for a command that names its keys later or has no key.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Call(NamedTuple):
 
     @property
     def first_key(self) -> str | None:
-        """The key that decides the cluster slot; None when any server will do."""
+        """The key that decides the cluster slot; None if any server will do."""
         return self.keys[0] if self.keys else self.near
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """The command as it goes over the wire."""
+        """The command as it is sent."""
         if self.is_function:
             return ("FCALL_RO" if self.only_reads else "FCALL", self.name, len(self.keys), *self.keys, *self.args)
         return (self.name, *self.keys, *self.args)
@@ -55,7 +55,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[T_co]):
-    """A call, and how to read what comes back."""
+    """A call, and how to read its reply."""
 
     call: Call
     read: Callable[[Reply], T_co]

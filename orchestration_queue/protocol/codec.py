@@ -1,7 +1,7 @@
 """How payloads become text and back. JSON by default; other codecs by name; never anything that runs code.
 
-Which codec wrote a text, its first letters say: nothing, for JSON, else a prefix such as ``gz:``. Readers need no
-setting, and jobs of all codecs mix in one queue.
+The first letters of a text say which codec wrote it: nothing for JSON, otherwise a prefix such as ``gz:``. Readers need
+no setting, and jobs of all codecs can be mixed in one queue.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ __all__ = [
 ]
 
 MAX_PAYLOAD_BYTES = 1_048_576
-"""Most bytes of encoded data, before compression."""
+"""Maximum bytes of encoded data, before compression."""
 
 _LONGEST_PREFIX = 16
 _PREFIX = re.compile(rf"[a-z][a-z0-9]{{0,{_LONGEST_PREFIX - 2}}}:")
-"""No JSON text begins like this, so that a prefix cannot be mistaken for one."""
+"""No JSON text begins like this, so a prefix can't be mistaken for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """One way to write payloads as text.
+    """A way to write payloads as text.
 
     Attributes:
-        name: By which queues choose it.
-        prefix: What its texts begin with: small letters and digits, then a colon.
-        encode: From a value to text, without the prefix. It raises ValueError or TypeError for what it cannot say.
-        decode: Back again. It raises ValueError for what it cannot read. Texts may come from anybody: it must not
-            run code, nor unpack without bound.
+        name: Its name, by which queues choose it.
+        prefix: What its texts begin with: lowercase letters and digits, then a colon.
+        encode: From a value to text, without the prefix. It raises ValueError or TypeError for values it can't
+            represent.
+        decode: From text to a value. It raises ValueError for invalid text. Texts can come from any client: it must not
+            run code, and must limit what it unpacks.
     """
 
     name: str
@@ -72,10 +73,10 @@ _NUMBERS: dict[str, Callable[[Any], object]] = {"b": bool, "i": int, "u": int, "
 
 
 def plain(value: object) -> Any:
-    """Return a value in JSON's words, as pydantic writes it; numbers of numpy become numbers.
+    """Return a value as JSON types, as pydantic writes it; numbers of numpy become numbers.
 
     Raises:
-        ValueError: There is no rule for its type, or its content is not text, as bytes that are not UTF-8.
+        ValueError: Its type has no JSON form, or it contains bytes that are not UTF-8.
     """
     return to_jsonable_python(value, by_alias=True, fallback=plain_number)
 
@@ -97,7 +98,7 @@ _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow
 
 
 def dump_json(value: object) -> str:
-    """Return compact JSON, as every language on this wire reads it, of what pydantic writes as JSON."""
+    """Return compact JSON of anything that pydantic writes as JSON, as every language on this wire reads it."""
     try:
         return _encode_json(value)
     except TypeError:  # a key that is a date, for instance, of which `default` is not asked
@@ -106,7 +107,7 @@ def dump_json(value: object) -> str:
 
 
 def _refuse_tuple_keys(value: object) -> None:
-    """Raise ValueError for a key that would come back as another: pydantic joins the parts of a tuple by commas."""
+    """Raise ValueError for a key that would come back as another: pydantic joins the parts of a tuple with commas."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if isinstance(key, tuple):
@@ -146,7 +147,7 @@ def _from_gzip(text: str) -> Any:
 
 
 def _msgpack() -> ModuleType:
-    """Import msgpack when it is first needed: it is an extra."""
+    """Import msgpack when first used: it is an extra."""
     try:
         import msgpack
     except ImportError:
@@ -160,7 +161,7 @@ def _msgpack() -> ModuleType:
 
 def _to_msgpack(value: object) -> str:
     packed: bytes = _msgpack().packb(value, datetime=True, default=plain)
-    _unpack(packed)  # msgpack writes keys of maps that Python cannot read back
+    _unpack(packed)  # msgpack writes keys of maps that Python can't read back
     return base64.b64encode(packed).decode("ascii")
 
 
@@ -169,7 +170,7 @@ def _from_msgpack(text: str) -> Any:
 
 
 def _unpack(packed: bytes) -> Any:
-    # What the text claims to hold is bound by its own length, so that no small text asks for much memory.
+    # The claimed sizes are limited by the text's own length, so that no small text requests much memory.
     return _msgpack().unpackb(packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind)
 
 
@@ -186,10 +187,10 @@ _by_prefix = {known.prefix: known for known in (_GZIP, _MSGPACK)}
 
 
 def register_codec(codec: Codec) -> None:
-    """Make a codec known in this process: queues may choose it by name, and readers recognize its prefix.
+    """Register a codec in this process: queues can choose it by name, and readers recognize its prefix.
 
-    Adders, workers and waiting clients all need it; others see texts that they cannot read. A codec
-    that is registered twice stays; another one of the same name or prefix is refused.
+    Producers, workers and waiting clients all need it; others can't read its texts. Registering the same codec twice
+    has no effect; another one with the same name or prefix is refused.
 
     Raises:
         UsageError: The name or the prefix is taken, or the prefix could be mistaken for JSON.
@@ -212,7 +213,7 @@ def register_codec(codec: Codec) -> None:
 
 
 def find_codec(name: str) -> Codec:
-    """Return the codec of that name.
+    """Return the codec with this name.
 
     Raises:
         UsageError: It does not exist, or it needs a package that is not installed.
@@ -228,13 +229,13 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
     """Encode a payload.
 
     Args:
-        value: Anything the codec can say: for JSON what pydantic writes as JSON, and numbers of numpy; msgpack keeps
-            bytes and datetimes with a time zone as they are, and takes the rest as JSON has it.
-        what: Names the payload in the error.
-        codec: How.
+        value: Anything the codec can represent: for JSON, what pydantic writes as JSON, and numbers of numpy; msgpack
+            keeps bytes and datetimes with a time zone as they are, and writes the rest as JSON does.
+        what: The payload's name in errors.
+        codec: The codec.
 
     Raises:
-        PayloadError: The codec cannot say it, or it is larger than 1 MiB (before compression).
+        PayloadError: The codec can't represent it, or it is larger than 1 MiB (before compression).
     """
     try:
         encoded = codec.prefix + codec.encode(value)
@@ -254,16 +255,16 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
 
 
 def is_coded(stored: str) -> bool:
-    """Whether a text says, by its prefix, that a codec other than JSON wrote it; one that is known here."""
+    """Whether a text has the prefix of a registered codec other than JSON."""
     prefix, colon, _ = stored.partition(":")
     return prefix + colon in _by_prefix
 
 
 def decode(stored: str, what: str = "The job's data") -> Any:
-    """Decode a stored payload, whichever codec wrote it.
+    """Decode a stored payload from any codec.
 
     Raises:
-        PayloadError: No codec that is known here wrote it, it is damaged, or it unpacks to more than 1 MiB.
+        PayloadError: No registered codec wrote it, it is damaged, or it unpacks to more than 1 MiB.
     """
     prefix, colon, text = stored.partition(":") if stored[:1].islower() else ("", "", stored)
     codec = _by_prefix.get(prefix + colon)

@@ -1,4 +1,4 @@
-"""What happened to a job besides success: failed attempts, takeovers, and what users did to it."""
+"""A job's history without successes: failed attempts, takeovers, and user actions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["HistoryEntry", "HistoryEvent", "read_history"]
 
 
 class HistoryEvent(StrEnum):
-    """What an entry of a job's history is about."""
+    """Types of entries in a job's history."""
 
     FAILED = "failed"
     """An attempt failed."""
     STALLED = "stalled"
-    """The lease of an attempt ran out: its worker was lost."""
+    """The lease of an attempt expired: its worker was lost."""
     RETRIED = "retried"
     """The failed job was retried by hand."""
     CANCELLED = "cancelled"
@@ -38,12 +38,12 @@ class HistoryEntry:
 
     Attributes:
         event: What happened.
-        ended_at: When, by the worker's or the client's clock; None when unreadable.
-        attempt: The attempt that ended, 1 for the first; None for what a user did.
+        ended_at: When, by the worker's or the client's clock; None if unreadable.
+        attempt: The attempt that ended, from 1; None for a user's action.
         started_at: When that attempt began.
-        worker: The worker that ran it; empty when unknown.
+        worker: The worker that ran it; empty if unknown.
         host: The worker's machine.
-        kind: What made it fail, a value of ``FailureKind``.
+        kind: The kind of failure, a value of ``FailureKind``.
         error: The error's qualified class.
         reason: The error's message.
         traceback: The end of its traceback, at most 8 KiB.
@@ -75,7 +75,7 @@ class HistoryEntry:
 
 
 def read_history(stored: str) -> tuple[HistoryEntry, ...]:
-    """Return the entries of a stored history, without those that are damaged."""
+    """Return the entries of a stored history, without damaged ones."""
     try:
         entries = json.loads(stored) if stored else []
     except (ValueError, RecursionError):

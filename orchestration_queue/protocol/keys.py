@@ -1,4 +1,4 @@
-"""Names of every key of a queue. All of them share one hash tag, so a queue lives on one cluster slot."""
+"""Names of all keys of a queue. They share one hash tag, so a queue is in one cluster slot."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ DEFAULT_PREFIX = "glide"
 GROUP = "workers"
 """The consumer group of all workers of a queue."""
 HOLD = "__hold__"
-"""The id among those a job waits for that stands for its flow, while that holds it."""
+"""The id among a job's dependencies that represents its flow while the flow is held."""
 TAKER = "taker"
 """The consumer's name of all clients that take jobs without being workers."""
 
 
 @dataclass(frozen=True)
 class QueueKeys:
-    """The keys of one queue. Each is built once, when first needed.
+    """The keys of one queue. Each is built once, when first used.
 
     Raises:
-        InvalidNameError: The queue's name is empty, too long, or has a character of the wire's own.
+        InvalidNameError: The queue's name is empty, too long, or contains a character that the wire uses itself.
     """
 
     queue: str
@@ -162,7 +162,7 @@ class QueueKeys:
 
     @cached_property
     def outbox(self) -> str:
-        """Dead letters that are still to be added to their queue, on another server perhaps, by time."""
+        """Dead letters that still must be added to their queue, possibly on another server, by time."""
         return self.named("outbox")
 
     @cached_property
@@ -292,15 +292,15 @@ class QueueKeys:
         return f"{self.base}:flow:{flow_id}"
 
     def stream_of(self, job_id: str) -> str:
-        """Return the key of what the job's handler gave out, piece by piece."""
+        """Return the key of the job's output stream."""
         return f"{self.base}:jstream:{job_id}"
 
     def worker(self, consumer: str) -> str:
-        """Return the key of a worker's registration, alive while it is."""
+        """Return the key of a worker's registration, which expires with it."""
         return f"{self.base}:w:{consumer}"
 
     def replies(self, command_id: str) -> str:
-        """Return the key of what workers answered to a command, kept for a minute."""
+        """Return the key of the workers' replies to a command, kept for a minute."""
         return f"{self.base}:replies:{command_id}"
 
     def member(self, job_id: str) -> str:

@@ -29,7 +29,7 @@ KEEP = Retention()
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A job handed to this worker that has not started, and its entry in the stream."""
+    """A job delivered to this worker that has not started, and its entry in the stream."""
 
     job_id: str
     entry_id: str
@@ -37,11 +37,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lease:
-    """A started job in this worker's hands. Two starts of one job are two leases, however alike they look.
+    """This worker's lease of a started job. Two starts of one job are two leases.
 
     Attributes:
-        record: The job as it started.
-        entry_id: Its entry in the stream; '' when it came from a list.
+        record: The job when it started.
+        entry_id: Its entry in the stream; '' if it came from a list.
     """
 
     record: JobRecord
@@ -64,7 +64,7 @@ class Lease:
 
     @property
     def taken_ms(self) -> int:
-        """When it started, as the server has it. With :attr:`stalled_count` this is our claim to the job."""
+        """When it started, by the server. With :attr:`stalled_count` this identifies the lease."""
         return int(self.record.fields["processedOn"])
 
     @property
@@ -75,7 +75,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A job that is done, and what it returned, encoded."""
+    """A completed job, and its encoded result."""
 
     lease: Lease
     result: str

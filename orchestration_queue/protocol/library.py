@@ -1,4 +1,4 @@
-"""The function libraries this package brings along, and when to load them: never over a newer one."""
+"""The function libraries of this package, and when to load them: never over a newer one."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Step(StrEnum):
     """What to do about a library on a server."""
 
     KEEP = "keep"
-    """It is there, and not older than ours."""
+    """It exists, and is not older than ours."""
     LOAD = "load"
     """It is missing: load ours, unless another client just did."""
     REPLACE = "replace"
-    """What is there is older than ours."""
+    """The existing one is older than ours."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +65,23 @@ LIBRARIES: tuple[Library, ...] = (
     Library("glidemq", "93", "glidemq_version"),
     Library("orchestration_queue_1", "27", "oq1_version"),
 )
-"""Every library a connection sees to."""
+"""The libraries that every connection ensures."""
 
 
 def next_step(ours: str, theirs: str | None, *, load_refused: bool = False) -> Step:
     """Decide what to do about a library.
 
     Args:
-        ours: The version we bring.
-        theirs: The version the server answered; None when it has no such function.
-        load_refused: The server said that a library of this name exists.
+        ours: Our version.
+        theirs: The version on the server; None if it has no such function.
+        load_refused: The server reported that a library with this name exists.
     """
     if theirs is None:
-        # A library of that name which cannot say its version is older than any that can.
+        # A library with this name that can't report its version is older than any that can.
         return Step.REPLACE if load_refused else Step.LOAD
     our_numbers, their_numbers = _numbers(ours), _numbers(theirs)
     if our_numbers is None or their_numbers is None:
-        return Step.KEEP  # not a version we know how to compare: not ours to judge
+        return Step.KEEP  # not a version we can compare: leave it alone
     return Step.REPLACE if their_numbers < our_numbers else Step.KEEP
 
 

@@ -1,4 +1,4 @@
-"""From how a handler ended to what the server is told, and its verdict."""
+"""How a handler ended, as what is reported to the server, and the server's verdict."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ __all__ = [
 log = logging.getLogger("orchestration_queue.worker")
 
 Strategy: TypeAlias = Callable[[int, BaseException], timedelta]
-"""A custom backoff: the number of failures, 1 for the first, and the error in; how long to wait out."""
+"""A custom backoff: from the number of failures, from 1, and the error, to the pause."""
 
 _REASON_LENGTH = 8_000
 _KIND_LENGTH = 200
@@ -87,7 +87,7 @@ class Verdict(Enum):
     HELD = "g"
     """It is parked, and its group is held back."""
     LOST = "l"
-    """The job was no longer ours; nothing was changed."""
+    """The job's lease was lost; nothing was changed."""
 
 
 class JobTimeoutError(TimeoutError):
@@ -98,9 +98,9 @@ class JobTimeoutError(TimeoutError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error as the text that a failed job carries: its type and message, at most 8,000 characters.
+    """Return an error as the text that a failed job stores: its type and message, at most 8,000 characters.
 
-    Package errors are sentences, and are given without their type.
+    Errors of this package are sentences, and are stored without their type.
     """
     message = message_of(error)
     if not message:
@@ -110,7 +110,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the error's message as text that servers take. Its ``__str__`` is a user's code, which may fail."""
+    """Return the error's message as valid text. Its ``__str__`` is user code, which may fail."""
     try:
         return _sendable(str(error))
     except BaseException as failure:
@@ -118,7 +118,7 @@ def message_of(error: BaseException) -> str:
 
 
 def _sendable(text: str) -> str:
-    """Return the text without halves of surrogate pairs, which no server takes."""
+    """Return the text without lone surrogates, which no server accepts."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -160,7 +160,7 @@ def is_unrecoverable(error: BaseException) -> bool:
 
 
 def without_exit(error: BaseException) -> BaseException:
-    """Return the error; in place of a wish to exit, which would end the worker with its job, one that says so."""
+    """Return the error, or, for an exit, which would end the worker with its job, an error that reports it."""
     if isinstance(error, (SystemExit, KeyboardInterrupt)):
         try:
             said = repr(error)
@@ -171,7 +171,7 @@ def without_exit(error: BaseException) -> BaseException:
 
 
 def completed(lease: Lease, result: Any) -> Completion | Failure:
-    """Settle a handler that returned. A result the wire cannot carry fails the job for good: a retry cannot help."""
+    """Settle a handler that returned. A result that can't be encoded fails the job for good: a retry can't help."""
     try:
         encoded = codec.encode(result, "Return value")
     except PayloadError as error:
@@ -223,7 +223,7 @@ def malformed(lease: Lease, problem: str) -> Failure:
 
 
 def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Failure:
-    """Settle a handler that what it calls refused: there is always another attempt, after the delay it asks for."""
+    """Settle a handler that raised RateLimitError: there is always another attempt, after its delay."""
     delay = default if error.delay is None else error.delay
     return Failure(
         lease,

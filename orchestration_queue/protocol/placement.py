@@ -1,6 +1,6 @@
-"""How one job is placed in a queue: its options as the arguments that the server functions take.
+"""How one job is placed in a queue: its options as arguments of the server functions.
 
-Everything that adds single jobs (clients, flows, the scheduler's tick) goes through :func:`add_job`.
+Everything that adds single jobs (clients, flows, the scheduler's tick) uses :func:`add_job`.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ class ParentRef:
 
     @classmethod
     def of_member(cls, member: str) -> ParentRef | None:
-        """Return the job that goes by this name in another job's ``deps`` or ``parents``; None when no job does."""
+        """Return the job with this name in another job's ``deps`` or ``parents``; None if it is not a job's."""
         shape = re.fullmatch(r"([^:{}]+):\{([^:{}]+)\}:([^:{}]+)", member)
         return cls(QueueKeys(shape[2], shape[1]), shape[3]) if shape else None
 
     @property
     def member(self) -> str:
-        """How other jobs name it in their ``deps`` and ``parents``."""
+        """Its name in the ``deps`` and ``parents`` of other jobs."""
         return self.keys.member(self.job_id)
 
     @property
     def deps_key(self) -> str:
-        """Where the parent keeps what it waits for."""
+        """The key of the parent's dependencies."""
         return self.keys.deps(self.job_id)
 
 
@@ -96,7 +96,7 @@ def add_job(
 ) -> Call:
     """Place one job, deduplicated if its options say so.
 
-    A parent in the same queue is notified in the same call. A parent in another queue may live on another server of a
+    A parent in the same queue is notified in the same call. A parent in another queue may be on another server of a
     cluster, so the caller adds ``keys.member(id)`` to ``parent.deps_key`` itself.
 
     Args:
@@ -107,7 +107,7 @@ def add_job(
         now_ms: Epoch milliseconds by the caller's clock.
         parent: The job that waits for this one.
         options_text: The options as another client wrote them, stored instead of ours.
-        scheduler_name: The repeat-after-complete scheduler to tell when the job ends.
+        scheduler_name: The repeat-after-complete scheduler to notify when the job ends.
         skip_events: Emit no event.
 
     Returns:
@@ -147,9 +147,9 @@ def new_job(
     options_text: str | None = None,
     scheduler_name: str = "",
 ) -> oq1.NewJob:
-    """One job of a call that adds many; arguments as for :func:`add_job`.
+    """Return one job of a call that adds many; arguments as for :func:`add_job`.
 
-    Such a call knows no deduplication, and tells no parent: the caller sees to both.
+    Such a call supports no deduplication, and notifies no parent: the caller handles both.
     """
     return oq1.NewJob(**_record(name, data_text, options, now_ms, parent, options_text), scheduler_name=scheduler_name)
 
@@ -158,7 +158,7 @@ _common = itemgetter(*(oq1.NewJob._fields.index(name) for name in oq1.JobForm._f
 
 
 class Forms:
-    """What the jobs of one call have in common, each form of it said once."""
+    """What the jobs of one call have in common, with each form sent once."""
 
     def __init__(self) -> None:
         self._forms: dict[tuple[object, ...], tuple[int, oq1.NewJob]] = {}
@@ -188,14 +188,14 @@ def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool =
 
 @dataclass(frozen=True, slots=True)
 class JobEncoder:
-    """Jobs that differ in name, data, time and id only: all else is worked out once."""
+    """Jobs that differ only in name, data, time and id: everything else is computed once."""
 
     _same: oq1.NewJob
     _more_options: str
 
     @classmethod
     def of(cls, options: JobOptions) -> JobEncoder:
-        """Return a mould for jobs that are placed in this way."""
+        """Return an encoder for jobs that are placed like this."""
         same = new_job("", "", options, 0)
         return cls(same, "}" if same.opts == "{}" else f",{same.opts[1:]}")
 
@@ -232,7 +232,7 @@ def _record(
 
 @lru_cache(maxsize=128)
 def _placement(options: JobOptions) -> _Placement:
-    """Remembered, because most jobs share their options with others, and working it out costs more than sending."""
+    """Return the arguments for options. Cached: most jobs share options, and computing it costs more than sending."""
     ordering = options.ordering
     rate_limit = ordering.rate_limit if ordering else None
     bucket = ordering.token_bucket if ordering else None
@@ -255,7 +255,7 @@ def _placement(options: JobOptions) -> _Placement:
 
 
 def _thousandths(tokens: float) -> int:
-    """Tokens as the wire's millitokens; halves go up, as in JavaScript."""
+    """Return tokens as the wire's millitokens; halves are rounded up, as in JavaScript."""
     return int(tokens * 1000 + 0.5)
 
 

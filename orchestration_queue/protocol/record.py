@@ -1,4 +1,4 @@
-"""A job as the server holds it, read without losing anything a client of another language wrote."""
+"""A job as the server stores it, read without losing anything that another client wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PLAIN_DIGITS = 13
 """Digits of epoch milliseconds until 2286: a number of no more is a time, too."""
 _KINDS = frozenset(FailureKind)
 _KINDS_OF_SERVER = frozenset({FailureKind.CANCELLED, FailureKind.STALLED, FailureKind.EXPIRED})
-"""Those that the server's functions write themselves; a worker notes all others of an attempt."""
+"""Kinds that the server's functions write themselves; workers record all others."""
 _KIND_OF_REASON = {
     "revoked": FailureKind.CANCELLED,
     "expired": FailureKind.EXPIRED,
@@ -41,15 +41,15 @@ _KIND_OF_REASON = {
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, str]:
-    """Return a flat field/value reply as a mapping. Bytes that are no text (vectors) survive as surrogates."""
+    """Return a flat field/value reply as a dict. Bytes that are not text (vectors) survive as surrogates."""
     words = [word.decode("utf-8", "surrogateescape") for word in flat]
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def entry_job_id(fields: Sequence[bytes] | None) -> str:
-    """Return the job that an entry of a queue's stream names; empty when it names none, as a deleted one.
+    """Return the job that a stream entry names; empty if it names none, as a deleted one.
 
-    Every client writes it first; decoding the fields behind it would double what reading a queue's ids costs.
+    Every client writes it first; decoding the other fields would double the cost of reading a queue's ids.
     """
     if not fields:
         return ""
@@ -59,7 +59,7 @@ def entry_job_id(fields: Sequence[bytes] | None) -> str:
 
 
 def when(milliseconds: str | int | None) -> datetime | None:
-    """Return epoch milliseconds as an aware time; None when absent, empty, zero, or no time at all."""
+    """Return epoch milliseconds as an aware datetime; None if absent, empty, zero, or not a time."""
     number = milliseconds if isinstance(milliseconds, int) else whole_number(milliseconds)
     try:
         return datetime.fromtimestamp(number / 1000, UTC) if number else None
@@ -68,12 +68,12 @@ def when(milliseconds: str | int | None) -> datetime | None:
 
 
 def whole_number(stored: str | None) -> int | None:
-    """Return a whole number as every client of the wire writes it; None for anything else, such as ``inf``."""
+    """Return an integer as every client of the wire writes it; None for anything else, such as ``inf``."""
     return int(stored) if stored is not None and _WHOLE.fullmatch(stored) else None
 
 
 def stored_number(stored: str | None) -> float:
-    """Return a number that a client of any language stored as text; 0 when absent, none, or out of bounds."""
+    """Return a number that any client stored as text; 0 if it is absent, invalid, or out of range."""
     try:
         return plain_number(wire_number(float(stored or 0)))
     except ValueError:
@@ -102,7 +102,7 @@ class JobRecord:
 
     @property
     def state(self) -> JobState:
-        """Where it is."""
+        """Its state."""
         return JobState(self.fields.get("state", JobState.WAITING))
 
     @property
@@ -121,11 +121,11 @@ class JobRecord:
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The options as stored, in the wire's names; empty when unreadable."""
+        """The options as stored, with the wire's names; empty if unreadable."""
         return self._stored_options or {}
 
     def fill_options(self, defaults: Mapping[str, Any]) -> None:
-        """Give the job options, in the wire's names, that it was added without."""
+        """Set options, with the wire's names, that the job was added without."""
         if defaults:
             self.__dict__["options"] = {**defaults, **self.options}
 
@@ -148,7 +148,7 @@ class JobRecord:
     def tags(self) -> tuple[str, ...]:
         """Its tags."""
         stored = self.fields.get("tags")
-        if stored is None:  # added by a library that knows no tags, or just now
+        if stored is None:  # added by a library without tags, or just now
             return tags_from_wire(self.options.get("tags"))
         try:
             return tags_from_wire(json.loads(stored))
@@ -162,12 +162,12 @@ class JobRecord:
 
     @property
     def share(self) -> str | None:
-        """The share that it starts from; None without one."""
+        """The share that it belongs to; None without one."""
         return self.fields.get("share")
 
     @cached_property
     def result(self) -> Any:
-        """What the handler returned; None before that, or when it returned nothing."""
+        """What the handler returned; None before that, or if it returned nothing."""
         stored = self.fields.get("returnvalue")
         return None if stored is None else codec.decode(stored, "The job's result")
 
@@ -184,10 +184,10 @@ class JobRecord:
 
     @property
     def failure_kind(self) -> str | None:
-        """The kind of failure of its last attempt; None when it has not failed.
+        """The kind of failure of its last attempt; None if it has not failed.
 
-        It is the exception's qualified class, the kind of a ``Failed``, or a ``FailureKind``.
-        Workers of other languages store no kind; theirs is read off the reasons that the wire itself gives.
+        It is the exception's qualified class, the kind of a ``Failed``, or a ``FailureKind``. Workers in other
+        languages store no kind; theirs is derived from the reasons that the wire itself gives.
         """
         stored = self.fields.get("failureKind", "")
         if stored and (stored in _KINDS_OF_SERVER or not self._has_failed_since):
@@ -197,18 +197,18 @@ class JobRecord:
 
     @property
     def traceback(self) -> str | None:
-        """Where the handler of its last attempt failed: the end of the traceback; None when nothing is known."""
+        """The end of the traceback of its last failed attempt; None without one."""
         return None if self._has_failed_since else self.fields.get("traceback") or None
 
     @property
     def _has_failed_since(self) -> bool:
-        """Whether an attempt failed after the one noted, on a worker that notes neither kind nor traceback."""
+        """Whether an attempt failed after the recorded one, on a worker that records neither kind nor traceback."""
         noted = whole_number(self.fields.get("failureAttempt", ""))
         return noted is not None and self.attempts_made > noted
 
     @cached_property
     def history(self) -> tuple[HistoryEntry, ...]:
-        """What happened to it besides success, oldest first: failed attempts, takeovers, retries by hand, cancels.
+        """Its history without successes, oldest first: failed attempts, takeovers, manual retries, cancellations.
 
         The last 20 are kept, in at most 32 KiB: the oldest lose their tracebacks first.
         """
@@ -216,7 +216,7 @@ class JobRecord:
 
     @property
     def problem(self) -> str | None:
-        """Why no worker can run it: the first field that is damaged; None for a sound record."""
+        """Why no worker can run it: the first damaged field; None for a valid record."""
         damage = None if self._is_plain else self._damage()
         if damage is None and self._stored_options is None:
             return f"its field 'opts' should be a JSON object and is {self.fields['opts'][:40]!r}"
@@ -276,12 +276,12 @@ class JobRecord:
 
     @property
     def priority(self) -> int:
-        """Its priority; 0 is outside the order."""
+        """Its priority; 0 means none."""
         return self._number("priority")
 
     @property
     def added_at(self) -> datetime | None:
-        """When it was added, by the adder's clock."""
+        """When it was added, by the producer's clock."""
         return when(self.fields.get("timestamp"))
 
     @property
@@ -303,7 +303,7 @@ class JobRecord:
 
     @property
     def parent_id(self) -> str | None:
-        """The one job that waits for it, when it has exactly one."""
+        """The only job that waits for it; None if there are none or several."""
         return self.fields.get("parentId") or None
 
     @property
@@ -322,7 +322,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _read_object(text: str) -> dict[str, Any] | None:
-    """Return a JSON object; None when the text is not one, or is nested too deep to be read."""
+    """Return a JSON object; None if the text is not one, or is nested too deeply to be read."""
     if text in ("", "{}"):
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Shards: the plain queues that together are one, and to which of them a key sticks."""
+"""Shards: plain queues that together form one, and the placement of keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def checked_shards(shards: int) -> int:
     """Return a number of shards.
 
     Raises:
-        InvalidOptionError: It is no whole number from 1 to 1,024.
+        InvalidOptionError: It is not an integer from 1 to 1,024.
     """
     if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= MOST_SHARDS:
         raise InvalidOptionError(
@@ -36,23 +36,23 @@ def shard_name(queue: str, shard: int) -> str:
 def shard_names(queue: str, shards: int) -> tuple[str, ...]:
     """Return the plain queues' names of all shards, such as ``events.0`` to ``events.7``.
 
-    Names that end in consecutive digits lie in different quarters of a cluster's slots.
+    Consecutive shard numbers lie in different quarters of a cluster's slots.
 
     Raises:
-        InvalidOptionError: There is no such number of shards.
+        InvalidOptionError: The number of shards is out of range.
     """
     return tuple(shard_name(queue, shard) for shard in range(checked_shards(shards)))
 
 
 def shard_of(key: str, shards: int) -> int:
-    """Return the shard that a key sticks to, in every process and every version.
+    """Return the shard of a key, the same in every process and every version.
 
     With one shard more, one key in that many moves, and only to the new shard: this is the jump consistent hash of
     Lamping and Veach, of the key's BLAKE2b digest of 8 bytes, read with its lowest byte first.
 
     Raises:
-        InvalidOptionError: There is no such number of shards.
-        UsageError: The key is empty, or no text.
+        InvalidOptionError: The number of shards is out of range.
+        UsageError: The key is empty, or not a string.
     """
     if not isinstance(key, str) or not key:
         raise UsageError(f"`key` must be a non-empty string, got {key!r}; pass a key that its jobs share.")

@@ -1,4 +1,4 @@
-"""Signals: what a suspended job was told, as its record keeps it."""
+"""Signals that a suspended job received, as stored in its record."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from orchestration_queue.protocol.record import when
 __all__ = ["Signal", "read_signals"]
 
 _LATEST_MS = 253_402_300_799_000
-"""The end of the year 9999, the last that a datetime can say."""
+"""The end of the year 9999, the last that a datetime can represent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One thing a suspended job was told.
+    """A signal that a suspended job received.
 
     Attributes:
         name: What kind of signal it is.
         data: Its payload; None without one.
-        received_at: When the server took it, by the sender's clock.
+        received_at: When the server received it, by the sender's clock.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Signal:
 
 
 def read_signals(stored: str | None) -> tuple[Signal, ...]:
-    """Return a job's signals in the order they arrived; none when what is stored cannot be read."""
+    """Return a job's signals in the order of their arrival; none if the stored value is invalid."""
     try:
         entries = json.loads(stored or "[]")
     except ValueError:
@@ -48,7 +48,7 @@ def _signal(entry: dict[str, Any]) -> Signal:
 
 
 def _payload(stored: object) -> Any:
-    """Return a payload: the wire keeps it as JSON in a text; what else a client stored stays as it is."""
+    """Return a payload: the wire stores it as JSON in a string; anything else that a client stored is unchanged."""
     if not isinstance(stored, str):
         return stored
     if not stored:

@@ -41,27 +41,27 @@ METRICS = (
     Metric(
         "orchestration_queue_job_duration_seconds",
         "histogram",
-        "From the start of an attempt until the server knew its outcome.",
+        "Time from the start of an attempt until the server has its outcome.",
         ("queue", "task"),
         _FAST_AND_SLOW_S,
     ),
     Metric(
         "orchestration_queue_job_wait_seconds",
         "histogram",
-        "From when a job was added, or was due if that is later, to the start of its first attempt.",
+        "Time from when a job was added, or due if that is later, to the start of its first attempt.",
         ("queue", "task"),
         _FAST_AND_SLOW_S,
     ),
     Metric(
         "orchestration_queue_redeliveries_total",
         "counter",
-        "Attempts that began because another worker had been lost with the job.",
+        "Attempts that began because a previous worker lost its lease of the job.",
         ("queue", "task"),
     ),
     Metric(
         "orchestration_queue_dead_letters_total",
         "counter",
-        "Jobs that failed for good and left a letter in the dead-letter queue.",
+        "Jobs that failed for good and left a dead letter.",
         ("queue", "task"),
     ),
     Metric("orchestration_queue_jobs_running", "gauge", "Jobs that run on this worker now."),
@@ -69,12 +69,12 @@ METRICS = (
     Metric(
         "orchestration_queue_errors_total",
         "counter",
-        "Calls of this worker that failed, and were made again: the server could not be reached, or refused.",
+        "Calls of this worker that failed and were retried: the server was unreachable, or refused them.",
     ),
     Metric(
         "orchestration_queue_server_call_duration_seconds",
         "histogram",
-        "From sending a call of this process, or several in one exchange (pipeline), to the reply; waits for jobs and "
+        "Time from sending a call of this process, or several in one exchange, to the reply; waits for jobs and "
         "events are excluded.",
         ("call",),
         _FAST_AND_SLOW_S,
@@ -82,15 +82,15 @@ METRICS = (
     Metric(
         "orchestration_queue_server_call_errors_total",
         "counter",
-        "Calls of this process that failed, by the code of the server's refusal; or unreachable: it was not sent; or "
-        "interrupted: it is unknown whether the server ran it.",
+        "Calls of this process that failed, by the server's error code; unreachable if the call was not sent, "
+        "interrupted if it is unknown whether the server ran it.",
         ("call", "code"),
     ),
     Metric("orchestration_queue_depth", "gauge", "Jobs in each state.", ("queue", "state")),
     Metric(
         "orchestration_queue_oldest_ready_age_seconds",
         "gauge",
-        "How long the job has been ready that waits longest; 0 without one. Prioritized and LIFO jobs are left out.",
+        "How long the oldest ready job has been ready; 0 without one. Prioritized and LIFO jobs are excluded.",
     ),
     Metric("orchestration_queue_paused", "gauge", "1 while the queue is paused."),
     Metric("orchestration_queue_workers", "gauge", "Workers that are registered with the queue and alive."),
@@ -100,13 +100,13 @@ METRICS = (
     Metric(
         "orchestration_queue_share_jobs_waiting",
         "gauge",
-        "Jobs that wait in a share, of the 50 shares of a queue that have most.",
+        "Jobs that wait in a share, for the 50 shares of a queue with the most jobs.",
         ("queue", "share"),
     ),
     Metric(
         "orchestration_queue_server_up",
         "gauge",
-        "Whether the server answered when the queue's own figures were read for this page.",
+        "Whether the server answered when the queue's values were read for this scrape.",
     ),
 )
 

@@ -35,7 +35,7 @@ async def replay_letters(request: Request) -> Json:
 
 
 async def drop_letter(request: Request) -> Json:
-    """Drop a dead letter."""
+    """Remove a dead letter."""
     queue = request.service.queue(request.params["name"])
     if not await queue.dead_letters.remove(request.params["id"]):
         raise DeadLetterNotFoundError(queue.name, request.params["id"])
@@ -43,5 +43,5 @@ async def drop_letter(request: Request) -> Json:
 
 
 async def drop_letters(request: Request) -> Json:
-    """Drop all dead letters of a queue."""
+    """Remove all dead letters of a queue."""
     return Json({"dropped": await request.service.queue(request.params["name"]).dead_letters.purge()})

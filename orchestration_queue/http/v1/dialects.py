@@ -92,13 +92,13 @@ async def replay_chasqui_letters(request: Request) -> Json:
 
 
 async def drop_chasqui_letters(request: Request) -> Json:
-    """Drop all dead letters of a ChasquiMQ queue."""
+    """Remove all dead letters of a ChasquiMQ queue."""
     queue = request.service.dialects.chasqui_queue(request.params["name"])
     return Json({"dropped": await queue.purge_dead_letters()})
 
 
 async def list_chasqui_schedules(request: Request) -> Json:
-    """List a ChasquiMQ queue's repeatable jobs, the next to fire first."""
+    """List a ChasquiMQ queue's repeatable jobs, by their next run."""
     queue = request.service.dialects.chasqui_queue(request.params["name"])
     found = await queue.schedules(whole(request, "limit", 100, most=1000))
     return Json(
@@ -117,13 +117,13 @@ async def list_chasqui_schedules(request: Request) -> Json:
 
 
 async def pause_chasqui(request: Request) -> Json:
-    """Have a ChasquiMQ queue's workers start no further jobs; those of chasquimq 1.3.0 ignore it."""
+    """Pause a ChasquiMQ queue; workers of chasquimq 1.3.0 ignore it."""
     await request.service.dialects.chasqui_queue(request.params["name"]).pause()
     return Json({"is_paused": True})
 
 
 async def resume_chasqui(request: Request) -> Json:
-    """Have a ChasquiMQ queue's workers start jobs again."""
+    """Resume a paused ChasquiMQ queue."""
     await request.service.dialects.chasqui_queue(request.params["name"]).resume()
     return Json({"is_paused": False})
 
@@ -171,14 +171,14 @@ async def list_qless_jobs(request: Request) -> Json:
 
 
 async def pause_qless(request: Request) -> Json:
-    """Have a qless queue hand out no jobs."""
+    """Pause a qless queue."""
     name = request.params["name"]
     await request.service.dialects.qless_client(name).pause(name)
     return Json({"is_paused": True})
 
 
 async def resume_qless(request: Request) -> Json:
-    """Have a qless queue hand out jobs again."""
+    """Resume a paused qless queue."""
     name = request.params["name"]
     await request.service.dialects.qless_client(name).unpause(name)
     return Json({"is_paused": False})

@@ -54,7 +54,7 @@ async def show_tree(request: Request) -> Json:
 
 
 async def explain_flow(request: Request) -> Json:
-    """Explain why a flow is where it is: the nodes that hold it up, or that failed."""
+    """Explain a flow's state: the nodes that block it, or that failed."""
     return Json(plain(await (await _flow(request)).explain()))
 
 

@@ -43,7 +43,7 @@ async def search_jobs(request: Request) -> Json:
 
 
 async def change_found(request: Request) -> Json:
-    """Retry, cancel or promote the jobs that a search finds, 1,000 at most; those that have moved on meanwhile stay."""
+    """Retry, cancel or promote up to 1,000 jobs that a search finds, if their state still allows it."""
     verb = request.params["verb"]
     if verb not in ("retry", "cancel", "promote"):
         raise UsageError(f"The action must be retry, cancel, promote or remove; got {verb[:80]!r}.")
@@ -56,7 +56,7 @@ async def remove_found(request: Request) -> Json:
 
 
 async def move_found(request: Request) -> Json:
-    """Move the jobs that a search finds to another queue, 1,000 at most; says why each that is left could not."""
+    """Move up to 1,000 jobs that a search finds to another queue; return why each other one was not moved."""
     to, delay = destination(request, *_CRITERIA)
     found = await _sought(request, "to", "delay")
     queue = request.service.queue(request.params["name"])
@@ -65,7 +65,7 @@ async def move_found(request: Request) -> Json:
 
 
 async def move_job(request: Request) -> Json:
-    """Move a job that is not running to another queue; returns it as it is there."""
+    """Move a job that is not running to another queue; return the moved job."""
     to, delay = destination(request)
     job = await request.service.queue(request.params["name"]).get(request.params["id"])
     return Json(job_shape(await job.move(to, delay=delay)))
@@ -125,12 +125,12 @@ async def bounded(advice: str) -> AsyncIterator[None]:
 
 
 async def explain_job(request: Request) -> Json:
-    """Explain why a job is where it is, and what would move it on."""
+    """Explain a job's state, and what to do about it."""
     job = await request.service.queue(request.params["name"]).get(request.params["id"])
     return Json(plain(await job.explain()))
 
 
 async def job_history(request: Request) -> Json:
-    """List what happened to a job besides success: failed attempts, takeovers, retries by hand, cancels."""
+    """List a job's history without successes: failed attempts, takeovers, manual retries, cancellations."""
     job = await request.service.queue(request.params["name"]).get(request.params["id"])
     return Json({"id": job.id, "attempts_made": job.record.attempts_made, "history": plain(job.history)})

@@ -60,7 +60,7 @@ async def show_pool(request: Request) -> Json:
 
 
 async def set_pool(request: Request) -> Json:
-    """Define a pool, or change its number of slots. Jobs that find slots free by that start at once."""
+    """Define a pool, or change its number of slots. Waiting jobs start if slots become free."""
     name, body = request.params["pool"], members(request, "slots")
     if "slots" not in body:
         raise UsageError('The body must have `slots`; pass {"slots": 8}, for example.')

@@ -70,7 +70,7 @@ async def show_scheduler(request: Request) -> Json:
 
 
 async def change_scheduler(request: Request) -> Json:
-    """Change when a scheduler runs. Members left out stay; null removes one; what it makes stays."""
+    """Change a scheduler's times. Omitted fields are kept, null removes one, and its template is unchanged."""
     changes = members(request, *MEMBERS)
     name = request.params["id"]
     entry = await edit_scheduler(request.service.queue(request.params["name"]), name, changes)
@@ -85,7 +85,7 @@ async def preview_scheduler(request: Request) -> Json:
 
 
 async def run_scheduler(request: Request) -> Json:
-    """Make one run now, in addition to the planned ones; ``job_id`` is null while the last run's job holds it back."""
+    """Add one run now; ``job_id`` is null if the overlap policy skips or queues it."""
     schedulers = request.service.queue(request.params["name"]).schedulers
     job = await schedulers.run_now(request.params["id"])
     entry = await schedulers.find(request.params["id"]) if job is None else None
@@ -94,7 +94,7 @@ async def run_scheduler(request: Request) -> Json:
 
 
 async def pause_scheduler(request: Request) -> Json:
-    """Pause a scheduler: it makes no jobs until it is resumed."""
+    """Pause a scheduler: it adds no jobs until it is resumed."""
     name = request.params["id"]
     return Json(_shape(name, await request.service.queue(request.params["name"]).schedulers.pause(name), _RUNS))
 

@@ -24,7 +24,7 @@ async def show_settings(request: Request) -> Json:
 
 
 async def change_settings(request: Request) -> Json:
-    """Change a queue's settings. Members left out stay; null removes one. Returns all of them."""
+    """Change a queue's settings, and return all. Omitted ones are kept; null removes one."""
     changes, queue = members(request, *QueueSettings.model_fields), request.service.queue(request.params["name"])
     if isinstance(letters := changes.get("dead_letter_queue"), str):
         request.allow([queue.name, letters])

@@ -25,6 +25,6 @@ async def set_share(request: Request) -> Json:
 
 
 async def unset_share(request: Request) -> Json:
-    """Remove the weight of a share, so that it has 1 again. Its jobs stay."""
+    """Reset the weight of a share to 1. Its jobs stay."""
     request.subject = name = request.params["share"]
     return Json({"removed": await request.service.queue(request.params["name"]).shares.remove(name)})

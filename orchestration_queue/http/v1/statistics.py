@@ -30,7 +30,7 @@ def parse_day(given: str | None) -> date | None:
 
 
 async def show_statistics(request: Request) -> Json:
-    """Return how long jobs waited and ran, and how many failed, by task: of ``day`` and ``days`` - 1 days before."""
+    """Return how long jobs waited and ran, and how many failed, by task, on ``day`` and ``days`` - 1 days before."""
     queue = request.service.queue(request.params["name"])
     days = whole(request, "days", 1, most=KEPT_DAYS)
     last = await queue.statistics(parse_day(text(request, "day")))

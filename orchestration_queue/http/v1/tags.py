@@ -17,7 +17,7 @@ async def list_tags(request: Request) -> Json:
 
 
 async def list_tagged(request: Request) -> Json:
-    """List the jobs of a tag in whatever state, oldest first."""
+    """List the jobs with a tag in all states, oldest first."""
     limit, offset = page_of(request)
     tags = request.service.queue(request.params["name"]).tags
     found = await tags.jobs(request.params["tag"], limit=limit, offset=offset)
@@ -25,29 +25,29 @@ async def list_tagged(request: Request) -> Json:
 
 
 async def retry_tagged(request: Request) -> Json:
-    """Retry the failed jobs of a tag."""
+    """Retry the failed jobs with a tag."""
     return Json({"retried": await request.service.queue(request.params["name"]).tags.retry(request.params["tag"])})
 
 
 async def cancel_tagged(request: Request) -> Json:
-    """Cancel the unfinished jobs of a tag; running ones are stopped."""
+    """Cancel the unfinished jobs with a tag; running ones are stopped."""
     return Json({"cancelled": await request.service.queue(request.params["name"]).tags.cancel(request.params["tag"])})
 
 
 async def move_tagged(request: Request) -> Json:
-    """Move the jobs of a tag to another queue; says why each that is left could not."""
+    """Move the jobs with a tag to another queue; return why each other one was not moved."""
     to, delay = destination(request)
     done = await request.service.queue(request.params["name"]).tags.move(request.params["tag"], to, delay=delay)
     return Json({"moved": len(done.moved), "left": plain(done.left)})
 
 
 async def remove_tagged(request: Request) -> Json:
-    """Remove the jobs of a tag in whatever state."""
+    """Remove the jobs with a tag in all states."""
     return Json({"removed": await request.service.queue(request.params["name"]).tags.remove(request.params["tag"])})
 
 
 async def tag_job(request: Request) -> Json:
-    """Add tags to a job and take others off; returns its tags."""
+    """Add and remove tags of a job; return its tags."""
     body = members(request, "add", "remove")
     added, removed = checked_tags(body.get("add", ())), checked_tags(body.get("remove", ()))
     job = await request.service.queue(request.params["name"]).get(request.params["id"])

@@ -83,20 +83,20 @@ async def fail_taken(request: Request) -> Json:
 
 
 async def retry_taken(request: Request) -> Json:
-    """Count a failed attempt and try again after ``delay`` seconds, even when no attempt is left."""
+    """Count a failed attempt and retry after ``delay`` seconds, even without attempts left."""
     taken, body = await _taken(request, "delay", "reason")
     await taken.retry(body.get("delay", 0), reason=_reason(body.get("reason", "retried by its taker")))
     return Json({"id": taken.id, "will_retry": True})
 
 
 async def release_taken(request: Request) -> Json:
-    """Give a taken job back without counting an attempt, to start after ``delay`` seconds."""
+    """Return a taken job without counting an attempt, to start after ``delay`` seconds."""
     taken, body = await _taken(request, "delay")
     await taken.release(body.get("delay", 0))
     return Json({"id": taken.id, "state": "released"})
 
 
 async def heartbeat_taken(request: Request) -> Json:
-    """Renew a taken job's lease, for ``lease`` seconds at least; ``is_cancelled`` tells to stop."""
+    """Renew a taken job's lease for at least ``lease`` seconds; stop the job if ``is_cancelled``."""
     taken, _ = await _taken(request, "lease")
     return Json({"id": taken.id, "is_cancelled": not await taken.heartbeat()})

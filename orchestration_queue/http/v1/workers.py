@@ -23,7 +23,7 @@ async def list_workers(request: Request) -> Json:
 
 
 async def control_workers(request: Request) -> Json:
-    """Tell workers to ``ping``, ``pause``, ``resume``, or run another ``concurrency``; returns their answers."""
+    """Send workers ``ping``, ``pause``, ``resume`` or ``concurrency``; return their replies."""
     verb = request.params["verb"]
     if verb not in _VERBS:
         raise UsageError(f"The command must be one of {', '.join(_VERBS)} or stop; got {verb!r}.")
@@ -31,7 +31,7 @@ async def control_workers(request: Request) -> Json:
 
 
 async def stop_workers(request: Request) -> Json:
-    """Tell workers to finish their jobs and end, as SIGTERM does."""
+    """Stop workers after their running jobs, as SIGTERM does."""
     return await _tell(request, "stop", "workers", "timeout")
 
 

@@ -54,7 +54,7 @@ def acknowledge(
     group: str,
     entry_ids: Sequence[str] = (),
 ) -> Call:
-    """Take completed jobs off the stream.
+    """Remove completed jobs from the stream.
 
     Args:
         stream_key: Stream; ready and running jobs.
@@ -87,7 +87,7 @@ def add(
     job_name: str,
     envelope: bytes,
 ) -> Call:
-    """Add a job that can run at once, unless its id is taken.
+    """Add a ready job, unless its id is taken.
 
     Args:
         stream_key: Stream; ready and running jobs.
@@ -173,7 +173,7 @@ def cancel(
     index_key: str,
     marker_key: str,
 ) -> Call:
-    """Remove a job that waits for its time.
+    """Remove a delayed job.
 
     Args:
         delayed_key: Zset; jobs that wait for their time.
@@ -241,7 +241,7 @@ def delay(
     run_at_ms: int,
     member: bytes,
 ) -> Call:
-    """Add a job that waits for its time, unless its id is taken.
+    """Add a delayed job, unless its id is taken.
 
     Args:
         marker_key: String; marks the job's id as taken.
@@ -351,7 +351,8 @@ def finish(
     ttl_s: int,
     value: bytes,
 ) -> Call:
-    """Take a completed job off the stream and keep its result. A full server keeps no result, but loses no completion.
+    """Remove a completed job from the stream and store its result. A full server keeps no result, but loses no
+    completion.
 
     Args:
         stream_key: Stream; ready and running jobs.
@@ -395,7 +396,7 @@ def fire(
     job_name: str,
     envelopes: Sequence[bytes] = (),
 ) -> Call:
-    """Add the jobs of a repeatable job's due fires, and set its next one. Nothing happens if another scheduler was
+    """Add the jobs of a repeatable job's due runs, and set its next one. Nothing happens if another scheduler was
     faster.
 
     Args:
@@ -448,7 +449,7 @@ def promote(
     max_length: int,
     max_dead: int,
 ) -> Call:
-    """Make jobs ready whose time has come, if the caller leads. Members that cannot be read become dead letters.
+    """Promote due jobs, if the caller leads. Members that cannot be read become dead letters.
 
     Args:
         delayed_key: Zset; jobs that wait for their time.
@@ -692,7 +693,7 @@ def retry(
     backoff_ms: int,
     member: bytes,
 ) -> Call:
-    """Have a job that failed wait for its next attempt.
+    """Delay a failed job until its next attempt.
 
     Args:
         stream_key: Stream; ready and running jobs.

@@ -747,7 +747,7 @@ def add_children(
     now_ms: int,
     until_ended: bool,
 ) -> Call:
-    """Add jobs of its own queue as children of a running job, for which it can wait; only for who holds its lease.
+    """Add children to a running job, in its queue, for which it can wait; only for the holder of its lease.
 
     Args:
         keys: The queue, for its `id`, `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
@@ -824,7 +824,7 @@ def clean(
     cutoff_ms: int,
     limit: int,
 ) -> Call:
-    """Remove old finished jobs and all they left, as `glidemq_clean` does; on a full server, too.
+    """Remove old finished jobs and all their keys, as `glidemq_clean` does; also on a full server.
 
     Args:
         keys: The queue, for its `events`, `id`.
@@ -860,7 +860,7 @@ def clean_jobs(
     finished_key: str,
     job_ids: Sequence[str] = (),
 ) -> Call:
-    """Remove those of some jobs that are still in a set of finished ones, and all they left; on a full server, too.
+    """Remove jobs that are still in a set of finished ones, and all their keys; also on a full server.
 
     Args:
         keys: The queue, for its `events`, `id`.
@@ -1122,8 +1122,7 @@ def exchange(
     skip_events: bool,
     skip_metrics: bool,
 ) -> Call:
-    """Serve one exchange of a worker: settle what ended, return what must not start, start what was delivered, take
-    more.
+    """Serve one exchange of a worker: settle jobs that ended, return or start delivered ones, take more.
 
     Args:
         keys: The queue, for its `stream`, `completed`, `failed`, `scheduled`, `events`, `metrics_completed`,
@@ -1224,8 +1223,7 @@ def fire(
     now_ms: int,
     looked_ms: int,
 ) -> Call:
-    """Write what a tick of the schedulers decided, if it still holds their lock: jobs, changed entries and dropped
-    ones.
+    """Write what a tick of the schedulers decided, if it still holds their lock: jobs, changed and removed entries.
 
     Args:
         keys: The queue, for its `schedulers`, `schedulers_due`, `schedulers_looked`, `id`, `stream`, `scheduled`,
@@ -1349,7 +1347,7 @@ def land_job(
     kept: bool,
     now_ms: int,
 ) -> Call:
-    """Give a job that is held at the end of a move its place, or remove it. Repeated, it changes nothing more.
+    """Place a job that is held at the end of a move, or remove it. Repeating it changes nothing more.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `priority`, `lifo`, `events`, `metrics_failed`,
@@ -1455,7 +1453,7 @@ def move_in(
     reads: int,
     deps: Sequence[str] = (),
 ) -> Call:
-    """Hold the job of a move, unless another job has its id. Repeated, it answers as it did at first, for a week.
+    """Hold the job of a move, unless another job has its id. Repeated within a week, it returns the first reply.
 
     Args:
         keys: The queue, for its `id`, `moving`.
@@ -1621,7 +1619,8 @@ def note_failures(
     *,
     failures: Sequence[FailureNote] = (),
 ) -> Call:
-    """Note about failed attempts what their settlement does not carry. Sent before the exchange that settles them.
+    """Record details of failed attempts that their settlement does not carry. Sent before the exchange that settles
+    them.
 
     Args:
         keys: The queue, for its `stream`.
@@ -1710,7 +1709,7 @@ def put_back(
     now_ms: int,
     limit: int,
 ) -> Call:
-    """Put a job back that says it is ready, or will be, and is in no structure, so that no worker would ever find it.
+    """Put back a job whose state is ready or delayed, but which is in no structure, so that no worker would find it.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `priority`, `lifo`, `list_active`.
@@ -1751,7 +1750,7 @@ def put_scheduler(
     entry: str,
     look_ms: int,
 ) -> Call:
-    """Store or drop the entry of a repeatable job. The scheduler leader evaluates it next.
+    """Store or remove the entry of a repeatable job. The scheduler leader evaluates it next.
 
     Args:
         keys: The queue, for its `schedulers`, `schedulers_due`.
@@ -1983,7 +1982,7 @@ def release_pools(
     token: str,
     taken_ms: int,
 ) -> Call:
-    """Give back the slots of pools that one attempt of a job holds. Those of a later attempt stay.
+    """Release the slots of pools that one attempt of a job holds. Those of a later attempt stay.
 
     Args:
         slots_key: Hash; how many slots each pool has.
@@ -2022,7 +2021,7 @@ def relist(
     now_ms: int,
     consumer: str,
 ) -> Call:
-    """Put jobs back on their lists that a worker was given in a reply which never reached it.
+    """Put jobs back on their lists that were delivered to a worker in a lost reply.
 
     Args:
         keys: The queue, for its `stream`, `priority`, `lifo`, `list_active`.
@@ -2061,7 +2060,7 @@ def remove_job(
     job_id: str,
     group: str,
 ) -> Call:
-    """Remove a job and all it left, as `glidemq_removeJob` does, and its entry on the stream, too.
+    """Remove a job and all its keys, as `glidemq_removeJob` does, and its entry on the stream.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `completed`, `failed`, `events`.
@@ -2167,7 +2166,7 @@ def rename_dependency(
     new: str,
     job_ids: Sequence[str] = (),
 ) -> Call:
-    """Have jobs wait for a moved job under its new name. Repeated, it changes nothing more.
+    """Let jobs wait for a moved job under its new name. Repeating it changes nothing more.
 
     Args:
         keys: The queue, for its `stream`.
@@ -2201,7 +2200,7 @@ def renew(
     leases: Sequence[Held] = (),
     now_ms: int,
 ) -> Call:
-    """Renew the leases of running jobs, each only for who holds it.
+    """Renew the leases of running jobs, each only for its holder.
 
     Args:
         keys: The queue, for its `stream`.
@@ -2271,7 +2270,7 @@ def replace_scheduler(
     entry: str,
     look_ms: int,
 ) -> Call:
-    """Store or drop the entry of a repeatable job, if it still is what the caller read and no lock is held.
+    """Store or remove the entry of a repeatable job, if it is still what the caller read and no lock is held.
 
     Args:
         keys: The queue, for its `schedulers`, `schedulers_due`.
@@ -2313,7 +2312,7 @@ def report_usage(
     minute_ms: int,
     told: str,
 ) -> Call:
-    """Store what a job used, in place of what it reported before, and count it in this minute instead of in that one.
+    """Store what a job used, replacing an earlier report, and count it in this minute instead of the earlier one.
 
     Args:
         keys: The queue, for its `events`.
@@ -2352,7 +2351,7 @@ def retag(
     job_id: str,
     now_ms: int,
 ) -> Call:
-    """Add tags to a job and take others off it.
+    """Add and remove tags of a job.
 
     Args:
         job_key: Hash; the job; must end in `job:` and its id.
@@ -2391,7 +2390,7 @@ def retry_job(
     job_id: str,
     now_ms: int,
 ) -> Call:
-    """Schedule one failed job again, due at once and with all attempts.
+    """Retry one failed job, due immediately and with all attempts.
 
     Args:
         keys: The queue, for its `failed`, `scheduled`.
@@ -2429,7 +2428,7 @@ def retry_nodes(
     held: bool,
     job_ids: Sequence[str] = (),
 ) -> Call:
-    """Let failed jobs of a graph be what they were before: ready, or waiting for those that are to run again, too.
+    """Retry failed jobs of a graph: they become ready, or wait for others that are retried, too.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
@@ -2476,7 +2475,7 @@ def revoke(
     now_ms: int,
     group: str,
 ) -> Call:
-    """Cancel a job as `glidemq_revoke` does, and decide about those that wait for it if it never will run.
+    """Cancel a job as `glidemq_revoke` does, and decide about its dependents if it will never run.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
@@ -2553,7 +2552,7 @@ def skip_waiters(
     waiters: Sequence[Skipped] = (),
     now_ms: int,
 ) -> Call:
-    """Say of jobs woken for slots of pools that they do not come now: those behind them may go first.
+    """Record that jobs woken for slots of pools don't take them now, so that those behind them may.
 
     Args:
         slots_key: Hash; how many slots each pool has.
@@ -2721,7 +2720,7 @@ def tagged(
     offset: int,
     limit: int,
 ) -> Call:
-    """List jobs of a tag, oldest first, and drop from its index those that are gone.
+    """List jobs of a tag, oldest first, and remove from its index those that no longer exist.
 
     Args:
         keys: The queue, for its `stream`.
@@ -2755,7 +2754,7 @@ def tick(
     now_ms: int,
     heal: bool,
 ) -> Call:
-    """Make ready what is due, for all workers of a queue, and say what each of them wants to know from time to time.
+    """Promote due jobs of a queue, and return what its workers read periodically.
 
     Args:
         keys: The queue, for its `scheduled`, `stream`, `events`, `ratelimited`, `meta`, `schedulers`, `schedulers_due`,
@@ -2801,7 +2800,7 @@ def track(
     is_tracked: bool,
     limit: int,
 ) -> Call:
-    """Track a job, which retention then keeps, or track it no more.
+    """Track a job, which retention then keeps, or stop tracking it.
 
     Args:
         keys: The queue, for its `id`, `tracked`, `completed`, `failed`.
@@ -2841,7 +2840,7 @@ def update_data(
     job_key: str,
     data: str,
 ) -> Call:
-    """Replace the payload of a job that is there; an attempt that is running keeps what it was given.
+    """Replace the payload of an existing job; a running attempt keeps its own.
 
     Args:
         job_key: Hash; the job.
@@ -2861,7 +2860,7 @@ def update_data(
 
 
 def version() -> Call:
-    """Say which revision of this library answers. The major version is in its name.
+    """Return the revision of this library. The major version is in its name.
 
     Returns:
         The call. Its reply (text): `27`, growing with every change of the library.
