@@ -223,8 +223,8 @@ class Demo:
             self.fleet.check()
             time.sleep(LOOK_EVERY_S)
         self.console.print(
-            f"Open [bold]{dagster}[/], and launch the job {settings.PREPARE_JOB} for one month or several: Jobs, "
-            f"{settings.PREPARE_JOB}, Materialize all. [bold]{console}/ui[/] shows its jobs. Ctrl-C ends."
+            f"Open [bold]{dagster}[/], and launch the job {settings.PREPARE_JOB} for all twelve months in one "
+            f"run. [bold]{console}/ui[/] shows its jobs. Ctrl-C ends."
         )
         while True:
             self.fleet.check()
