@@ -96,6 +96,26 @@ async def test_a_node_that_no_stream_entry_announces_wakes_an_idle_worker(
         assert (await flow.wait(60))["last"] == "done"
 
 
+@pytest.mark.parametrize("options", [{"lifo": True}, {"priority": 3}], ids=str)
+async def test_a_retried_flow_wakes_an_idle_worker(
+    face: Face, queue_name: str, server_url: str, raw: redis.Redis, options: dict[str, Any]
+) -> None:
+    dag = Dag(
+        "d", [Node("first", data="fail", options=JobOptions(**options)), Node("last", deps=["first"])], queue_name
+    )
+    async with (
+        face.queue(queue_name) as queue,
+        face.flows() as producer,
+        working(queue, work, server_url, **ASLEEP),
+    ):
+        flow = await producer.submit(dag)
+        await wait_until(lambda: raw.zcard(queue.keys.failed), "the first node has failed")
+        raw.hset(queue.keys.job(flow.graph.jobs["first"].job_id), "fixed", 1)
+        await wait_until(lambda: is_idle(raw), "the worker is idle")
+        assert await flow.retry() == ["first", "last"]
+        assert (await flow.wait(60))["last"] == "done"
+
+
 def idle_workers(raw: redis.Redis) -> int:
     """How many workers wait for jobs."""
     return sum(client["cmd"] == "xreadgroup" for client in raw.client_list() if "b" in client["flags"])

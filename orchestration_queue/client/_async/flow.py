@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from orchestration_queue.client._async.events import AsyncEventReader
 from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
+from orchestration_queue.client._async.waking import wake
 from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes, overdue
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
@@ -261,7 +262,10 @@ class AsyncFlow:
             StateError: The flow's record does not exist, or no longer exists.
         """
         await self._facts()
-        return await self._connection.follow(control.retry(self.graph, now_ms()))
+        retried = await self._connection.follow(control.retry(self.graph, now_ms()))
+        for keys in dict.fromkeys(job.keys for job in self._jobs):
+            await wake(self._connection, keys)
+        return retried
 
     async def pause(self) -> None:
         """Hold nodes that wait for others. Ready and running ones continue.

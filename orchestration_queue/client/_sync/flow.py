@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from orchestration_queue.client._sync.events import EventReader
 from orchestration_queue.client._sync.flow_reconciler import FlowReconciler
+from orchestration_queue.client._sync.waking import wake
 from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
 from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes, overdue
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
@@ -258,7 +259,10 @@ class Flow:
             StateError: The flow's record does not exist, or no longer exists.
         """
         self._facts()
-        return self._connection.follow(control.retry(self.graph, now_ms()))
+        retried = self._connection.follow(control.retry(self.graph, now_ms()))
+        for keys in dict.fromkeys(job.keys for job in self._jobs):
+            wake(self._connection, keys)
+        return retried
 
     def pause(self) -> None:
         """Hold nodes that wait for others. Ready and running ones continue.
