@@ -189,7 +189,7 @@ class WorkerLoop:
         """Report a failed call. The next attempt may succeed after a broken connection, but not after a refusal."""
         self._announce(WorkerEventType.ERROR, reason=str(error))
         if isinstance(error, ServerError) and error.code == "NOGROUP":
-            self._report_removal()
+            self._report_removal(what)
             return
         log.warning("%s: %s", what, error)
         if isinstance(error, TransportError):
@@ -197,12 +197,13 @@ class WorkerLoop:
         if self._away_since is None:
             self._away_since = time.monotonic()
 
-    def _report_removal(self) -> None:
-        """Report once, whatever failed for it, that another client removed the queue's keys."""
+    def _report_removal(self, what: str) -> None:
+        """Report once, whatever failed for it, that another client removed the workers' group."""
         if not self._was_removed:
             log.warning(
-                "Queue %s was removed, as by FLUSHDB or `obliterate`: its jobs are gone, and this worker continues "
-                "with those added since.",
+                "%s: the consumer group of queue %s was removed, as by FLUSHDB, `obliterate` or `unsubscribe`; "
+                "this worker creates it again and continues with the jobs added since.",
+                what,
                 self._io.queue,
             )
         self._was_removed = True
