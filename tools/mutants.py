@@ -142,6 +142,7 @@ def replacements(mutant: Mutant) -> dict[Function, CodeType]:
 
 def apply(new: dict[Function, CodeType]) -> None:
     """Replace the code of functions that are loaded, and forget what they have returned."""
+    gc.unfreeze()  # the test session froze what it imported, which hides it
     for thing in gc.get_objects():
         if isinstance(thing, FunctionType) and (code := new.get(function_of(thing.__code__))):
             thing.__code__ = code
