@@ -179,7 +179,7 @@ class Machine:
         """Slots that are not promised to a request."""
         if self.shared is not None:
             return min(self.slots - self.taken, self.shared.offer(self))
-        return self.slots - self.taken - self.listening
+        return self.slots - self.taken
 
     @property
     def wants_jobs(self) -> bool:

@@ -315,6 +315,40 @@ def test_a_worker_with_fewer_slots_hands_back_what_was_promised_to_more() -> Non
     assert machine.step() == Exchange(start=(first,), hand_back=(second, third))
 
 
+def test_an_exchange_takes_slots_for_what_it_starts_and_for_what_it_requests() -> None:
+    machine = idle(3)
+    machine.step()  # it listens
+    machine.delivered([Delivery("1", "1-1")], ["s"])
+    assert trip(machine) == Exchange(start=(Delivery("1", "1-1"),), want=2)
+    assert machine.taken == 3
+
+
+@pytest.mark.parametrize(
+    ("exchange", "expected"),
+    [
+        (Exchange(want=1), True),
+        (Exchange(start=(Delivery("1", "1-1"),)), True),
+        (Exchange(settle=(outcome("1"),)), False),
+    ],
+)
+def test_jobs_may_arrive_while_an_exchange_requests_or_starts_some(exchange: Exchange, expected: bool) -> None:
+    assert Machine(2, underway=[exchange]).may_receive is expected
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        Machine(1, running=1),
+        Machine(1, outbox=[outcome("1")]),
+        Machine(1, inbox=[Delivery("1", "1-1")]),
+        Machine(1, underway=[Exchange(want=1)]),
+    ],
+)
+def test_a_machine_is_quiet_only_without_jobs_outcomes_and_exchanges(machine: Machine) -> None:
+    assert not machine.is_quiet
+    assert Machine(1).is_quiet
+
+
 def test_a_worker_with_more_slots_takes_more_at_once() -> None:
     machine = busy(2)
     machine.resize(6)

@@ -139,6 +139,23 @@ def test_free_places_are_shared_out_evenly() -> None:
     assert fleet.running == [2, 2, 2]
 
 
+@pytest.mark.parametrize(("slots", "running"), [(4, [2, 1, 1]), (5, [2, 2, 1])])
+def test_a_remainder_goes_to_the_first(slots: int, running: list[int]) -> None:
+    fleet = Fleet(slots, "round-robin", [9, 9, 9])
+    fleet.settle()
+    assert fleet.running == running
+
+
+def test_a_remainder_is_shared_out_above_what_runs() -> None:
+    fleet = Fleet(3, "round-robin", [1, 1])
+    fleet.settle()
+    assert fleet.running == [1, 1]
+    fleet.ready[:] = [9, 9]
+    for machine in fleet.machines:
+        machine.delivered([])
+    assert [fleet.slots.offer(machine) for machine in fleet.machines] == [1, 0]
+
+
 def test_a_queue_of_long_jobs_leaves_others_their_share() -> None:
     fleet = Fleet(4, "round-robin", [9, 0])
     fleet.settle()
@@ -162,6 +179,13 @@ def test_a_worker_takes_no_more_than_its_own_concurrency() -> None:
     machine = Machine(1, shared=slots)
     slots.join(machine)
     assert (machine.step(), machine.step()) == (Exchange(want=1), Rest())
+
+
+def test_a_worker_requests_only_the_rest_of_its_own_concurrency() -> None:
+    slots = SharedSlots(6)
+    machine = Machine(3, batch_size=2, shared=slots)
+    slots.join(machine)
+    assert [machine.step(), machine.step()] == [Exchange(want=2), Exchange(want=1)]
 
 
 def test_a_worker_at_its_own_concurrency_leaves_the_rest_to_others() -> None:
