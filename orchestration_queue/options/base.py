@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -29,14 +29,14 @@ FORBIDDEN_IN_NAMES = frozenset("{}:")
 _FORBIDDEN = re.compile(r"[{}:\x00-\x1f\x7f]")
 
 
-def name_problem(name: object) -> str | None:
-    """Return why a queue or job can't have this name; None if it can."""
+def name_problem(name: object, longest: int = MAX_NAME_LENGTH) -> str | None:
+    """Return why a queue, a job or another thing can't have this name; None if it can."""
     if not isinstance(name, str):
         return "is not text"
     if not name:
         return "is empty"
-    if len(name) > MAX_NAME_LENGTH:
-        return f"is longer than {MAX_NAME_LENGTH} characters"
+    if len(name) > longest:
+        return f"is longer than {longest} characters"
     if bad := _FORBIDDEN.search(name):
         return f"contains {bad[0]!r}"
     return None
@@ -98,8 +98,7 @@ def _sentence(owner: type[Options], error: ValidationError) -> str:
     name = owner.__name__
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        known = _fields_at(owner, problem["loc"][:-1])
-        return f"{name} has no option {where!r}{suggestion(problem['loc'][-1], known) or '; check its spelling.'}"
+        return f"{name} has no option {where!r}{suggestion(where, owner.model_fields) or '; check its spelling.'}"
     if problem["type"] == "missing":
         return f"{name} needs `{where}`, which is missing; pass `{where}=...`."
     message = problem["msg"].removeprefix("Value error, ")
@@ -113,12 +112,3 @@ def _sentence(owner: type[Options], error: ValidationError) -> str:
         message = f"must be {problem['ctx']['class_name']} or a dict of its fields"
     given = f" (given {problem['input']!r})" if where else ""
     return f"{name}.{where}{given}: {message}." if where else f"{name}: {message}."
-
-
-def _fields_at(owner: type[BaseModel], path: tuple[int | str, ...]) -> list[str]:
-    """Return the names of the fields of a nested option value."""
-    for part in path:
-        field = owner.model_fields.get(str(part))
-        inside = () if field is None else get_args(field.annotation) or (field.annotation,)
-        owner = next((each for each in inside if isinstance(each, type) and issubclass(each, BaseModel)), owner)
-    return list(owner.model_fields)

@@ -28,19 +28,13 @@ def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def _problem(name: object) -> str | None:
-    if problem := name_problem(name):
-        return problem
-    return f"is longer than {_LONGEST} characters" if len(str(name)) > _LONGEST else None
-
-
 def checked_pool(name: Any) -> str:
     """Return the name of a pool.
 
     Raises:
         UsageError: It is not 1 to 100 characters without ``:``, ``{`` and ``}``.
     """
-    if problem := _problem(name):
+    if problem := name_problem(name, _LONGEST):
         raise UsageError(f"Pool name {name!r} {problem}; pass a word such as 'warehouse'.")
     return str(name)
 
@@ -67,7 +61,7 @@ def checked_weights(pools: Any) -> PoolWeights:
     if len(pools) > MAX_POOLS:
         raise InvalidOptionError(f"`pools` must name at most {MAX_POOLS} pools, got {len(pools)}; drop some.")
     for name, weight in pools.items():
-        if problem := _problem(name):
+        if problem := name_problem(name, _LONGEST):
             raise InvalidOptionError(f"Pool name {name!r} {problem}; pass a word such as 'warehouse'.")
         if not _is_whole(weight) or not 1 <= weight <= MAX_POOL_SLOTS:
             raise InvalidOptionError(
@@ -83,6 +77,6 @@ def pools_from_wire(stored: object) -> dict[str, int]:
     sound = {
         name: weight
         for name, weight in weights.items()
-        if _problem(name) is None and _is_whole(weight) and 1 <= weight <= MAX_POOL_SLOTS
+        if name_problem(name, _LONGEST) is None and _is_whole(weight) and 1 <= weight <= MAX_POOL_SLOTS
     }
     return dict(sorted(sound.items())[:MAX_POOLS])

@@ -14,21 +14,17 @@ MAX_SHARE_WEIGHT = 1000
 _LONGEST = 100
 
 
-def _problem(name: object) -> str | None:
-    if problem := name_problem(name):
-        return problem
-    return f"is longer than {_LONGEST} characters" if len(str(name)) > _LONGEST else None
-
-
 def checked_job_share(name: Any) -> str | None:
     """Return the share of a job; None without one.
 
     Raises:
         InvalidOptionError: It is not 1 to 100 characters without ``:``, ``{`` and ``}``.
     """
-    if name is not None and (problem := _problem(name)):
+    if name is None:
+        return None
+    if problem := name_problem(name, _LONGEST):
         raise InvalidOptionError(f"Share {name!r} {problem}; pass a word such as 'tenant-a'.")
-    return None if name is None else str(name)
+    return str(name)
 
 
 def checked_share(name: Any) -> str:
@@ -37,7 +33,7 @@ def checked_share(name: Any) -> str:
     Raises:
         UsageError: It is not 1 to 100 characters without ``:``, ``{`` and ``}``.
     """
-    if problem := _problem(name):
+    if problem := name_problem(name, _LONGEST):
         raise UsageError(f"Share {name!r} {problem}; pass a word such as 'tenant-a'.")
     return str(name)
 

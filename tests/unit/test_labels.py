@@ -1,4 +1,4 @@
-"""Pools and tags of a job: what is accepted from callers, and what is read of what other clients stored."""
+"""Pools, shares and tags of a job: what is accepted from callers, and what is read of what other clients stored."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from orchestration_queue.options.pools import (
     checked_weights,
     pools_from_wire,
 )
+from orchestration_queue.options.shares import MAX_SHARE_WEIGHT, checked_job_share, checked_share, checked_share_weight
 from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 
 LONGEST = "x" * 100
@@ -63,6 +64,27 @@ def test_stored_pools_with_odd_names_are_passed_over() -> None:
     assert pools_from_wire(["a"]) == pools_from_wire(None) == {}
     stored = {f"p{place}": 1 for place in reversed(range(MAX_POOLS + 2))}
     assert list(pools_from_wire(stored)) == [f"p{place}" for place in range(MAX_POOLS)]
+
+
+def test_a_share_has_a_short_name() -> None:
+    assert checked_share(LONGEST) == checked_job_share(LONGEST) == LONGEST
+    assert checked_job_share(None) is None
+    for name in (TOO_LONG, "", "a:b", 5):
+        with pytest.raises(UsageError, match=r"Share .* pass a word such as 'tenant-a'"):
+            checked_share(name)
+        with pytest.raises(InvalidOptionError, match=r"Share .* pass a word such as 'tenant-a'"):
+            checked_job_share(name)
+
+
+@pytest.mark.parametrize("weight", [1, MAX_SHARE_WEIGHT])
+def test_a_share_weighs_up_to_a_thousand(weight: int) -> None:
+    assert checked_share_weight(weight) == weight
+
+
+@pytest.mark.parametrize("weight", [0, MAX_SHARE_WEIGHT + 1, True, 1.5, "1", None])
+def test_other_weights_of_a_share_are_refused(weight: Any) -> None:
+    with pytest.raises(UsageError, match="whole number from 1 to 1,000"):
+        checked_share_weight(weight)
 
 
 @pytest.mark.parametrize("tag", ["", TOO_LONG, "a\nb", 5, None])

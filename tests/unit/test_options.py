@@ -24,6 +24,9 @@ from orchestration_queue.options import (
     placement_from_wire,
     retention_from_wire,
 )
+from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.wire import lease_from_wire
+from orchestration_queue.options.worker import checked_concurrency
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.placement import add_job
 
@@ -44,6 +47,8 @@ BAD: list[tuple[type[Any], dict[str, Any], str]] = [
     (JobOptions, {"cost": float("nan")}, "cost"),
     (JobOptions, {"cost": float("inf")}, "cost"),
     (JobOptions, {"dealy": 1}, "has no option 'dealy'; use 'delay'"),
+    (JobOptions, {"ordering": {"key": "k", "concurency": 2}}, "Ordering has no option 'concurency'; use 'concurrency'"),
+    (JobOptions, {"fallbacks": [{"model": "m", "providr": "p"}]}, "Fallback has no option 'providr'; use 'provider'"),
     (JobOptions, {"job_id": ""}, "is empty"),
     (JobOptions, {"job_id": "a:b"}, "contains ':'"),
     (JobOptions, {"job_id": "a{b"}, "contains '{'"),
@@ -144,6 +149,25 @@ def test_values_beyond_the_limits_are_refused_in_one_sentence(
 )
 def test_values_at_the_limits_are_taken(values: dict[str, Any]) -> None:
     assert JobOptions(**values)
+
+
+@pytest.mark.parametrize("concurrency", [1, 10_000])
+def test_a_worker_runs_up_to_ten_thousand_jobs_at_a_time(concurrency: int) -> None:
+    assert checked_concurrency(concurrency) == concurrency
+
+
+@pytest.mark.parametrize("concurrency", [0, 10_001, True, 1.5, "1", None])
+def test_another_concurrency_is_refused(concurrency: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="whole number from 1 to 10,000"):
+        checked_concurrency(concurrency)
+
+
+@pytest.mark.parametrize("duration", [-1, timedelta(seconds=-1), float("nan"), float("inf"), True, "5", None])
+def test_a_duration_is_a_timedelta_or_seconds(duration: Any) -> None:
+    assert checked_duration(0, "wait") == timedelta(0)
+    assert checked_duration(1.5, "wait") == checked_duration(timedelta(seconds=1.5), "wait") == timedelta(seconds=1.5)
+    with pytest.raises(InvalidOptionError, match="`wait` must be a timedelta or seconds >= 0"):
+        checked_duration(duration, "wait")
 
 
 def test_options_are_frozen() -> None:
@@ -284,9 +308,23 @@ def test_a_delay_beyond_the_wire_s_scores_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stored", "lease_ms"),
+    [(999, None), (1000, 1000), (86_400_000, 86_400_000), (86_400_001, None), ("5000", None), (None, None)],
+)
+def test_a_stored_lease_is_between_a_second_and_a_day(stored: object, lease_ms: int | None) -> None:
+    assert lease_from_wire(stored) == lease_ms
+
+
+@pytest.mark.parametrize(
     ("stored", "read"),
     [
         ({}, JobOptions()),
+        ({"cost": 0.001}, JobOptions(cost=0.001)),
+        ({"ordering": {"key": "k" * 256}}, JobOptions(ordering=Ordering(key="k" * 256))),
+        (
+            {"ordering": {"key": "k", "tokenBucket": {"capacity": 1, "refillRate": 1}}},
+            JobOptions(ordering=Ordering(key="k", token_bucket=TokenBucket(capacity=1, refill_rate=1))),
+        ),
         (
             {"priority": 7, "attempts": 3, "ttl": 60_000, "lifo": True},
             JobOptions(priority=7, attempts=3, ttl=60, lifo=True),
@@ -332,6 +370,11 @@ def test_delay_until_is_the_time_that_is_left_when_a_job_is_added(now_ms: int, d
 def test_an_instant_too_far_away_is_refused_when_the_job_is_added() -> None:
     with pytest.raises(InvalidOptionError, match="at most 3650 days away"):
         JobOptions(delay_until=NOON).at(0)
+
+
+def test_an_instant_may_be_as_far_away_as_the_longest_delay() -> None:
+    now_ms = NOON_MS - 3650 * 86_400_000
+    assert JobOptions(delay_until=NOON).at(now_ms) == JobOptions(delay=timedelta(days=3650))
 
 
 def test_delay_until_cannot_be_stored() -> None:
