@@ -224,11 +224,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=100, help="how many changes to try")
     parser.add_argument("--seed", type=int, default=0, help="another seed draws another sample")
-    parser.add_argument("--only", help="a file or folder below orchestration_queue/; tries all its changes")
+    parser.add_argument("--only", nargs="+", help="files or folders below the package; tries all their changes")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
-    files = [file for file in pure_files() if str(file.relative_to(PACKAGE)).startswith(arguments.only or "")]
+    chosen = tuple(arguments.only or [""])
+    files = [file for file in pure_files() if str(file.relative_to(PACKAGE)).startswith(chosen)]
     mutants = [mutant for file in files for mutant in mutants_of(file)]
     if not arguments.only:
         mutants = random.Random(arguments.seed).sample(mutants, min(arguments.count, len(mutants)))  # noqa: S311  no secret

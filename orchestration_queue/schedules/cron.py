@@ -138,11 +138,6 @@ class CronPattern:
             pass  # the search left the calendar
         raise no_occurrences(f"{self.text!r} matches no date in the {HORIZON_YEARS} years to come")
 
-    @property
-    def has_seconds(self) -> bool:
-        """Whether it has a seconds field, which no other client reads."""
-        return len(self.text.split()) > len(_FIELDS)
-
     def _clocks_from(self, start: time) -> Iterator[time]:
         """Yield times of day from ``start`` on, inclusive."""
         hours, minutes, seconds = self.clock

@@ -73,7 +73,17 @@ def test_policies_are_stored_apart_and_read_again() -> None:
     assert "oq" not in initial(Every(60)).members, "the wire's behaviour needs no word"
 
 
-@pytest.mark.parametrize("extra", [None, 7, [], {}, {"missed": 5, "missedMax": "x", "overlap": [], "jitter": -4}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        None,
+        7,
+        [],
+        {},
+        {"missed": 5, "missedMax": "x", "overlap": [], "jitter": -4},
+        {"missed": "later", "overlap": "wait"},
+    ],
+)
 def test_what_cannot_be_read_means_what_the_wire_means(extra: object) -> None:
     assert SchedulerEntry({"every": 1000, "oq": extra}).policies == Policies()
 
@@ -280,3 +290,63 @@ def test_a_last_job_from_before_overlaps_were_allowed_guards_nothing() -> None:
     plan = evaluate({"x": json.dumps(dict(entry.members))}, NOW)
     (run,) = plan.runs
     assert (run.previous, plan.held) == ("", {})
+
+
+def test_a_resumed_schedule_whose_job_has_not_ended_still_waits_for_it() -> None:
+    waiting = initial(RepeatAfterComplete(60)).planned(0, job="j")
+    resumed = waiting.paused().resumed(NOW + HOUR)
+    assert resumed is not None
+    assert (resumed.waits_for_completion, resumed.is_paused) == (True, False)
+
+
+@pytest.mark.parametrize(("stored", "last_job"), [("j", "j"), ("", None), (5, None), (None, None)])
+def test_a_last_job_is_an_id(stored: object, last_job: str | None) -> None:
+    assert SchedulerEntry({"every": 1000, "oq": {"job": stored}}).last_job == last_job
+
+
+@pytest.mark.parametrize(("stored", "name"), [("load", "load"), ("", "nightly"), (5, "nightly"), (None, "nightly")])
+def test_jobs_without_a_name_of_their_own_have_the_scheduler_s(stored: object, name: str) -> None:
+    assert SchedulerEntry({"every": 1000, "template": {"name": stored}}).job_name("nightly") == name
+
+
+@pytest.mark.parametrize(
+    ("schedule", "hidden"),
+    [
+        (Cron(OR_PATTERN, day_or=True), {"cron": OR_PATTERN}),
+        (Cron(f"0 {OR_PATTERN}", day_or=True), {"cron": f"0 {OR_PATTERN}", "dayOr": True}),
+        (Cron(f"0 {OR_PATTERN}", day_or=False), {"cron": f"0 {OR_PATTERN}"}),
+        (Cron(OR_PATTERN, day_or=False), {}),
+        (Every(60), {}),
+    ],
+    ids=["either day", "either day, with seconds", "both days, with seconds", "both days", "no pattern"],
+)
+def test_a_pattern_is_hidden_if_other_clients_would_read_it_differently(
+    schedule: Schedule, hidden: dict[str, object]
+) -> None:
+    assert schedule.timing.hidden_members == hidden
+    assert schedule.timing.is_ours is bool(hidden)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1])
+def test_the_id_of_a_run_has_as_much_of_the_scheduler_s_name_as_fits(length: int) -> None:
+    name = "x" * (256 - len(f"repeat..{NOW}") + length)
+    job_id = scheduled_job_id(name, NOW)
+    assert (name in job_id, len(job_id)) == ((True, 256 + length) if length <= 0 else (False, 256))
+
+
+@pytest.mark.parametrize(
+    ("job_id", "flow_id"),
+    [
+        ("repeat.nightly.5", "nightly%2E5"),
+        ("nightly.5", "scheduled-nightly%2E5"),
+        ("repeat.", "scheduled-repeat%2E"),
+        ("17", "scheduled-17"),
+        (f"repeat.{'x' * 180}", "x" * 180),
+    ],
+)
+def test_a_flow_is_named_after_its_schedule_and_due_time(job_id: str, flow_id: str) -> None:
+    assert flow_id_of(job_id) == flow_id
+
+
+def test_the_id_of_a_flow_leaves_room_for_its_nodes() -> None:
+    assert len(flow_id_of(f"repeat.{'x' * 181}")) < 180

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from orchestration_queue.options import name_problem
+from orchestration_queue.protocol.functions.oq1 import EntryUpdate
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import schedule_entries
 from orchestration_queue.schedules import (
     Awaited,
     Every,
@@ -18,9 +21,11 @@ from orchestration_queue.schedules import (
     evaluate,
     scheduled_job_id,
 )
+from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS, HeldRun
 
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 SECOND = timedelta(seconds=1)
+MINUTE, HOUR = 60_000, 3_600_000
 
 
 def ms(text: str) -> int:
@@ -212,3 +217,147 @@ def test_a_schedule_that_nobody_told_goes_on_from_the_end_of_its_job(awaited: Aw
     assert {name: json.loads(text)["nextRun"] for name, text in plan.updates.items()} == (
         {} if next_ms is None else {"nightly": next_ms}
     )
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "made", "missed", "next_ms"),
+    [
+        (0, [0], [], HOUR),
+        (MINUTE, [0], [], HOUR),
+        (MINUTE + 1, [], [0], HOUR),
+        (HOUR + MINUTE, [HOUR], [0], 2 * HOUR),
+        (HOUR + MINUTE + 1, [], [0], 2 * HOUR),
+    ],
+)
+def test_a_run_that_is_more_than_a_minute_late_is_skipped_when_asked(
+    late_ms: int, made: list[int], missed: list[int], next_ms: int
+) -> None:
+    due_ms = NOW - late_ms
+    plan = tick(every=HOUR, nextRun=due_ms, oq={"missed": "skip"})
+    assert [run.due_ms for run in plan.runs] == [due_ms + run_ms for run_ms in made]
+    assert plan.misses == tuple(("nightly", due_ms + run_ms) for run_ms in missed)
+    assert json.loads(plan.updates["nightly"])["nextRun"] == due_ms + next_ms
+
+
+def test_a_run_is_not_late_before_its_jitter_has_passed() -> None:
+    members: dict[str, Any] = {"every": HOUR, "nextRun": NOW, "oq": {"missed": "skip", "jitter": HOUR // 2}}
+    entry = SchedulerEntry.parse(entry_text(**members))
+    assert entry is not None
+    delay_ms = entry.policies.delay_ms("nightly", NOW)
+    assert delay_ms > 0
+    assert tick(NOW + delay_ms - 1, **members).is_empty
+    assert [run.due_ms for run in tick(NOW + delay_ms + MINUTE, **members).runs] == [NOW]
+    assert tick(NOW + delay_ms + MINUTE + 1, **members).runs == ()
+
+
+def test_a_skipped_run_that_was_the_last_removes_the_entry() -> None:
+    plan = tick(every=HOUR, nextRun=NOW - 2 * MINUTE, endDate=NOW, oq={"missed": "skip"})
+    assert (plan.runs, plan.misses, plan.deletions) == ((), (("nightly", NOW - 2 * MINUTE),), ("nightly",))
+
+
+def test_a_skipped_run_of_repeat_after_complete_is_made_up_for_an_interval_later() -> None:
+    plan = tick(repeatAfterComplete=HOUR, nextRun=NOW - 2 * MINUTE, oq={"missed": "skip"})
+    assert plan.runs == ()
+    assert json.loads(plan.updates["nightly"])["nextRun"] == NOW + HOUR
+
+
+def test_all_missed_runs_are_made_one_by_one_if_none_may_overlap() -> None:
+    policies = {"missed": "fire_all", "missedMax": 9, "overlap": "skip"}
+    plan = tick(every=1000, nextRun=NOW - 3000, oq=policies)
+    assert [run.due_ms for run in plan.runs] == [NOW - 3000]
+    assert json.loads(plan.updates["nightly"])["nextRun"] == NOW - 2000
+
+
+def test_missed_runs_count_towards_a_limit_that_is_partly_used() -> None:
+    plan = tick(every=1000, nextRun=NOW - 5000, limit=5, iterationCount=3, oq={"missed": "fire_all", "missedMax": 9})
+    assert ([run.due_ms for run in plan.runs], plan.deletions) == ([NOW - 5000, NOW - 4000], ("nightly",))
+
+
+@pytest.mark.parametrize(
+    ("members", "has_last_job"),
+    [
+        ({"every": 1000}, False),
+        ({"every": 1000, "oq": {"overlap": "skip"}}, True),
+        ({"repeatAfterComplete": 1000}, True),
+    ],
+)
+def test_an_entry_whose_next_run_depends_on_its_last_job_remembers_it(
+    members: dict[str, Any], has_last_job: bool
+) -> None:
+    plan = tick(**members)
+    ours = json.loads(plan.updates["nightly"]).get("oq", {})
+    assert ours.get("job") == (plan.runs[0].job_id if has_last_job else None)
+
+
+def test_a_run_that_is_skipped_for_the_one_before_leaves_only_what_follows() -> None:
+    members: dict[str, Any] = {"every": 1000, "nextRun": NOW, "oq": {"overlap": "skip", "job": "before"}}
+    (held,) = tick(**members).held.values()
+    assert held.text is not None
+    after = json.loads(held.text)
+    assert (after["nextRun"], after["oq"]) == (NOW + 1000, {"overlap": "skip", "job": "before"})
+    assert held.look_ms == NOW + 1000
+    assert tick(**members, endDate=NOW).held == {"nightly": HeldRun(None, NEVER_MS)}, "nothing follows"
+
+
+@pytest.mark.parametrize(
+    ("members", "check_ms"),
+    [
+        ({"every": 1000, "nextRun": NOW + 5}, NOW + 5),
+        ({"every": 1000, "nextRun": NOW}, NOW + 1000),
+        ({"every": 1000, "nextRun": 0}, NEVER_MS),
+        ({"repeatAfterComplete": 1000, "nextRun": 0}, NOW + CHECK_MS),
+        ({"every": 1000, "template": {"data": "\ud800"}}, NOW + CHECK_MS),
+        ({"pattern": "* * * * *", "tz": "Mars/Base"}, NOW + CHECK_MS),
+        ({"every": 1000, "nextRun": 0, "oq": {"paused": True, "nextRun": NOW}}, NEVER_MS),
+    ],
+    ids=["later", "due", "never set", "in flight", "data no text", "zone unknown here", "paused"],
+)
+def test_each_entry_is_checked_again_when_something_may_change(members: dict[str, Any], check_ms: int) -> None:
+    assert tick(**members).checks == {"nightly": check_ms}
+
+
+def test_entries_that_cannot_be_read_or_run_are_not_checked_again() -> None:
+    plan = evaluate({"unreadable": "{", "broken": entry_text(pattern="61 * * * *")}, NOW)
+    assert plan.checks == {"unreadable": NEVER_MS}
+
+
+def test_the_next_run_is_one_after_this_tick() -> None:
+    assert tick(pattern="* * * * *", tz="Mars/Base", nextRun=NOW).next_due_ms is None
+    assert tick(every=1000, nextRun=0, oq={"paused": True, "nextRun": NOW + 5}).next_due_ms is None
+    assert tick(every=1000, nextRun=NOW + 1).next_due_ms == NOW + 1
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        TickPlan(runs=tick(every=1000).runs),
+        TickPlan(updates={"x": "{}"}),
+        TickPlan(deletions=("x",)),
+        TickPlan(misses=(("x", NOW),)),
+    ],
+    ids=["a run", "an update", "a removal", "a missed run"],
+)
+def test_a_plan_is_empty_only_if_it_writes_nothing(plan: TickPlan) -> None:
+    assert not plan.is_empty
+    assert TickPlan(checks={"x": NOW}).is_empty
+
+
+def test_a_plan_is_written_with_every_entry_and_what_to_store_if_its_run_is_held() -> None:
+    keys = QueueKeys("q")
+    plan = TickPlan(
+        runs=tick(every=1000).runs,
+        updates={"changed": "{1}", "last": "{2}"},
+        deletions=("gone",),
+        held={"changed": HeldRun("{0}", 5), "last": HeldRun(None, NEVER_MS)},
+        misses=(("changed", 4),),
+        checks={"changed": 7, "same": 8, "last": 9},
+    )
+    entries = [
+        EntryUpdate(name="gone", entry="drop", look_ms=0),
+        EntryUpdate(name="changed", entry="{1}", look_ms=7, held_entry="{0}", held_look_ms=5),
+        EntryUpdate(name="same", entry="", look_ms=8),
+        EntryUpdate(name="last", entry="{2}", look_ms=9, held_entry="drop", held_look_ms=NEVER_MS),
+    ]
+    runs = [plan.runs[0].written(NOW)]
+    expected = schedule_entries.fire(keys, "token", NOW, runs, entries, [("changed", 4)])
+    assert plan.write(keys, "token", NOW).call == expected.call

@@ -176,6 +176,8 @@ DIALECT = [
     ("0 0 1-7 * 1", "2024-01-01", ["2024-02-05", "2024-03-04"]),
     ("0 0 29 2 2", "2024-01-01", ["2028-02-29"]),
     ("0 0 29 2 0", "2024-01-01", ["2032-02-29"]),
+    # The last day of the horizon is searched, too.
+    ("0 0 1 1 0", "2024-01-01 00:01", ["2034-01-01"]),
     ("\t05  04 * * *", "2024-01-01", ["2024-01-01 04:05"]),
 ]
 
@@ -409,6 +411,46 @@ FOLLOWING_RUNS = [
 @pytest.mark.parametrize(("timing", "planned_ms", "after_ms", "run_ms"), FOLLOWING_RUNS)
 def test_following_run(timing: Timing, planned_ms: int, after_ms: int, run_ms: int | None) -> None:
     assert timing.following_run(planned_ms, after_ms) == run_ms
+
+
+@pytest.mark.parametrize(
+    ("timing", "expected"),
+    [
+        (Timing(repeat_after_complete=700), True),
+        (Timing(repeat_after_complete=700, every=1000), False),
+        (Timing(repeat_after_complete=700, pattern="* * * * *"), False),
+        (Timing(every=1000), False),
+        (Timing(), False),
+    ],
+)
+def test_a_run_depends_on_the_last_job_only_without_times_of_its_own(timing: Timing, expected: bool) -> None:
+    assert timing.repeats_after_complete is expected
+
+
+@pytest.mark.parametrize(
+    ("members", "timing"),
+    [
+        ({"every": 2**53 - 1}, Timing(every=2**53 - 1)),
+        ({"every": 2**53}, Timing()),
+        ({"every": 5.0}, Timing(every=5)),
+        ({"every": 5.5}, Timing()),
+        ({"every": True}, Timing()),
+        ({"every": 0}, Timing()),
+        ({"every": -1}, Timing()),
+        ({"startDate": 0, "endDate": -5}, Timing(start_date=0, end_date=-5)),
+        ({"startDate": "0", "endDate": None}, Timing()),
+        ({"pattern": 5, "tz": 5}, Timing()),
+        ({"pattern": "", "tz": ""}, Timing()),
+        ({"pattern": "* * * * *", "tz": "UTC"}, Timing(pattern="* * * * *", tz="UTC")),
+        ({"pattern": "* * * * *", "oq": {"cron": 5}}, Timing(pattern="* * * * *")),
+        ({"pattern": "* * * * *", "oq": {"cron": ""}}, Timing(pattern="* * * * *")),
+        ({"every": 9, "oq": {"cron": "0 0 13 * 5"}}, Timing(pattern="0 0 13 * 5", day_or=True)),
+        ({"every": 9, "oq": {"cron": "0 0 0 13 * 5"}}, Timing(pattern="0 0 0 13 * 5")),
+        ({"every": 9, "oq": {"cron": "0 0 0 13 * 5", "dayOr": True}}, Timing(pattern="0 0 0 13 * 5", day_or=True)),
+    ],
+)
+def test_stored_times_are_read_as_far_as_they_are_valid(members: dict[str, Any], timing: Timing) -> None:
+    assert Timing.read(members) == timing
 
 
 # --- entries ---------------------------------------------------------------------------------------------
