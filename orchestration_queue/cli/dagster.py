@@ -43,9 +43,14 @@ def _demand_home(who: str) -> None:
 
 @contextmanager
 def _importing_dagster() -> Iterator[None]:
-    """Keep the collector from what is imported, which stays: that takes a tenth of the time."""
+    """Keep the collector from what is imported, which stays: that takes a tenth of the time.
+
+    A worker leaves Dagster to its fork servers, and is refused here where it is missing.
+    """
     gc.disable()
     try:
+        if importlib.util.find_spec("dagster") is None:
+            raise ImportError("No module named 'dagster'")
         yield
     except ImportError as error:
         raise UsageError(

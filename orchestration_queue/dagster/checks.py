@@ -1,15 +1,18 @@
-"""What callers pass to the parts of Dagster's side, checked where it is written and before anything is sent."""
+"""What callers pass to the parts of Dagster's side, checked where it is written and before anything is sent.
+
+Dagster is imported late: workers check their options here and leave Dagster to their fork servers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import dagster as dg
-
-from orchestration_queue.dagster._compat import UnresolvedAssetJobDefinition
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import suggestion
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 __all__ = [
     "checked",
@@ -26,7 +29,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_TARGETS = (dg.JobDefinition, UnresolvedAssetJobDefinition, dg.AssetSelection)
 
 
 def _refuse(value: object, name: str, expected: str, advice: str = "") -> InvalidOptionError:
@@ -97,7 +99,12 @@ def checked_target(value: T, name: str = "job", *, optional: bool = False) -> T:
     Raises:
         InvalidOptionError: It is neither a job nor an asset selection.
     """
-    if isinstance(value, _TARGETS) or (optional and value is None):
+    import dagster as dg
+
+    from orchestration_queue.dagster._compat import UnresolvedAssetJobDefinition
+
+    targets = (dg.JobDefinition, UnresolvedAssetJobDefinition, dg.AssetSelection)
+    if isinstance(value, targets) or (optional and value is None):
         return value
     raise _refuse(value, name, "a job or an asset selection", f"pass `{name}=dg.define_asset_job(...)`, for instance")
 
@@ -165,6 +172,8 @@ def checked_asset(asset: dg.AssetKey | str, name: str = "asset") -> dg.AssetKey:
     Raises:
         InvalidOptionError: It is neither a key nor text.
     """
+    import dagster as dg
+
     if isinstance(asset, dg.AssetKey):
         return asset
     if not isinstance(asset, str) or not all(asset.split("/")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import urllib.request
 import uuid
 from ast import literal_eval
@@ -328,6 +329,11 @@ def test_a_worker_needs_the_instance_of_those_who_launch(fleet: Fleet, monkeypat
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 2
     assert ended.stderr.startswith("DAGSTER_HOME is not set")
+
+
+def test_a_worker_leaves_dagster_to_its_fork_servers() -> None:
+    program = "import sys, orchestration_queue.dagster.steps; sys.exit('dagster' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_a_worker_without_code_is_refused() -> None:
