@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from orchestration_queue.dialects.sandbox import JobForm, Sandboxes
 from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.worker.checks import check_middleware
-from orchestration_queue.worker.middleware import CallNext
+from orchestration_queue.worker.interfaces import CallNext, check_middleware
 from orchestration_queue.worker.sandbox import Sandboxed
 
 __all__ = ["FAREWELL_S", "DialectMiddleware", "HandlerRunner", "farewell"]

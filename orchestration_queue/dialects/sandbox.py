@@ -14,7 +14,7 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
-from orchestration_queue.worker.sandbox.pool import SandboxPool
+from orchestration_queue.worker.sandbox.process import SandboxPool
 from orchestration_queue.worker.sandbox.supervised import ChildProcess
 
 __all__ = ["JobForm", "Sandboxes"]

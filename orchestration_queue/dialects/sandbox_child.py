@@ -19,10 +19,8 @@ from orchestration_queue.dialects.sandbox import JobForm
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.sandbox import endings
-from orchestration_queue.worker.sandbox.frames import Frame, pack, take
-from orchestration_queue.worker.sandbox.handler import Address
-from orchestration_queue.worker.sandbox.lookup import find
+from orchestration_queue.worker.sandbox.frames import Frame, dump_error, pack, take
+from orchestration_queue.worker.sandbox.handler import Address, find
 
 __all__ = ["main"]
 
@@ -60,9 +58,9 @@ def _work(form: JobForm[Any], request: Frame, home: Path) -> Frame:
     except SystemExit as error:
         if error.code == 128 + signal.SIGTERM:
             raise
-        ending = {"error": endings.dump(error, lease)}
+        ending = {"error": dump_error(error, lease)}
     except BaseException as error:
-        ending = {"error": endings.dump(error, lease)}
+        ending = {"error": dump_error(error, lease)}
     finally:
         os.chdir(home)
     for stream in (sys.stdout, sys.stderr):

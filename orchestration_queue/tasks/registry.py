@@ -18,7 +18,7 @@ from orchestration_queue.tasks.logs import JobLogs
 from orchestration_queue.tasks.scope import opened_for_worker
 from orchestration_queue.tasks.task import Isolation, Task
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Middleware
-from orchestration_queue.worker.checks import check_middleware
+from orchestration_queue.worker.interfaces import check_middleware
 
 __all__ = ["Tasks"]
 

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Batch, seconds
+from orchestration_queue.worker.interfaces import Handler, Router
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
-from orchestration_queue.worker.runner import Handler, Router
 from orchestration_queue.worker.sandbox import Sandboxed
 
 __all__ = ["BatchHandler", "BatchRouter", "Batches"]

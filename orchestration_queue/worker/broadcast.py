@@ -1,23 +1,306 @@
-"""The worker of a subscription: runs its handler for each message that matches the subscription."""
+"""The worker of a subscription: the same actions as a queue's worker, on a stream that others read, too.
+
+The consumer group's pending list says which messages the subscription has not settled. Before a worker settles an
+entry, it checks that the entry is still pending: a stalled message continues under another entry, so its first worker
+can no longer change anything.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
-from orchestration_queue.options import WorkerOptions
+from orchestration_queue.errors import ServerError
+from orchestration_queue.options import WorkerOptions, milliseconds
+from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
+from orchestration_queue.protocol.operations import exchanges, maintenance, worker_registry
 from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, check_start, check_subscription
-from orchestration_queue.protocol.operations.membership import Member
-from orchestration_queue.protocol.outcome import Strategy
+from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Wakeup, Why
+from orchestration_queue.protocol.operations.maintenance import Stalled
+from orchestration_queue.protocol.operations.membership import Member, Message, Told
+from orchestration_queue.protocol.outcome import Strategy, Verdict
 from orchestration_queue.protocol.subjects import SubjectFilter
-from orchestration_queue.server import AsyncConnection, ServerUrl
-from orchestration_queue.worker.broadcast_io import BroadcastIO
-from orchestration_queue.worker.middleware import Middleware
-from orchestration_queue.worker.runner import Handler, Router
+from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
+from orchestration_queue.worker.interfaces import Handler, Middleware, Router
+from orchestration_queue.worker.machine import Exchange
+from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.worker import Worker
 
-__all__ = ["BroadcastWorker"]
+__all__ = ["BroadcastIO", "BroadcastWorker"]
+
+log = logging.getLogger("orchestration_queue.worker")
+
+_PAGE, _MOST_PAGES = 100, 100
+_FORGOTTEN_MS = 86_400_000
+"""Age at which no worker can still hold a trimmed message: the longest lease."""
+
+
+_LOST = Told((), lambda _: Verdict.LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The replies of a first exchange.
+
+    Attributes:
+        held: The entries in question that are still pending for the subscription.
+        entries: Entries that were read immediately.
+        more: How many entries may be read now.
+        room: How many more messages may be active; -1 without a limit.
+        is_paused: Whether the broadcast is paused.
+    """
+
+    held: frozenset[str]
+    entries: Sequence[Message] = ()
+    more: int = 0
+    room: int = -1
+    is_paused: bool = False
+
+
+class BroadcastIO(QueueIO):
+    """One worker's connections to a broadcast.
+
+    An exchange of the state machine takes two requests: one to read, one to act. While the broadcast is paused, or
+    limits how many messages are active, it takes a third, to start what was read.
+
+    Args:
+        member: The subscription's worker.
+        subjects: Which messages the subscription receives.
+        start_from: Where the subscription starts, if it is new.
+        calls: Connection for calls.
+        waits: Connection for blocking reads.
+        options: The worker's options.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        subjects: SubjectFilter,
+        start_from: str,
+        calls: AsyncConnection,
+        waits: AsyncConnection,
+        options: WorkerOptions,
+    ) -> None:
+        super().__init__(member.keys, member.consumer, calls, waits, options)
+        self._group, self._start_from = member.subscription, start_from
+        self._member = member
+        self._subjects = subjects
+        self._skipped: list[str] = []
+        """Entries that don't match. The next exchange acknowledges them."""
+        self._is_limited = True
+        self._taking = asyncio.Lock()
+
+    def renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
+        """Renew the leases of messages that are still pending for the subscription."""
+        looks = all_good(connection.pipeline([call for lease in leases for call in self._member.look(lease)]))
+        answers = [Member.read_look(*pair) for pair in zip(looks[::2], looks[1::2], strict=True)]
+        ours = [lease for lease, answer in zip(leases, answers, strict=True) if answer is not Renewal.LOST]
+        all_good(connection.pipeline([self._member.keep(lease, at_ms) for lease in ours]))
+        return answers
+
+    async def exchange(self, step: Exchange) -> ExchangeResult:
+        """Settle outcomes, return and start deliveries, fetch more."""
+        # Two concurrent exchanges would both take the same free capacity.
+        async with self._taking if step.want and self._is_limited else nullcontext():
+            with self.outages.watch():
+                return await self._act(step, await self._look(step))
+
+    async def _look(self, step: Exchange) -> _Seen:
+        """Ask which entries are still pending and how many may be read. Without a limit, read them as well."""
+        ids = [settlement.lease.entry_id for settlement in step.settle]
+        ids += [delivery.entry_id for delivery in (*step.hand_back, *step.start)]
+        paused, room, read = (
+            worker_registry.is_paused(self._keys),
+            self._member.room(),
+            self._member.read(max(1, step.want)),
+        )
+        asks, reads = step.want > 0, step.want > 0 and not self._is_limited
+        # If this exchange fails, they are found among the pending entries and skipped again.
+        skipped, self._skipped = self._skipped, []
+        calls = [
+            *(self._member.holds(entry_id).call for entry_id in ids),
+            *((paused.call, room.call) if asks else ()),
+            *((read.call,) if reads else ()),
+            *((self._member.done_with(skipped),) if skipped else ()),
+        ]
+        replies = all_good(await self._calls.pipeline(calls))
+        held = frozenset(entry_id for entry_id, reply in zip(ids, replies, strict=False) if reply)
+        if not asks:
+            return _Seen(held)
+        is_paused = self._options.honor_pause and paused.read(replies[len(ids)])
+        free = room.read(replies[len(ids) + 1])
+        self._is_limited = is_paused or free >= 0
+        if reads:
+            return _Seen(held, read.read(replies[len(ids) + 2]), 0, free, is_paused)
+        more = 0 if is_paused else step.want if free < 0 else min(step.want, free)
+        return _Seen(held, (), more, free, is_paused)
+
+    async def _act(self, step: Exchange, seen: _Seen) -> ExchangeResult:
+        """Settle, return and start what is still pending for us; read what may be read, and start it too."""
+        now = self.clock.now_ms()
+        told = [
+            self._told(settlement, now) if settlement.lease.entry_id in seen.held else _LOST
+            for settlement in step.settle
+        ]
+        returned = [message for message in self._held(step.hand_back, seen) if isinstance(message, Message)]
+        starting = [*self._held(step.start, seen), *self._wanted(seen.entries)]
+        read = self._member.read(max(1, seen.more))
+        replies = iter(
+            await self._calls.pipeline(
+                [
+                    *(call for one in told for call in one.calls),
+                    *(call for message in returned for call in self._member.requeue(message)),
+                    *((read.call,) if seen.more else ()),
+                    *self._start_calls(starting, now),
+                ]
+            )
+        )
+        verdicts = tuple(one.read(_last(replies, len(one.calls))) for one in told)
+        _last(replies, 2 * len(returned))
+        entries = seen.entries
+        if seen.more:
+            entries = read.read(_last(replies, 1))
+        started = await self._started(starting, replies, now)
+        if seen.more and (fresh := self._wanted(entries)):
+            started += await self._started(fresh, iter(await self._calls.pipeline(self._start_calls(fresh, now))), now)
+        return ExchangeResult(verdicts, tuple(started), (), _why(step.want, len(entries), seen))
+
+    @staticmethod
+    def _held(deliveries: Sequence[Delivery], seen: _Seen) -> list[Delivery]:
+        return [delivery for delivery in deliveries if delivery.entry_id in seen.held]
+
+    def _told(self, settlement: Settlement, now: int) -> Told:
+        options = self._options
+        return self._member.settle(
+            settlement,
+            now,
+            dead_letter=self.defaults.dead_letter_queue,
+            skip_events=not options.emit_events,
+            skip_metrics=not options.record_metrics,
+        )
+
+    def _start_calls(self, messages: Sequence[Delivery], now: int) -> list[Call]:
+        return [call for message in messages for call in self._member.start(message, now)]
+
+    async def _started(self, messages: Sequence[Delivery], replies: Iterator[Reply], now: int) -> list[Lease]:
+        """Return the leases of the messages that started; release those that must not start."""
+        leases: list[Lease] = []
+        revoked: list[Call] = []
+        for message in messages:
+            attempts, reply = next(replies), next(replies)
+            if isinstance(reply, ServerError):
+                # It remains pending here, unstarted, and is retried once it has been idle for a lease.
+                log.error("Message %s of %s could not be started: %s", message.job_id, self.queue, reply)
+                continue
+            match self._member.read_start(message, attempts, reply):
+                case Lease() as lease:
+                    leases.append(lease)
+                case "":
+                    self._skipped.append(message.entry_id)
+                case "REVOKED":
+                    revoked.append(self._member.revoked(message, now))
+        all_good(await self._calls.pipeline(revoked))
+        return leases
+
+    async def _read(self, want: int, block_ms: int) -> Wakeup:
+        return Wakeup(self._wanted(await self._waits.run(self._member.read(want, block_ms))), [])
+
+    async def _read_pending(self) -> list[Delivery]:
+        # The reply doesn't say what the messages were that were trimmed meanwhile.
+        pending = await self._calls.run(self._member.read_pending())
+        return self._wanted([message for message in pending if message.job_id])
+
+    def _wanted(self, messages: Sequence[Message]) -> list[Delivery]:
+        """Return the entries that match the subscription; the others only need to be acknowledged."""
+        wanted: list[Delivery] = []
+        for message in messages:
+            is_ours = message.retry_of in ("", self._member.subscription) and self._subjects.matches(message.subject)
+            if is_ours and message.job_id:
+                wanted.append(message)
+            else:
+                self._skipped.append(message.entry_id)
+        return wanted
+
+    async def leave(self) -> None:
+        """Remove this worker's registration, and its consumer unless it still has pending messages."""
+        if self._skipped:
+            await self._calls.execute(self._member.done_with(self._skipped))
+        await super().leave()
+
+    async def reclaim(self) -> bool:
+        """Recover messages of this subscription's workers that stopped renewing them, for any of its workers.
+
+        Returns:
+            Whether any message may have become ready.
+        """
+        min_idle_ms, after, moved = milliseconds(self._options.stalled_interval), "-", False
+        sweeping = [exchanges.sweep_suspended(self._keys, self.clock.now_ms())]
+        for _ in range(_MOST_PAGES):
+            idle = maintenance.stalled(self._member, min_idle_ms, after, _PAGE)
+            page = idle.read(all_good(await self._calls.pipeline([*sweeping, idle.call]))[-1])
+            if page:
+                moved = await self._take_over(page) or moved
+            if len(page) < _PAGE:
+                break
+            sweeping, after = [], f"({page[-1].entry_id}"
+        return moved
+
+    async def _take_over(self, page: Sequence[Stalled]) -> bool:
+        silent = await self._silent(page)
+        calls = [call for message, idle_ms in silent for call in maintenance.claim(self._member, message, idle_ms)]
+        replies = all_good(await self._calls.pipeline(calls))
+        most, now = self._options.max_stalled, self.clock.now_ms()
+        moving = [
+            call
+            for (message, _), claimed, stalls in zip(silent, replies[::2], replies[1::2], strict=True)
+            if claimed  # else another worker was faster
+            for call in maintenance.hand_on(self._member, message, int(stalls or 0), most, now)
+        ]
+        all_good(await self._calls.pipeline(moving))
+        return bool(moving)
+
+    async def _silent(self, page: Sequence[Stalled]) -> list[tuple[Message, int]]:
+        """Return the messages that were not renewed for a whole lease, and how long their lease is."""
+        entries = [maintenance.entry(self._member, idle.entry_id) for idle in page]
+        replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
+        found = [(idle, entry.read(reply)) for idle, entry, reply in zip(page, entries, replies, strict=True)]
+        self._skipped += [idle.entry_id for idle, message in found if not message and idle.idle_ms >= _FORGOTTEN_MS]
+        there = [(idle, message) for idle, message in found if message]
+        signs = [maintenance.last_sign(self._member, message) for _, message in there]
+        replies = all_good(await self._calls.pipeline([sign.call for sign in signs]))
+        silent: list[tuple[Message, int]] = []
+        for (idle, message), sign, reply in zip(there, signs, replies, strict=True):
+            if (known := sign.read(reply)) is None:
+                self._skipped.append(idle.entry_id)
+                continue
+            lease, heard_ms = known
+            lock_ms = int(lease.lock_ms or self.defaults.forgiven_ms)
+            # The renewal in the record may be another subscription's; the age of the entry is not.
+            if idle.idle_ms >= lock_ms and self.clock.now_ms() - heard_ms >= lock_ms:
+                silent.append((message, lock_ms))
+        return silent
+
+
+def _last(replies: Iterator[Reply], count: int) -> Reply:
+    """Return the last of the next replies, or raise the first error among them."""
+    return (all_good([next(replies) for _ in range(count)]) or [None])[-1]
+
+
+def _why(want: int, read: int, seen: _Seen) -> Why:
+    if not want:
+        return Why.UNASKED
+    if seen.is_paused:
+        return Why.PAUSED
+    if read == want:
+        return Why.ENOUGH
+    return Why.FULL if 0 <= seen.room <= read else Why.EMPTY
 
 
 class BroadcastWorker(Worker):

@@ -22,10 +22,9 @@ from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.active_job import JobInterrupt
-from orchestration_queue.worker.budgets import BudgetGuard
+from orchestration_queue.worker.guards import BudgetGuard, PoolGuard
+from orchestration_queue.worker.interfaces import CallNext, Middleware
 from orchestration_queue.worker.job import AsyncActiveJob
-from orchestration_queue.worker.middleware import CallNext, Middleware
-from orchestration_queue.worker.pools import PoolGuard
 
 __all__ = ["RateLimiter", "TokenLimiter", "WorkerLimits"]
 

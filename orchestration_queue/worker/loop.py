@@ -15,14 +15,13 @@ from orchestration_queue.protocol import outcome
 from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
 from orchestration_queue.server.clock import Pauses
-from orchestration_queue.worker.events import Announcer, WorkerEventType
+from orchestration_queue.worker.events import Announcer, Tallying, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.logs import about
 from orchestration_queue.worker.machine import Exchange, Heeded, Leave, Listen, Machine, Recover, Rest, Watch
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.runner import Runner
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
-from orchestration_queue.worker.tallying import Tallying
 
 __all__ = ["WorkerLoop"]
 

@@ -23,8 +23,8 @@ from orchestration_queue.schedules import SUBMIT_FLOW, flow_id_of
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.active_job import JobInterrupt
+from orchestration_queue.worker.interfaces import Handler
 from orchestration_queue.worker.job import AsyncActiveJob
-from orchestration_queue.worker.runner import Handler
 
 __all__ = ["FanOut", "reserved_handlers"]
 

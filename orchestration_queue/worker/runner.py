@@ -12,7 +12,7 @@ from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, TypeVar
 
 from orchestration_queue.errors import RateLimitError
 from orchestration_queue.options import wire_number
@@ -23,39 +23,23 @@ from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.active_job import JobInterrupt
+from orchestration_queue.worker.interfaces import CallNext, Handler, Middleware, Router
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.logs import about, bound_to
-from orchestration_queue.worker.middleware import CallNext, Middleware
 from orchestration_queue.worker.sandbox import Sandboxed
-from orchestration_queue.worker.sandbox.pool import SandboxPool
-from orchestration_queue.worker.sandbox.process import SandboxProcess
+from orchestration_queue.worker.sandbox.process import SandboxPool, SandboxProcess
 
-__all__ = ["Handler", "Router", "Runner", "Threads"]
+__all__ = ["Runner", "Threads"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Handler: TypeAlias = Callable[[Any], Any]
-"""A function of one :class:`ActiveJob`, or a coroutine function of one :class:`AsyncActiveJob`."""
-
 _NONE_RESERVED: Mapping[str, Handler] = MappingProxyType({})
 _NAME_LENGTH = 100
 _CLEANUP_S = 5.0
 """How long a coroutine may clean up after its timeout before its outcome is reported without it."""
-
-
-@runtime_checkable
-class Router(Protocol):
-    """Finds the handler for a kind of job; :class:`orchestration_queue.tasks.Tasks` is one."""
-
-    def handler(self, name: str) -> Handler:
-        """Return the handler for jobs with this name.
-
-        Raises:
-            UnrecoverableError: There is no handler for this name.
-        """
 
 
 class Runner:

@@ -19,11 +19,9 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.shards import shard_names
 from orchestration_queue.server import ServerUrl
-from orchestration_queue.worker.checks import check_options
-from orchestration_queue.worker.middleware import Middleware
-from orchestration_queue.worker.runner import Handler, Router
+from orchestration_queue.worker.control import STOP_SIGNALS, running_loop
+from orchestration_queue.worker.interfaces import Handler, Middleware, Router, check_options
 from orchestration_queue.worker.slots import SharedSlots
-from orchestration_queue.worker.stop_signals import STOP_SIGNALS, running_loop
 from orchestration_queue.worker.worker import Worker
 
 __all__ = ["run_workers", "shard_workers"]

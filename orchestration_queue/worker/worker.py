@@ -22,26 +22,33 @@ from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
-from orchestration_queue.worker.checks import check_collaborators, check_handler, check_options
-from orchestration_queue.worker.control import WorkerControl
+from orchestration_queue.worker.control import WorkerControl, stopping_on_signals
 from orchestration_queue.worker.events import WorkerEventType
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
+from orchestration_queue.worker.interfaces import (
+    Handler,
+    LeaseObserver,
+    Lifespan,
+    Middleware,
+    OptionDefaults,
+    Router,
+    check_collaborators,
+    check_handler,
+    check_options,
+)
 from orchestration_queue.worker.limits import WorkerLimits
 from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
-from orchestration_queue.worker.middleware import LeaseObserver, Lifespan, Middleware, OptionDefaults
 from orchestration_queue.worker.outages import Outages, until_available
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.reconciler import FlowReconciler
-from orchestration_queue.worker.registration import describe_worker, task_names
-from orchestration_queue.worker.remote_control import RemoteControl
+from orchestration_queue.worker.remote_control import RemoteControl, describe_worker, task_names
 from orchestration_queue.worker.reserved import reserved_handlers
-from orchestration_queue.worker.runner import Handler, Router, Runner, Threads
-from orchestration_queue.worker.sandbox.lookup import refuse_worker_while_importing
+from orchestration_queue.worker.runner import Runner, Threads
+from orchestration_queue.worker.sandbox.handler import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from orchestration_queue.worker.slots import SharedSlots
-from orchestration_queue.worker.stop_signals import stopping_on_signals
 
 __all__ = ["Worker"]
 

@@ -25,7 +25,7 @@ from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
-from orchestration_queue.worker.broadcast_io import BroadcastIO
+from orchestration_queue.worker.broadcast import BroadcastIO
 from orchestration_queue.worker.machine import Exchange
 from tests.broadcasts import QUICK, THRICE, Seen, fall_silent, settled, subscribed
 from tests.waiting import wait_until

@@ -16,8 +16,8 @@ from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.protocol.statistics import DayStatistics, Distribution, Tally, read_day
 from orchestration_queue.server.clock import ServerClock
+from orchestration_queue.worker.events import Tallying
 from orchestration_queue.worker.queue_io import QueueIO
-from orchestration_queue.worker.tallying import Tallying
 
 DAY = datetime(2026, 1, 31, tzinfo=UTC).date()
 

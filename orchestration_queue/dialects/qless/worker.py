@@ -31,7 +31,7 @@ from orchestration_queue.errors import OrchestrationQueueError, SandboxedError, 
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
-from orchestration_queue.worker.checks import check_handler
+from orchestration_queue.worker.interfaces import check_handler
 
 __all__ = ["Outcome", "QlessObserver", "QlessWorker"]
 

@@ -29,10 +29,8 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.sandbox import endings
-from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
-from orchestration_queue.worker.sandbox.handler import Address
-from orchestration_queue.worker.sandbox.lookup import find
+from orchestration_queue.worker.sandbox.frames import Frame, dump_error, load_error_in_handler, pack, receive
+from orchestration_queue.worker.sandbox.handler import Address, find
 from orchestration_queue.worker.sandbox.remote import PlainRemoteJob, RemoteJob
 
 __all__ = ["main"]
@@ -96,7 +94,7 @@ class _Line:
             raise PayloadError(f"job.{name} was given what cannot be written as JSON ({error}).") from None
         reply = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._exchange(number, question), self.loop))
         if "error" in reply:
-            raise endings.load_in_handler(reply["error"], Lease(job.record, ""))
+            raise load_error_in_handler(reply["error"], Lease(job.record, ""))
         if "fields" in reply:
             job.follow(JobRecord(job.id, reply["fields"]))
         return reply["result"]
@@ -158,7 +156,7 @@ def _work(line: _Line, request: Frame) -> None:
     except _TerminatedError:
         raise
     except BaseException as error:
-        ending = {"error": endings.dump(error, lease)}
+        ending = {"error": dump_error(error, lease)}
     line.job = None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
