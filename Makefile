@@ -59,10 +59,10 @@ mutants: $(VENV)/.dev.stamp ## Change operators of the pure layers and print wha
 lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)
 
-bench: $(VENV)/.dev.stamp ## Measure; JSON, and tables in Markdown on standard error
+bench: $(VENV)/.dev.stamp ## Measure every row of docs/explanation/performance.md, in under five minutes; JSON, and its table on standard error
 	$(BIN)/python -m tests.bench $(ARGS)
 
-bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## Measure beside the other Python queues, and print JSON (OQ_TEST_REDIS86=unix://... adds chasquimq)
+bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## The same with more Python queues (OQ_TEST_REDIS86=unix://... adds chasquimq)
 	$(BIN)/python -m tests.bench --peers taskiq saq dramatiq streaq bullmq $(if $(OQ_TEST_REDIS86),chasquimq) $(ARGS)
 
 chaos: $(VENV)/.dev.stamp ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")

@@ -1,6 +1,6 @@
-"""Run the measurements and print JSON: for each scenario the medians of several runs, and how we compare.
+"""Run the measurements and print JSON: for each row the medians of several runs, how we compare, and the limit.
 
-The same goes to standard error as tables in Markdown.
+The same goes to standard error as tables in Markdown; ``--render FILE`` prints the tables of an earlier run's JSON.
 """
 
 from __future__ import annotations
@@ -9,84 +9,125 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
+import subprocess
 import sys
+import time
+from collections.abc import Iterable
 from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from orchestration_queue import __version__
 from tests.bench.contenders import PEERS
 from tests.bench.functions import costs
-from tests.bench.scenarios import SCENARIOS, Figures
+from tests.bench.report import tables
+from tests.bench.rows import ROWS
+from tests.bench.scenarios import Figures
 from tests.bench.server import Meter, server
 
+_MOST_S = 60
+_NEEDS_REDIS86 = "chasquimq"
 
-def _compare(name: str, url: str, meter: Meter, jobs: int, runs: int, peers: list[str]) -> dict[str, object]:
-    """Run a scenario with each contender in turn; medians, and ours divided by each peer's."""
-    figures: dict[str, list[Figures]] = {contender: [] for contender in ["ours", *peers]}
+
+class RunError(Exception):
+    """A run failed, or did not end in time."""
+
+
+def _measure_once(row: str, contender: str, url: str) -> Figures:
+    """Measure in a process of its own, which is killed with all of its children if it does not end."""
+    jobs = str(ROWS[row].jobs_of(contender))
+    command = [sys.executable, "-m", "tests.bench.rows", row, contender, url, jobs]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            output, errors = process.communicate(timeout=_MOST_S)
+        except subprocess.TimeoutExpired:
+            raise RunError(f"{jobs} jobs did not end within {_MOST_S} s") from None
+        finally:
+            _kill(process)
+    if process.returncode:
+        raise RunError(f"exit status {process.returncode}: {errors[-2000:]}")
+    figures: Figures = json.loads(output)
+    return figures
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _compare(name: str, url: str, meter: Meter, runs: int, contenders: Iterable[str]) -> dict[str, object]:
+    """Measure each contender in turn, several times; medians, and ours divided by each other's."""
+    row = ROWS[name]
+    figures: dict[str, list[Figures]] = {who: [] for who in contenders if who in row.measures}
+    failed: dict[str, str] = {}
     for run in range(runs):
-        for contender in figures:
-            print(f"{name}: {contender}, run {run + 1} of {runs}", file=sys.stderr)
+        for who in [who for who in figures if who not in failed]:
+            print(f"{name}: {who}, run {run + 1} of {runs}", file=sys.stderr)
             meter.reset()
-            figures[contender].append(SCENARIOS[name](contender, url, jobs))
+            try:
+                figures[who].append(_measure_once(name, who, url))
+            except RunError as error:
+                failed[who] = str(error)
+                print(f"{name}: {who} FAILED: {error}", file=sys.stderr)
     medians = {
-        contender: {figure: statistics.median(run[figure] for run in measured) for figure in measured[0]}
-        for contender, measured in figures.items()
+        who: {figure: statistics.median(run[figure] for run in measured) for figure in measured[0]}
+        for who, measured in figures.items()
+        if who not in failed
     }
-    ours = medians["ours"]
+    ours = medians.get("ours", {})
     ratios = {
-        peer: {figure: round(ours[figure] / medians[peer][figure], 2) for figure in ours if medians[peer][figure]}
-        for peer in peers
+        who: {figure: round(ours[figure] / value, 2) for figure, value in theirs.items() if value and figure in ours}
+        for who, theirs in medians.items()
+        if who != "ours"
     }
-    return {"what": SCENARIOS[name].__doc__, "median": medians, "ours_to": ratios, "runs": figures}
+    jobs = {who: row.jobs_of(who) for who in figures}
+    report: dict[str, object] = {
+        "what": row.title,
+        "limit": row.limit,
+        "jobs": jobs,
+        "median": medians,
+        "ours_to": ratios,
+    }
+    return report | {"runs": figures} | ({"failed": failed} if failed else {})
 
 
-def _row(*cells: object) -> str:
-    return "| " + " | ".join("" if cell is None else str(cell) for cell in cells) + " |"
-
-
-def _tables(scenarios: dict[str, Any], functions: dict[str, Any], peers: list[str]) -> str:
-    """Return the report as tables in Markdown: rates or waits of all, our costs, and each function's limit."""
-    costs_of_ours = ("client_us", "server_us", "commands")
-    lines = [
-        _row("", "Ours", *(f"{peer} (ours to it)" for peer in peers), "Client, µs", "Server, µs", "Commands"),
-        _row("---", *["---:"] * (len(peers) + 4)),
-    ]
-    for name, scenario in scenarios.items():
-        medians, ratios = scenario["median"], scenario["ours_to"]
-        ours = medians["ours"]
-        costs_left = [ours.get(cost) for cost in costs_of_ours]
-        for figure in [figure for figure in ours if figure == "jobs_per_s" or figure.startswith("p")]:
-            theirs = (f"{medians[peer][figure]:,} ({ratios[peer].get(figure, '-')})" for peer in peers)
-            lines.append(_row(f"{name}, {figure}", f"{ours[figure]:,}", *theirs, *costs_left))
-            costs_left = [None] * len(costs_of_ours)
-    lines += ["", _row("Function", "Server, µs a job", "Its commands alone", "Ratio", "Commands")]
-    lines.append(_row("---", *["---:"] * 4))
-    fields = ("server_us", "bare_commands_us", "to_bare_commands", "commands")
-    lines += [_row(f"`{name}`", *(cost[field] for field in fields)) for name, cost in functions.items()]
-    return "\n".join(lines)
+def _measure(rows: list[str], peers: list[str], runs: int) -> dict[str, Any]:
+    began = time.monotonic()
+    # ChasquiMQ needs a Redis 8.6, and everybody is measured on the same server.
+    place = nullcontext(os.environ["OQ_TEST_REDIS86"]) if _NEEDS_REDIS86 in peers else server()
+    with place as url, Meter(url) as meter:
+        contenders = ["ours", *peers, "redis-py", "limit"]
+        measured = {name: _compare(name, url, meter, runs, contenders) for name in rows}
+        functions = costs(url)
+    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+    report = {"version": __version__, "at": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine}
+    report |= {"peers": peers, "rows": measured, "functions": functions}
+    return report | {"seconds": round(time.monotonic() - began)}
 
 
 def main() -> None:
-    """Parse the arguments, measure, print."""
+    """Parse the arguments, measure, print; the exit status says whether a run failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("--jobs", type=int, default=10_000, help="jobs a run (default 10000)")
-    parser.add_argument("--runs", type=int, default=3, help="runs a scenario (default 3)")
-    parser.add_argument("--only", nargs="*", choices=list(SCENARIOS), default=list(SCENARIOS))
+    parser.add_argument("--runs", type=int, default=3, help="runs of each row and contender (default 3)")
+    parser.add_argument("--only", nargs="*", choices=list(ROWS), default=list(ROWS), help="these rows (default all)")
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=["taskiq", "saq", "dramatiq"])
+    parser.add_argument("--render", type=Path, metavar="FILE", help="measure nothing; print this JSON's tables")
     arguments = parser.parse_args()
-    # ChasquiMQ needs a Redis 8.6, and everybody is measured on the same server.
-    place = nullcontext(os.environ["OQ_TEST_REDIS86"]) if "chasquimq" in arguments.peers else server()
-    with place as url, Meter(url) as meter:
-        functions = costs(url)
-        scenarios = {
-            name: _compare(name, url, meter, arguments.jobs, arguments.runs, arguments.peers) for name in arguments.only
-        }
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-    report = {"version": __version__, "machine": machine, "jobs": arguments.jobs}
-    report |= {"scenarios": scenarios, "functions": functions}
+    if arguments.render:
+        print(tables(json.loads(arguments.render.read_text())))
+        return
+    report = _measure(arguments.only, arguments.peers, arguments.runs)
     print(json.dumps(report, indent=2))
-    print(_tables(scenarios, functions, arguments.peers), file=sys.stderr)
+    print(tables(report), file=sys.stderr)
+    failures = [f"{name}: {who}" for name, row in report["rows"].items() for who in row.get("failed", {})]
+    if failures:
+        sys.exit(f"Runs failed: {', '.join(failures)}.")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from orchestration_queue.worker import AsyncActiveJob
 from tests.bench.apart import worker_apart
 from tests.bench.server import Meter, server
 
-__all__ = ["compile_flow", "fan_out", "random_dag", "submit_flow"]
+__all__ = ["compile_flow", "fan_out", "random_dag", "run_flow", "run_map", "submit_flow"]
 
 Figures = dict[str, float]
 QUEUE = "bench"
@@ -130,6 +130,24 @@ def fan_out(url: str, elements: int) -> Figures:
             "worker_mib_most": memory("VmHWM"),
             **{f"longest_{name}_ms": ms for name, ms in slowest.items()},
         }
+
+
+def run_flow(url: str, nodes: int) -> Figures:
+    """A graph of four edges a node, from its submission to its end, with one worker process that runs 32 at a time."""
+    return _run(url, random_dag(nodes, 4 * nodes, seed=1), nodes)
+
+
+def run_map(url: str, elements: int) -> Figures:
+    """A flow that maps a no-op over a list and reads all results, from its submission to its end, likewise."""
+    return _run(url, _mapping(elements), elements)
+
+
+def _run(url: str, dag: Dag, jobs: int) -> Figures:
+    with Meter(url) as meter, FlowProducer(url=url) as producer, worker_apart(url, QUEUE, _map, 32):
+        producer.submit(_mapping(1)).wait(60)
+        meter.begin()
+        producer.submit(dag).wait(60)
+        return meter.end().per_job(jobs)
 
 
 def _fan_out_alone(elements: int) -> Figures:

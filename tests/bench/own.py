@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import statistics
 import sys
 import time
@@ -18,14 +19,20 @@ from typing import Any
 from orchestration_queue.client import AsyncQueue, NewJob, Queue
 from orchestration_queue.options import JobOptions, Retention, WorkerOptions
 from orchestration_queue.tasks import Tasks
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker, sandboxed
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker, run_workers, sandboxed
 from tests.bench.apart import worker_apart
 from tests.bench.server import Meter, server
+from tests.waiting import wait_until_sync
 
 Figures = dict[str, float]
 QUEUE = "bench"
 RUNS = 3
+_MOST_WAIT_S = 60
 _KEEP_FEW = JobOptions(remove_on_complete=Retention(count=100))
+
+
+async def noop(_: AsyncActiveJob) -> None:
+    """Do nothing."""
 
 
 class Countdown:
@@ -33,14 +40,13 @@ class Countdown:
 
     def __init__(self, jobs: int) -> None:
         self._left = jobs
-        self._loop = asyncio.get_running_loop()
         self.over = asyncio.Event()
 
     def one(self) -> None:
-        """One more has started; called in any thread."""
+        """One more has started."""
         self._left -= 1
         if not self._left:
-            self._loop.call_soon_threadsafe(self.over.set)
+            self.over.set()
 
 
 @asynccontextmanager
@@ -106,13 +112,6 @@ def _coroutine(countdown: Countdown) -> Any:
     return noop
 
 
-def _function(countdown: Countdown) -> Any:
-    def noop(_: ActiveJob) -> None:
-        countdown.one()
-
-    return noop
-
-
 def _task(countdown: Countdown) -> Any:
     tasks = Tasks()
 
@@ -140,18 +139,6 @@ def long_queue(url: str, jobs: int) -> Figures:
     return rates
 
 
-def coroutines(url: str, jobs: int) -> Figures:
-    """Handlers that are coroutines, 32 at a time."""
-    _fill(url, jobs)
-    return asyncio.run(_drained(url, jobs, _coroutine))
-
-
-def threads(url: str, jobs: int) -> Figures:
-    """Handlers that are plain functions, in 32 threads."""
-    _fill(url, jobs)
-    return asyncio.run(_drained(url, jobs, _function))
-
-
 def typed_tasks(url: str, jobs: int) -> Figures:
     """Typed tasks: arguments validated, a scope for each job."""
     _fill(url, jobs)
@@ -160,19 +147,45 @@ def typed_tasks(url: str, jobs: int) -> Figures:
 
 def sandboxes(url: str, jobs: int) -> Figures:
     """Sandboxed handlers, in two processes, without their start."""
-    jobs = min(jobs, 5_000)
 
     async def run() -> Figures:
         async with AsyncQueue(QUEUE, url=url) as queue, working(url, in_a_sandbox, 2):
-            for job in [await queue.add("noop", {}) for _ in range(2)]:
-                await job.wait()
+            await asyncio.gather(*[job.wait() for job in await queue.add_bulk([NewJob("noop", {})] * 20)])
             with Meter(url) as meter:
                 meter.begin()
                 added = await queue.add_bulk([NewJob("noop", {})] * jobs)
-                await added[-1].wait()
+                await asyncio.gather(*(job.wait() for job in added[-2:]))
                 return meter.end().per_job(jobs)
 
     return asyncio.run(run())
+
+
+def processes(url: str, jobs: int) -> Figures:
+    """No-op jobs through ``run_workers(processes=2)`` with 100 slots each, from the queue's resumption to the last."""
+    context = multiprocessing.get_context("spawn")
+    with Queue(QUEUE, url=url) as queue, Meter(url) as meter:
+        queue.pause()
+        _fill(url, jobs)
+        supervisor = context.Process(target=_run_workers, args=(url, 2))
+        supervisor.start()
+        wait_until_sync(lambda: len(queue.workers()) == 2, "two workers", _MOST_WAIT_S)
+        meter.begin()
+        queue.resume()
+        wait_until_completed(queue, jobs)
+        cost = meter.end().per_job(jobs)
+        supervisor.terminate()
+        supervisor.join()
+    del cost["client_us"]  # of this process, which only waits
+    return cost
+
+
+def _run_workers(url: str, count: int) -> None:
+    run_workers(Worker(QUEUE, noop, url=url, options=WorkerOptions(concurrency=100)), processes=count)
+
+
+def wait_until_completed(queue: Queue, jobs: int) -> None:
+    """Wait until this number of jobs has completed."""
+    wait_until_sync(lambda: queue.counts().completed >= jobs, f"{jobs} completed jobs", _MOST_WAIT_S)
 
 
 def waiters(url: str, _jobs: int) -> Figures:
@@ -194,15 +207,11 @@ def waiters(url: str, _jobs: int) -> Figures:
     return asyncio.run(run())
 
 
-async def _noop(_: AsyncActiveJob) -> None:
-    pass
-
-
 def memory(url: str, jobs: int) -> Figures:
     """What a worker of 100 places holds, in MiB, after each tenth of the jobs; they are not kept."""
     figures: Figures = {}
     part, chunk = jobs // 10, [NewJob("noop", {"at": number}, _KEEP_FEW) for number in range(1000)]
-    with Queue(QUEUE, url=url) as queue, worker_apart(url, QUEUE, _noop, 100) as resident:
+    with Queue(QUEUE, url=url) as queue, worker_apart(url, QUEUE, noop, 100) as resident:
         for done in range(part, jobs + 1, part):
             for _ in range(0, part, len(chunk)):
                 queue.add_bulk(chunk)
@@ -214,8 +223,7 @@ def memory(url: str, jobs: int) -> Figures:
 
 
 SCENARIOS: dict[str, Callable[[str, int], Figures]] = {
-    scenario.__name__: scenario
-    for scenario in (idle, long_queue, coroutines, threads, typed_tasks, sandboxes, waiters, memory)
+    scenario.__name__: scenario for scenario in (idle, long_queue, typed_tasks, sandboxes, processes, waiters, memory)
 }
 
 

@@ -1,44 +1,52 @@
-"""What is measured: enqueueing, draining, and the time from one to the other. Each for any contender."""
+"""What any contender is measured in: enqueueing, draining, and the time from one to the other."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import multiprocessing
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from tests.bench.contenders import contender
 from tests.bench.server import Meter
 
-__all__ = ["SCENARIOS", "Figures", "Scenario"]
+__all__ = ["RATE", "Figures", "drain", "enqueue_bulk", "enqueue_one_by_one", "latency", "offered"]
 
 Figures = dict[str, float]
-Scenario = Callable[[str, str, int], Figures]
-"""Contender, URL and number of jobs in; figures out."""
 
 RATE = 200
+OFFERED_RATE = 10_000
+_WARM_UP = 50
+_TICK_S = 0.0005
 
 
 def enqueue_one_by_one(name: str, url: str, jobs: int) -> Figures:
     """One job a call, each confirmed before the next."""
-    queue = contender(name)
-    with Meter(url) as meter:
-        queue.enqueue_one_by_one(url, jobs, meter.begin)
-        return meter.end().per_job(jobs)
+    return _enqueue(url, jobs, contender(name).enqueue_one_by_one)
 
 
 def enqueue_bulk(name: str, url: str, jobs: int) -> Figures:
     """All jobs at once, in the fastest way the client has."""
-    queue = contender(name)
+    return _enqueue(url, jobs, contender(name).enqueue_bulk)
+
+
+def _enqueue(url: str, jobs: int, enqueue: Callable[[str, int, Callable[[], object]], None]) -> Figures:
+    enqueue(url, _WARM_UP, lambda: None)
     with Meter(url) as meter:
-        queue.enqueue_bulk(url, jobs, meter.begin)
+        enqueue(url, jobs, meter.begin)
         return meter.end().per_job(jobs)
 
 
-async def _drain(name: str, url: str, concurrency: int, jobs: int) -> Figures:
+def drain(name: str, url: str, jobs: int, concurrency: int) -> Figures:
+    """No-op jobs through one worker in this process, from its start until the outcomes of all are stored."""
+    contender(name.partition(":")[0]).enqueue_bulk(url, jobs, lambda: None)
+    return asyncio.run(_drain(name, url, jobs, concurrency))
+
+
+async def _drain(name: str, url: str, jobs: int, concurrency: int) -> Figures:
     left = jobs
     all_started = asyncio.Event()
 
@@ -48,65 +56,93 @@ async def _drain(name: str, url: str, concurrency: int, jobs: int) -> Figures:
         if not left:
             all_started.set()
 
-    queue = contender(name)
     with Meter(url) as meter:
         meter.begin()
-        async with queue.working(url, concurrency, count):
+        async with contender(name).working(url, concurrency, count) as settle:
             await all_started.wait()
-        return meter.end().per_job(jobs)
+            await settle()
+            return meter.end().per_job(jobs)
 
 
-def _drained(concurrency: int) -> Scenario:
-    def drain(name: str, url: str, jobs: int) -> Figures:
-        contender(name).enqueue_bulk(url, jobs, lambda: None)
-        arguments = [name, url, str(concurrency), str(jobs)]
-        figures: Figures = json.loads(
-            subprocess.check_output([sys.executable, "-m", "tests.bench.scenarios", *arguments])
-        )
-        return figures
+class Waits:
+    """A handler that notes how long each job waited since the time in its data; 0 is a warm-up's, and left out."""
 
-    drain.__doc__ = (
-        f"No-op jobs through one worker process, {concurrency} at a time, from its start until all are told."
-    )
-    return drain
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._waits: list[float] = []
+        self.all_started = asyncio.Event()
+        self.warm = asyncio.Event()
 
+    def __call__(self, data: dict[str, float]) -> None:
+        """Note one."""
+        if not data["at"]:
+            self.warm.set()
+            return
+        self._waits.append(time.monotonic() - data["at"])
+        if len(self._waits) == self._jobs:
+            self.all_started.set()
 
-async def _latency(name: str, url: str, jobs: int) -> Figures:
-    waits: list[float] = []
-    loop = asyncio.get_running_loop()
-    all_started = asyncio.Event()
-
-    def note(data: dict[str, float]) -> None:
-        waits.append(time.perf_counter() - data["at"])
-        if len(waits) == jobs:
-            all_started.set()
-
-    queue = contender(name)
-    async with queue.producing(url) as produce, queue.working(url, 10, note):
-        start = loop.time()
-        for number in range(jobs):
-            await asyncio.sleep(max(0.0, start + number / RATE - loop.time()))
-            await produce({"at": time.perf_counter()})
-        await all_started.wait()
-    cuts = statistics.quantiles(waits, n=100)
-    return {name: round(cuts[cut] * 1e3, 3) for name, cut in (("p50_ms", 49), ("p90_ms", 89), ("p99_ms", 98))}
+    def figures(self) -> Figures:
+        """Return the quantiles, in milliseconds."""
+        cuts = statistics.quantiles(self._waits, n=100)
+        return {name: round(cuts[cut] * 1e3, 3) for name, cut in (("p50_ms", 49), ("p90_ms", 89), ("p99_ms", 98))}
 
 
 def latency(name: str, url: str, jobs: int) -> Figures:
     """From the producer's call to the handler's start, at 200 jobs a second, producer and worker on one loop."""
-    return asyncio.run(_latency(name, url, min(jobs, 5 * RATE)))
+    return asyncio.run(_latency(name, url, jobs))
 
 
-SCENARIOS: dict[str, Scenario] = {
-    "enqueue_one_by_one": enqueue_one_by_one,
-    "enqueue_bulk": enqueue_bulk,
-    "drain_1": _drained(1),
-    "drain_32": _drained(32),
-    "drain_100": _drained(100),
-    "latency": latency,
-}
+async def _latency(name: str, url: str, jobs: int) -> Figures:
+    waits = Waits(jobs)
+    loop = asyncio.get_running_loop()
+    queue = contender(name)
+    async with queue.producing(url) as produce, queue.working(url, 10, waits) as settle:
+        start = loop.time()
+        for number in range(-_WARM_UP, jobs):
+            await asyncio.sleep(max(0.0, start + (number + _WARM_UP) / RATE - loop.time()))
+            await produce({"at": time.monotonic() if number >= 0 else 0})
+        await waits.all_started.wait()
+        await settle()  # some end badly in the middle of a job
+    return waits.figures()
 
 
-if __name__ == "__main__":
-    who, where, places, count = sys.argv[1:]
-    print(json.dumps(asyncio.run(_drain(who, where, int(places), int(count)))))
+def offered(name: str, url: str, jobs: int) -> Figures:
+    """From when a job was due to be sent to the handler's start, at 10,000 jobs a second from another process.
+
+    The producer sends what is due and waits for no worker. A producer or worker that falls behind shows in the figures,
+    because they count from the time at which a job was due, and not from the call that sent it.
+    """
+    return asyncio.run(_offered(name, url, jobs))
+
+
+async def _offered(name: str, url: str, jobs: int) -> Figures:
+    waits = Waits(jobs)
+    producer = multiprocessing.get_context("spawn").Process(target=_offer, args=(name, url, jobs), daemon=True)
+    with Meter(url) as meter:
+        async with contender(name).working(url, 100, waits):
+            producer.start()
+            await waits.warm.wait()
+            meter.begin()
+            await waits.all_started.wait()
+            cost = meter.end().per_job(jobs)
+    producer.join()
+    return waits.figures() | {figure: cost[figure] for figure in ("client_us", "server_us", "commands")}
+
+
+def _offer(name: str, url: str, jobs: int) -> None:
+    queue: Any = contender(name)
+    with queue.offering(url) as offer:
+        offer([{"at": 0}] * _WARM_UP)
+        start = time.monotonic() + 0.3
+        sent = 0
+        while sent < jobs:
+            due = min(jobs, int((time.monotonic() - start) * OFFERED_RATE) + 1)
+            if due > sent:
+                offer([{"at": start + number / OFFERED_RATE} for number in range(sent, due)])
+                sent = due
+            else:
+                time.sleep(_TICK_S)
+
+
+drain_1, drain_10, drain_32, drain_100 = (partial(drain, concurrency=slots) for slots in (1, 10, 32, 100))

@@ -12,17 +12,21 @@ from pathlib import Path
 
 import redis
 
-from tests.conftest import start_server
-
 __all__ = ["Cost", "Meter", "server"]
 
 
 @contextmanager
 def server() -> Iterator[str]:
-    """A real Valkey of its own process, with the append-only file on; yields its URL."""
+    """A real Valkey of its own process, with the append-only file on; yields its URL.
+
+    The file is never rewritten: a rewrite takes a core for as long as it lasts, from whatever is measured then.
+    """
+    from tests.conftest import start_server  # takes a second, and a client needs no server
+
     with tempfile.TemporaryDirectory() as directory:
         socket = Path(directory) / "valkey.sock"
-        process = start_server(socket, "--appendonly", "yes", "--appendfsync", "no")
+        kept = ("--appendonly", "yes", "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0")
+        process = start_server(socket, *kept)
         try:
             yield f"unix://{socket}"
         finally:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["PEERS", "QUEUE", "Contender", "Handler", "contender", "gathered"]
+__all__ = ["PEERS", "QUEUE", "Contender", "Handler", "Settle", "contender", "gathered", "guarantees"]
 
 QUEUE = "bench"
 Handler: TypeAlias = Callable[[Any], Any]
 """Given each job's payload as the job starts."""
+Settle: TypeAlias = Callable[[], Awaitable[object]]
+"""Waits until the server holds the outcome of every started job."""
 
 
 class Contender(Protocol):
@@ -25,8 +27,8 @@ class Contender(Protocol):
         """Add jobs in the fastest way there is."""
 
     @asynccontextmanager
-    def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
-        """Run a worker; it has told every outcome when the block is left."""
+    def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
+        """Run a worker; yields what waits for the outcomes, so that the worker's shutdown is not measured."""
 
     @asynccontextmanager
     def producing(self, url: str) -> AsyncIterator[Callable[[Any], Any]]:
@@ -38,9 +40,15 @@ PEERS = ("taskiq", "saq", "dramatiq", "streaq", "bullmq", "chasquimq")
 
 
 def contender(name: str) -> Contender:
-    """One of them, ready to be measured."""
-    made: Contender = importlib.import_module(f"{__name__}.{name}").Measured()
+    """Return one, ready to be measured; ``ours:Threads`` is another class of its module."""
+    module, _, variant = name.partition(":")
+    made: Contender = getattr(importlib.import_module(f"{__name__}.{module}"), variant or "Measured")()
     return made
+
+
+def guarantees(name: str) -> str:
+    """Return what a contender promises, which is the first line of its module."""
+    return (importlib.import_module(f"{__name__}.{name}").__doc__ or "").partition("\n")[0]
 
 
 async def gathered(

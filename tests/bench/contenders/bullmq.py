@@ -9,7 +9,7 @@ from typing import Any
 
 import bullmq
 
-from tests.bench.contenders import QUEUE, Handler, gathered
+from tests.bench.contenders import QUEUE, Handler, Settle, gathered
 
 __all__ = ["Measured"]
 
@@ -35,12 +35,19 @@ class Measured:
         asyncio.run(add())
 
     @asynccontextmanager
-    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
         async def noop(job: Any, _token: str) -> None:
             handler(job.data)
 
         worker: Any = bullmq.Worker(QUEUE, noop, {"connection": url, "concurrency": concurrency})
-        yield
+
+        async def settle() -> None:
+            while (await reading.getJobCounts("active", "waiting")) != {"active": 0, "waiting": 0}:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+        reading: Any = bullmq.Queue(QUEUE, {"connection": url})
+        yield settle
+        await reading.close()
         await worker.close()
 
     @asynccontextmanager

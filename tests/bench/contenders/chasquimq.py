@@ -10,7 +10,7 @@ from typing import Any
 import chasquimq
 import redis.asyncio
 
-from tests.bench.contenders import QUEUE, Handler, gathered
+from tests.bench.contenders import QUEUE, Handler, Settle, gathered
 
 __all__ = ["Measured"]
 
@@ -34,16 +34,19 @@ class Measured:
         asyncio.run(add())
 
     @asynccontextmanager
-    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
         async def noop(job: Any) -> None:
             handler(job.data)
 
         worker: Any = chasquimq.Worker(QUEUE, noop, redis_url=url, concurrency=concurrency)
         running = asyncio.ensure_future(worker.run())
-        yield
-        async with redis.asyncio.Redis.from_url(url) as client:
-            while await client.xlen(f"{{chasqui:{QUEUE}}}:stream"):  # noqa: ASYNC110  the server reports to no one
-                await asyncio.sleep(0.001)
+
+        async def settle() -> None:
+            async with redis.asyncio.Redis.from_url(url) as client:
+                while await client.xlen(f"{{chasqui:{QUEUE}}}:stream"):  # noqa: ASYNC110  the server reports to no one
+                    await asyncio.sleep(0.001)
+
+        yield settle
         await worker.close()
         await running
 

@@ -11,7 +11,7 @@ from typing import Any
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from tests.bench.contenders import QUEUE, Handler
+from tests.bench.contenders import QUEUE, Handler, Settle
 
 __all__ = ["Measured"]
 
@@ -41,13 +41,12 @@ class Measured:
         broker.close()
 
     @asynccontextmanager
-    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
         loop = asyncio.get_running_loop()
         broker, _ = self._actor(url, lambda data: loop.call_soon_threadsafe(handler, data) and None)
         worker = dramatiq.Worker(broker, worker_threads=concurrency, worker_timeout=100)
         worker.start()
-        yield
-        await asyncio.to_thread(broker.join, QUEUE, interval=1)
+        yield lambda: asyncio.to_thread(broker.join, QUEUE, interval=1)
         await asyncio.to_thread(worker.stop)
         broker.close()
 

@@ -12,7 +12,7 @@ from saq import Worker
 from saq.queue.redis import RedisQueue
 from saq.types import PartialTimersDict
 
-from tests.bench.contenders import QUEUE, Handler, gathered
+from tests.bench.contenders import QUEUE, Handler, Settle, gathered
 
 __all__ = ["Measured"]
 
@@ -32,7 +32,7 @@ class Measured:
         asyncio.run(gathered(self.producing(url), jobs, begin, at_once=100))
 
     @asynccontextmanager
-    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
         async def noop(_context: Any, *, data: Any) -> None:
             handler(data)
 
@@ -42,9 +42,12 @@ class Measured:
         seldom = PartialTimersDict(schedule=1, worker_info=10, sweep=3600, abort=1)  # the others as shipped
         worker: Worker[Any] = Worker(queue, [("noop", noop)], concurrency=concurrency, timers=seldom)
         running = asyncio.ensure_future(worker.start())
-        yield
-        while await queue.count("incomplete"):  # noqa: ASYNC110  the server reports to no one
-            await asyncio.sleep(0.001)
+
+        async def settle() -> None:
+            while await queue.count("incomplete"):  # noqa: ASYNC110  the server reports to no one
+                await asyncio.sleep(0.001)
+
+        yield settle
         await worker.stop()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import streaq
 
-from tests.bench.contenders import QUEUE, Handler, gathered
+from tests.bench.contenders import QUEUE, Handler, Settle, gathered
 
 __all__ = ["Measured"]
 
@@ -42,12 +42,15 @@ class Measured:
         asyncio.run(add())
 
     @asynccontextmanager
-    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
         worker, _ = self._worker(url, concurrency, handler)
         running = asyncio.ensure_future(worker.run_async())
-        yield
-        while await worker.queue_size() or worker.running():  # noqa: ASYNC110  the server reports to no one
-            await asyncio.sleep(0.001)
+
+        async def settle() -> None:
+            while await worker.queue_size() or worker.running():  # noqa: ASYNC110  the server reports to no one
+                await asyncio.sleep(0.001)
+
+        yield settle
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running

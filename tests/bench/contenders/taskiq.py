@@ -11,7 +11,7 @@ import redis.asyncio
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from tests.bench.contenders import QUEUE, Handler, gathered
+from tests.bench.contenders import QUEUE, Handler, Settle, gathered
 
 __all__ = ["Measured"]
 
@@ -34,15 +34,18 @@ class Measured:
         asyncio.run(gathered(self.producing(url), jobs, begin, at_once=100))
 
     @asynccontextmanager
-    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[None]:
+    async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
         broker, _ = self._broker(url, handler)
         broker.is_worker_process = True
         await broker.startup()
         running = asyncio.ensure_future(run_receiver_task(broker, max_async_tasks=concurrency))
-        yield
-        async with redis.asyncio.Redis.from_url(url) as client:
-            while (await _pending(client, broker.consumer_group_name)) > 0:  # noqa: ASYNC110  the server reports to no one
-                await asyncio.sleep(0.001)
+
+        async def settle() -> None:
+            async with redis.asyncio.Redis.from_url(url) as client:
+                while (await _pending(client, broker.consumer_group_name)) > 0:  # noqa: ASYNC110  the server reports to no one
+                    await asyncio.sleep(0.001)
+
+        yield settle
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
