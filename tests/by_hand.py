@@ -12,7 +12,7 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, text, texts
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations import exchanges, job_output, maintenance, worker_registry
+from orchestration_queue.protocol.operations import exchanges, job_output, worker_registry, worker_signals
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -55,7 +55,7 @@ class HandWorker:
     def take(self) -> Held:
         """Start the next job: from the lists, else from the stream."""
         keys = self.keys
-        self._connection.run(maintenance.tick(keys, now_ms()))
+        self._connection.run(worker_signals.tick(keys, now_ms()))
         pop = glidemq.pop_lists(keys, count=1)
         entry_id = ""
         if popped := texts(self._connection.execute(pop)):

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from orchestration_queue.flows.record import FlowRecord, RecordedNode
 from orchestration_queue.flows.stored import StoredFlow
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Conversation, Reply
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation
 
 __all__ = ["Stored", "chain", "hold", "named"]
 

@@ -26,7 +26,7 @@ from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations.letter_groups import LetterGroup, group_letters
+from orchestration_queue.protocol.operations.dead_letters import LetterGroup, group_letters
 
 __all__ = ["app"]
 

@@ -18,8 +18,15 @@ from orchestration_queue.doctor.server import Server
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection, ServerUrl, parse_url
-from orchestration_queue.server.embedded.client import has_supervisor, is_pinned, is_used, pin, unpin
-from orchestration_queue.server.embedded.server import explained, socket_path
+from orchestration_queue.server.embedded.server import (
+    explained,
+    has_supervisor,
+    is_pinned,
+    is_used,
+    pin,
+    socket_path,
+    unpin,
+)
 
 __all__ = ["app"]
 

@@ -26,7 +26,7 @@ from orchestration_queue.client import WorkerInfo, WorkerJob, WorkerReply
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import seconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations.worker_control import WorkerVerb
+from orchestration_queue.protocol.operations.worker_signals import WorkerVerb
 
 __all__ = ["add_verbs", "workers"]
 

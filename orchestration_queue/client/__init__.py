@@ -12,35 +12,31 @@ from orchestration_queue._lazy import lazy_names
 if TYPE_CHECKING:
     from orchestration_queue.client._async.broadcast import AsyncBroadcast
     from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
-    from orchestration_queue.client._async.events import AsyncEventReader, AsyncQueueEvents
+    from orchestration_queue.client._async.events import AsyncEventReader, AsyncQueueEvents, AsyncShardedEvents
     from orchestration_queue.client._async.flow import AsyncFlow
     from orchestration_queue.client._async.flow_producer import AsyncFlowProducer
     from orchestration_queue.client._async.flows import AsyncFlows
     from orchestration_queue.client._async.job import AsyncJob
-    from orchestration_queue.client._async.pools import AsyncPools
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
     from orchestration_queue.client._async.sharded import AsyncShardedQueue
-    from orchestration_queue.client._async.sharded_events import AsyncShardedEvents
-    from orchestration_queue.client._async.shares import AsyncShares
+    from orchestration_queue.client._async.sharing import AsyncPools, AsyncShares
     from orchestration_queue.client._async.tags import AsyncTags
     from orchestration_queue.client._async.taken_job import AsyncTakenJob
     from orchestration_queue.client._async.usage import AsyncUsageLedger
     from orchestration_queue.client._sync.broadcast import Broadcast
     from orchestration_queue.client._sync.dead_letters import DeadLetters
-    from orchestration_queue.client._sync.events import EventReader, QueueEvents
+    from orchestration_queue.client._sync.events import EventReader, QueueEvents, ShardedEvents
     from orchestration_queue.client._sync.flow import Flow
     from orchestration_queue.client._sync.flow_producer import FlowProducer
     from orchestration_queue.client._sync.flows import Flows
     from orchestration_queue.client._sync.job import Job
-    from orchestration_queue.client._sync.pools import Pools
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
     from orchestration_queue.client._sync.sharded import ShardedQueue
-    from orchestration_queue.client._sync.sharded_events import ShardedEvents
-    from orchestration_queue.client._sync.shares import Shares
+    from orchestration_queue.client._sync.sharing import Pools, Shares
     from orchestration_queue.client._sync.tags import Tags
     from orchestration_queue.client._sync.taken_job import TakenJob
     from orchestration_queue.client._sync.usage import UsageLedger
@@ -50,21 +46,19 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.operations.additions import NewJob
     from orchestration_queue.protocol.operations.broadcasts import Subscription
     from orchestration_queue.protocol.operations.budgets import BudgetState
-    from orchestration_queue.protocol.operations.control import Cancellation, SuspendInfo
-    from orchestration_queue.protocol.operations.dead_letters import DeadLetter
+    from orchestration_queue.protocol.operations.control import Cancellation
+    from orchestration_queue.protocol.operations.dead_letters import DeadLetter, LetterGroup
     from orchestration_queue.protocol.operations.explanation import Explanation
-    from orchestration_queue.protocol.operations.failures import FailureGroup
     from orchestration_queue.protocol.operations.job_output import StreamEntry
-    from orchestration_queue.protocol.operations.letter_groups import LetterGroup
+    from orchestration_queue.protocol.operations.job_search import FailureGroup, TagCount
     from orchestration_queue.protocol.operations.moves import MovedJobs
     from orchestration_queue.protocol.operations.pools import Pool, PoolHolder
     from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics, MetricsMinute
     from orchestration_queue.protocol.operations.shares import Share
-    from orchestration_queue.protocol.operations.tags import TagCount
+    from orchestration_queue.protocol.operations.suspension import Signal, SuspendInfo
     from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
-    from orchestration_queue.protocol.operations.worker_control import WorkerReply
     from orchestration_queue.protocol.operations.worker_registry import WorkerInfo, WorkerJob
-    from orchestration_queue.protocol.signals import Signal
+    from orchestration_queue.protocol.operations.worker_signals import WorkerReply
     from orchestration_queue.protocol.statistics import DayStatistics, Distribution, TaskStatistics
 
 __all__ = [
@@ -140,18 +134,16 @@ __all__ = [
 _FACES = {
     "broadcast": "Broadcast",
     "dead_letters": "DeadLetters",
-    "events": "EventReader QueueEvents",
+    "events": "EventReader QueueEvents ShardedEvents",
     "flow": "Flow",
     "flow_producer": "FlowProducer",
     "flows": "Flows",
     "job": "Job",
-    "pools": "Pools",
     "producer": "Producer",
     "queue": "Queue",
     "schedulers": "JobSchedulers",
-    "shares": "Shares",
     "sharded": "ShardedQueue",
-    "sharded_events": "ShardedEvents",
+    "sharing": "Pools Shares",
     "tags": "Tags",
     "taken_job": "TakenJob",
     "usage": "UsageLedger",
@@ -163,21 +155,19 @@ _VALUES = {
     "protocol.operations.additions": "NewJob",
     "protocol.operations.broadcasts": "Subscription",
     "protocol.operations.budgets": "BudgetState",
-    "protocol.operations.control": "Cancellation SuspendInfo",
+    "protocol.operations.control": "Cancellation",
     "protocol.operations.explanation": "Explanation",
-    "protocol.operations.dead_letters": "DeadLetter",
-    "protocol.operations.letter_groups": "LetterGroup",
-    "protocol.operations.failures": "FailureGroup",
+    "protocol.operations.dead_letters": "DeadLetter LetterGroup",
+    "protocol.operations.job_search": "FailureGroup TagCount",
     "protocol.operations.pools": "Pool PoolHolder",
     "protocol.operations.shares": "Share",
     "protocol.operations.queue_state": "JobCounts Metrics MetricsMinute",
-    "protocol.operations.worker_control": "WorkerReply",
+    "protocol.operations.worker_signals": "WorkerReply",
     "protocol.operations.worker_registry": "WorkerInfo WorkerJob",
     "protocol.operations.job_output": "StreamEntry",
     "protocol.operations.moves": "MovedJobs",
-    "protocol.operations.tags": "TagCount",
     "protocol.operations.usage": "UsageSummary UsageTotals",
-    "protocol.signals": "Signal",
+    "protocol.operations.suspension": "Signal SuspendInfo",
     "protocol.statistics": "DayStatistics Distribution TaskStatistics",
 }
 __getattr__, __dir__ = lazy_names(

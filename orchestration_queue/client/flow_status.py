@@ -1,17 +1,36 @@
-"""The status of a flow as a whole, and what determined its duration."""
+"""The status of a flow and its nodes, from its events and records."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from orchestration_queue.client.values import FlowNode
-from orchestration_queue.flows.stored import FlowSnapshot, FlowState, derive_state, outcome_of
+from orchestration_queue.client.values import FlowNode, event_outcome, outcome
+from orchestration_queue.errors import FlowFailedError, JobFailedError
+from orchestration_queue.flows import PlannedNode, TriggerRule, kahn
+from orchestration_queue.flows.elements import element_names, maps
+from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, derive_state, outcome_of
+from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.states import JobState
 
-__all__ = ["STATUS_FIELDS", "FlowStatus", "FlowSummary", "critical_path", "flow_status", "summary"]
+__all__ = [
+    "PROGRESS_FIELDS",
+    "STATUS_FIELDS",
+    "TREE_FIELDS",
+    "FlowProgress",
+    "FlowStatus",
+    "FlowSummary",
+    "critical_path",
+    "flow_nodes",
+    "flow_status",
+    "found_nodes",
+    "overdue",
+    "summary",
+]
 
 STATUS_FIELDS = ("state", "outcome", "failedReason", "processedOn", "finishedOn")
 """Fields of a job's record that a :class:`FlowStatus` needs."""
@@ -132,3 +151,206 @@ def critical_path(nodes: Sequence[FlowNode]) -> list[FlowNode]:
         path.append(node)
         node = last(node.deps)
     return path[::-1]
+
+
+PROGRESS_FIELDS = ("state", "outcome", "returnvalue", "failedReason")
+"""Fields of a job's record that say whether and how it finished."""
+
+TREE_FIELDS = ("state", "outcome", "timestamp", "processedOn", "finishedOn", "attemptsMade", "failedReason")
+"""Fields of a job's record that :class:`FlowNode` needs."""
+
+_GONE = "its job no longer exists: it was removed, or not kept after it finished"
+
+
+class FlowProgress:
+    """What is known about a flow's nodes, and whether any can still change.
+
+    Attributes:
+        unfinished: Names of the nodes whose outcome is unknown.
+    """
+
+    def __init__(self, flow: StoredFlow) -> None:
+        self._jobs = flow.jobs
+        self._results: dict[str, Any] = {}
+        self._failures: dict[str, str] = {}
+        self._unrun: dict[str, str] = {}
+        self.unfinished = set(flow.jobs)
+
+    def told(self, job: FlowJob | PlannedNode, event: Event) -> bool:
+        """Apply an event; return whether the job's record must be read, too."""
+        if event.type == "completed":
+            self._finish(job, None, event)
+            return False
+        return True
+
+    def looked(self, job: FlowJob | PlannedNode, record: JobRecord | None) -> None:
+        """Apply a job's record."""
+        if record is None or record.is_finished:
+            self._finish(job, record, None)
+
+    def _finish(self, job: FlowJob | PlannedNode, record: JobRecord | None, event: Event | None) -> None:
+        name = job.node.name
+        if name not in self.unfinished:
+            return
+        self.unfinished.discard(name)
+        if record is not None and (how := outcome_of(record)) != record.state:
+            self._unrun[name] = how
+            return
+        try:
+            if event is not None:
+                self._results[name] = event_outcome(job.keys.queue, event)
+            elif record is not None:
+                self._results[name] = outcome(job.keys.queue, record)
+            else:
+                self._failures[name] = _GONE
+        except JobFailedError as error:
+            self._failures[name] = error.reason
+
+    @property
+    def blocked(self) -> list[str]:
+        """The unfinished nodes that depend, directly or not, on the success of a failed one."""
+        blocked: dict[str, None] = {}
+        for name, job in self._jobs.items():  # dependencies come before dependents
+            if name not in self.unfinished or job.node.rule is not TriggerRule.ALL_SUCCESS:
+                continue
+            if any(dep in self._failures or dep in self._unrun or dep in blocked for dep in job.node.deps):
+                blocked[name] = None
+        return list(blocked)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no more nodes will finish."""
+        return not self.unfinished or len(self.blocked) == len(self.unfinished)
+
+    def results(self) -> dict[str, Any]:
+        """Return the nodes' results, by name, without skipped nodes.
+
+        Raises:
+            FlowFailedError: A node failed; the error names the first in the flow's order.
+        """
+        for name, job in self._jobs.items():
+            if name in self._failures:
+                in_vain = {*self.blocked, *self._unrun}
+                raise FlowFailedError(
+                    job.keys.queue,
+                    job.job_id,
+                    self._failures[name],
+                    node=name,
+                    dependents=[other for other in self._jobs if other in in_vain],
+                )
+        return {name: self._results[name] for name in self._jobs if name in self._results}
+
+
+def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None], names: Iterable[str]) -> list[FlowNode]:
+    """Return the current state of some nodes of a flow.
+
+    Args:
+        flow: The flow, with the elements of mapped nodes.
+        records: The records of these nodes, and of all their dependencies.
+        names: Which nodes, in which order.
+    """
+    return [_shown(flow.jobs[name], records) for name in names]
+
+
+def _shown(job: FlowJob, records: Mapping[str, JobRecord | None]) -> FlowNode:
+    elements = element_names(job) if maps(job) else None
+    inner = set(elements or ())
+    node = _node(
+        job.name,
+        job.job_id,
+        job.keys.queue,
+        job.depth,
+        tuple(name for name in job.node.waits_for if name not in inner),
+        records[job.name],
+        (records[dep] for dep in job.node.waits_for),
+        job.node.rule,
+    )
+    if elements is None:
+        return node
+    ends = Counter("gone" if (record := records[name]) is None else outcome_of(record) for name in elements)
+    return replace(node, elements=dict(ends))
+
+
+def found_nodes(
+    flow_id: str,
+    graph: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
+    records: Mapping[tuple[str, str], JobRecord | None],
+) -> list[FlowNode]:
+    """Return the nodes of a flow that was found on the server, dependencies before dependents.
+
+    Args:
+        flow_id: The submission's id.
+        graph: By queue and job id, the queues and ids of the jobs it waits for.
+        records: Their records, as far as they exist.
+    """
+
+    def node_name(job_id: str) -> str:
+        return job_id.removeprefix(flow_id + ".")
+
+    by_name = {node_name(job[1]): job for job in graph}
+    deps = {name: tuple(node_name(job_id) for _, job_id in graph[job]) for name, job in by_name.items()}
+    return [
+        _node(
+            name,
+            by_name[name][1],
+            by_name[name][0],
+            depth,
+            deps[name],
+            records[by_name[name]],
+            (records[by_name[dep]] for dep in deps[name]),
+        )
+        for depth, level in enumerate(kahn.levels(deps.items()))
+        for name in level
+    ]
+
+
+def _node(
+    name: str,
+    job_id: str,
+    queue: str,
+    depth: int,
+    deps: tuple[str, ...],
+    record: JobRecord | None,
+    waited_for: Iterable[JobRecord | None],
+    rule: str = "all_success",
+) -> FlowNode:
+    if record is None:
+        return FlowNode(name, job_id, queue, depth, deps, rule=rule)
+    return FlowNode(
+        name,
+        job_id,
+        queue,
+        depth,
+        deps,
+        state=record.state,
+        seconds=record.seconds,
+        attempts=record.attempts,
+        failed_reason=record.failed_reason,
+        outcome=outcome_of(record),
+        waited=_waited(record, [dep.finished_at for dep in waited_for if dep is not None]),
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        rule=rule,
+    )
+
+
+def _waited(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
+    """Return how many seconds a job could have run before it did; clocks of different machines may differ slightly."""
+    ready = max((end for end in ends if end is not None), default=record.added_at)
+    if record.started_at is None or ready is None:
+        return None
+    return max(0.0, (record.started_at - ready).total_seconds())
+
+
+def overdue(flow_id: str, left: Sequence[tuple[FlowJob, JobRecord | None]], seconds: float | None) -> TimeoutError:
+    """Return the error of a wait that timed out before these nodes had ended."""
+    names = [job.name for job, _ in left]
+    named = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    ready = [job for job, record in left if record is not None and record.state is JobState.WAITING]
+    advice = "wait longer, or check that workers serve its queues"
+    if ready:
+        advice = (
+            f"{ready[0].name!r} could start and waits for a worker of queue {ready[0].keys.queue!r}; "
+            "start one, or wait longer"
+        )
+    return TimeoutError(f"Flow {flow_id!r} has {len(names)} unfinished nodes after {seconds:g} s ({named}); {advice}.")

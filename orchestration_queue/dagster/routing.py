@@ -21,10 +21,9 @@ from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import MAX_PRIORITY, Options, suggestion
+from orchestration_queue.options.checks import checked_job_share, checked_weights
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
-from orchestration_queue.options.pools import checked_weights
-from orchestration_queue.options.shares import checked_job_share
 
 __all__ = [
     "CONFIG_TAG",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestration_queue.doctor.finding import Finding, count, hint, problem
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call, Reply, text
-from orchestration_queue.protocol.operations.conversation import Conversation
+from orchestration_queue.protocol.call import Call, Conversation, Reply, text
 from orchestration_queue.protocol.operations.keyspace import scan
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms

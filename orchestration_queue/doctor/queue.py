@@ -17,7 +17,7 @@ from orchestration_queue.protocol.keys import GROUP, PERMANENT_KEYS, TAKER
 from orchestration_queue.protocol.operations import dead_letters, moves, queue_state, repairs
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.repairs import StalledGroup
-from orchestration_queue.protocol.operations.worker_registry import leave_signal_group
+from orchestration_queue.protocol.operations.worker_signals import leave_signal_group
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import TERMINAL, JobState

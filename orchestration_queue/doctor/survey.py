@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestration_queue.flows.stored import outcome_of
-from orchestration_queue.protocol.call import Call, texts
+from orchestration_queue.protocol.call import Call, Conversation, all_good, chunks, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
 from orchestration_queue.protocol.operations.notifications import Notification
 from orchestration_queue.protocol.operations.repairs import StalledGroup, stalled_groups

@@ -9,10 +9,9 @@ from orchestration_queue.flows.elements import element_names, forget_maps, maps,
 from orchestration_queue.flows.plan_calls import PlannedCall
 from orchestration_queue.flows.stored import RETRIED, FlowJob, FlowState, StoredFlow, outcome_of, schedule_check
 from orchestration_queue.flows.submit import HELD
-from orchestration_queue.protocol.call import Call, Operation, Reply, text
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, chunks, text
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions, control, graphs, job_records, notifications
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.notifications import Propagated
 from orchestration_queue.protocol.record import JobRecord
 

@@ -10,10 +10,9 @@ from orchestration_queue.errors import JobNotFoundError, StateError, UsageError
 from orchestration_queue.flows.mapping import MAP, element, element_index, group_of
 from orchestration_queue.flows.record import RecordedNode, split_job_id
 from orchestration_queue.flows.stored import FlowJob, StoredFlow
-from orchestration_queue.protocol.call import Call, optional_text, texts
+from orchestration_queue.protocol.call import Call, Conversation, all_good, optional_text, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from orchestration_queue.flows.control import survey
 from orchestration_queue.flows.elements import with_elements
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, StoredFlow, derive_state, outcome_of
-from orchestration_queue.protocol.operations.conversation import Conversation
+from orchestration_queue.protocol.call import Conversation
 from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState

@@ -29,10 +29,9 @@ from orchestration_queue.flows.stored import (
     schedule_check,
 )
 from orchestration_queue.options import milliseconds
-from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, texts
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, optional_text, texts
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState

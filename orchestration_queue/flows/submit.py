@@ -17,10 +17,9 @@ from orchestration_queue.flows.dag import Dag
 from orchestration_queue.flows.node import TriggerRule
 from orchestration_queue.flows.plan_calls import RUNNING, PlannedNode, PlannedNodes, dependents_first, limit_calls
 from orchestration_queue.flows.record import FlowRecord
-from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, chunks, optional_text
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, graphs, notifications
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.graphs import (
     Edge,
     Graph,

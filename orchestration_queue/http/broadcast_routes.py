@@ -11,7 +11,7 @@ from orchestration_queue.http.event_routes import CONNECTED, GAP, KEEPALIVE, res
 from orchestration_queue.http.job_options import addition, check_options, encode_data
 from orchestration_queue.http.messages import HttpError, Json, Request, Stream
 from orchestration_queue.http.parameters import csv, text_field
-from orchestration_queue.protocol.subjects import SubjectFilter
+from orchestration_queue.protocol.operations.broadcasts import SubjectFilter
 
 __all__ = ["publish", "subscribe"]
 

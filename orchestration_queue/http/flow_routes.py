@@ -27,10 +27,10 @@ from orchestration_queue.http.parameters import is_number
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.shapes import budget_shape, job_shape, totals_shape
 from orchestration_queue.options import Budget
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.proxy_flows import (
+from orchestration_queue.protocol.operations.http_records import (
     ProxyFlow,
     name_proxy_flow,
     read_proxy_flow,

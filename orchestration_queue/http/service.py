@@ -16,7 +16,7 @@ from orchestration_queue.http.subscriptions import Subscriptions
 from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import audit
+from orchestration_queue.protocol.operations import http_records
 from orchestration_queue.protocol.operations.additions import Added, NewJob
 from orchestration_queue.server import AsyncConnection
 
@@ -124,7 +124,7 @@ class Service:
 
     async def audit(self, user: str, act: str, queue: str, subject: str) -> None:
         """Note on the server who did what."""
-        await self.connection.execute(audit.note(self.prefix, user, act, queue, subject))
+        await self.connection.execute(http_records.record_act(self.prefix, user, act, queue, subject))
 
     async def waits(self) -> AsyncConnection:
         """Return the connection for reads that block; each has a socket of its own meanwhile."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from orchestration_queue.http.event_routes import message
-from orchestration_queue.protocol.subjects import SubjectFilter
+from orchestration_queue.protocol.operations.broadcasts import SubjectFilter
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.server.clock import epoch_ms
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker

@@ -11,6 +11,18 @@ from orchestration_queue.options.base import (
     Options,
     name_problem,
 )
+from orchestration_queue.options.checks import (
+    MAX_POOL_SLOTS,
+    MAX_TAGS,
+    checked_pool,
+    checked_pool_slots,
+    checked_share,
+    checked_share_weight,
+    checked_tag,
+    checked_tags,
+    pools_from_wire,
+    tags_from_wire,
+)
 from orchestration_queue.options.durations import MAX_DURATION, Duration, as_timedelta, milliseconds, seconds
 from orchestration_queue.options.job import (
     Backoff,
@@ -22,10 +34,7 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
-from orchestration_queue.options.pools import MAX_POOL_SLOTS, checked_pool, checked_pool_slots, pools_from_wire
 from orchestration_queue.options.queue import QueueSettings
-from orchestration_queue.options.shares import checked_share, checked_share_weight
-from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
     backoff_from_wire,

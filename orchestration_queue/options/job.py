@@ -18,6 +18,7 @@ from orchestration_queue.options.base import (
     name_problem,
     suggestion,
 )
+from orchestration_queue.options.checks import PoolWeights, checked_job_share, checked_tags, checked_weights
 from orchestration_queue.options.durations import (
     MAX_DURATION,
     DurationField,
@@ -27,9 +28,6 @@ from orchestration_queue.options.durations import (
     milliseconds,
     seconds,
 )
-from orchestration_queue.options.pools import PoolWeights, checked_weights
-from orchestration_queue.options.shares import checked_job_share
-from orchestration_queue.options.tags import checked_tags
 
 __all__ = [
     "NO_OPTIONS",

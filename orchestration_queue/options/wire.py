@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import MAX_COUNT, MAX_NAME_LENGTH, MAX_PRIORITY
+from orchestration_queue.options.checks import tags_from_wire
 from orchestration_queue.options.durations import MAX_DURATION, milliseconds
 from orchestration_queue.options.job import (
     MAX_TOKENS,
@@ -20,7 +21,6 @@ from orchestration_queue.options.job import (
     Retention,
     TokenBucket,
 )
-from orchestration_queue.options.tags import tags_from_wire
 
 __all__ = [
     "backoff_from_wire",

@@ -1,16 +1,38 @@
-"""The three values of every exchange with the server.
+"""The values of every exchange with the server, and conversations of several exchanges.
 
-A :class:`Call` says what to send. An :class:`Operation` adds how to read the reply. A transport (one layer up) sends
-it. None of them uses a socket, a clock or an event loop.
+A :class:`Call` says what to send. An :class:`Operation` adds how to read the reply. A :data:`Conversation` generates
+calls, and is sent their replies, so that any transport can drive it, of either face, and a test without one. A
+transport (one layer up) sends calls, as :func:`pack` writes them. None of this uses a socket, a clock or an event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-__all__ = ["Call", "Operation", "Reply", "Word", "integer", "optional_text", "text", "texts"]
+from hiredis import pack_command
+
+from orchestration_queue.errors import UsageError
+
+__all__ = [
+    "BATCH_SIZE",
+    "Call",
+    "Conversation",
+    "Operation",
+    "Reply",
+    "Word",
+    "all_good",
+    "chunks",
+    "integer",
+    "optional_text",
+    "pack",
+    "text",
+    "texts",
+    "together",
+]
 
 Word: TypeAlias = str | bytes | int | float
 """An argument of a command."""
@@ -79,3 +101,83 @@ def texts(reply: Reply) -> list[str]:
 def integer(reply: Reply) -> int:
     """Read an integer."""
     return int(reply)
+
+
+T = TypeVar("T")
+
+
+Conversation: TypeAlias = Generator[Sequence[Call], list[Reply], T]
+"""Yields the calls of one exchange to the server, is sent their replies, and returns a ``T``."""
+
+BATCH_SIZE = 1000
+"""Most calls of one exchange."""
+
+
+def chunks(items: Sequence[T], size: int = BATCH_SIZE) -> Iterable[Sequence[T]]:
+    """Cut a sequence into pieces of at most ``size``."""
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def all_good(replies: list[Reply]) -> list[Reply]:
+    """Return the replies, when none of them is an error.
+
+    Raises:
+        ServerError: The first error among them.
+    """
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    return replies
+
+
+def together(exchanges: Sequence[Conversation[T]]) -> Conversation[list[T]]:
+    """Run several conversations at a time: the first exchanges of all in one, then the second, and so on."""
+    results: dict[int, T] = {}
+    waiting: dict[int, Sequence[Call]] = {}
+
+    def advance(place: int, replies: list[Reply] | None) -> None:
+        try:
+            waiting[place] = next(exchanges[place]) if replies is None else exchanges[place].send(replies)
+        except StopIteration as end:
+            results[place] = end.value
+
+    for place in range(len(exchanges)):
+        advance(place, None)
+    while waiting:
+        trip, waiting = waiting, {}
+        replies = iter((yield [call for calls in trip.values() for call in calls]))
+        for place, calls in trip.items():
+            advance(place, list(islice(replies, len(calls))))
+    return [results[place] for place in range(len(exchanges))]
+
+
+_pack = cast("Callable[[tuple[Word, ...]], bytes]", pack_command)  # its stub allows one word only
+_words = attrgetter("words")
+_MULTI = b"*1\r\n$5\r\nMULTI\r\n"
+_EXEC = b"*1\r\n$4\r\nEXEC\r\n"
+_ASKING = b"*1\r\n$6\r\nASKING\r\n"
+
+
+def pack(calls: Sequence[Call], *, atomic: bool = False, asking: bool = False) -> bytes:
+    """Return commands as bytes, one after the other.
+
+    Args:
+        calls: The commands.
+        atomic: All between MULTI and EXEC.
+        asking: With ASKING before each, or once before MULTI, for the node that a slot is moving to.
+
+    Raises:
+        UsageError: A word can't be written as UTF-8.
+    """
+    try:
+        packed = [*map(_pack, map(_words, calls))]
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"A call holds text that is not Unicode ({error.reason} at position {error.start}), which the wire cannot "
+            "carry; remove lone surrogates, for instance with text.encode('utf-8', 'replace')."
+        ) from None
+    if atomic:
+        packed = [_MULTI, *packed, _EXEC]
+    if asking:
+        return _ASKING + (b"" if atomic else _ASKING).join(packed)
+    return b"".join(packed)

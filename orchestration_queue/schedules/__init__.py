@@ -1,11 +1,10 @@
 """Schedules: when repeatable jobs run, as values and pure functions."""
 
 from orchestration_queue.schedules.entry import SchedulerEntry
-from orchestration_queue.schedules.plan import HeldRun, TickPlan, manual_job_id, run_now
 from orchestration_queue.schedules.policies import MissedRuns, Overlap, Policies
 from orchestration_queue.schedules.scheduled_run import ScheduledRun, flow_id_of, scheduled_job_id
 from orchestration_queue.schedules.templates import SUBMIT_FLOW, FlowTemplate, JobTemplate
-from orchestration_queue.schedules.tick import Awaited, evaluate
+from orchestration_queue.schedules.tick import Awaited, HeldRun, TickPlan, evaluate, manual_job_id, run_now
 from orchestration_queue.schedules.timing import Timing
 from orchestration_queue.schedules.values import Cron, Every, RepeatAfterComplete, Schedule
 

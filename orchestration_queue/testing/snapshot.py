@@ -10,11 +10,10 @@ from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import Reply, integer
+from orchestration_queue.protocol.call import Conversation, Reply, integer
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state, schedule_entries, worker_registry
-from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.schedules import SchedulerEntry, evaluate
 from orchestration_queue.server import AsyncConnection

@@ -15,9 +15,9 @@ from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import GroupHold, Lease, Postponement, Settlement, Suspension
+from orchestration_queue.protocol.operations.suspension import Signal, read_signals
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.protocol.signals import Signal, read_signals
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["BaseActiveJob", "JobInterrupt", "RunState"]

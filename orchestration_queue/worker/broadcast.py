@@ -16,17 +16,14 @@ from typing import Any
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Reply, all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
-from orchestration_queue.protocol.operations import exchanges, maintenance, worker_registry
-from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, check_start, check_subscription
-from orchestration_queue.protocol.operations.conversation import all_good
+from orchestration_queue.protocol.operations import exchanges, membership, worker_registry
+from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, SubjectFilter, check_start, check_subscription
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Wakeup, Why
-from orchestration_queue.protocol.operations.maintenance import Stalled
-from orchestration_queue.protocol.operations.membership import Member, Message, Told
+from orchestration_queue.protocol.operations.membership import Member, Message, Stalled, Told
 from orchestration_queue.protocol.outcome import Strategy, Verdict
-from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.worker.interfaces import Handler, Middleware, Router
 from orchestration_queue.worker.machine import Exchange
@@ -243,7 +240,7 @@ class BroadcastIO(QueueIO):
         min_idle_ms, after, moved = milliseconds(self._options.stalled_interval), "-", False
         sweeping = [exchanges.sweep_suspended(self._keys, self.clock.now_ms())]
         for _ in range(_MOST_PAGES):
-            idle = maintenance.stalled(self._member, min_idle_ms, after, _PAGE)
+            idle = membership.stalled(self._member, min_idle_ms, after, _PAGE)
             page = idle.read(all_good(await self._calls.pipeline([*sweeping, idle.call]))[-1])
             if page:
                 moved = await self._take_over(page) or moved
@@ -254,26 +251,26 @@ class BroadcastIO(QueueIO):
 
     async def _take_over(self, page: Sequence[Stalled]) -> bool:
         silent = await self._silent(page)
-        calls = [call for message, idle_ms in silent for call in maintenance.claim(self._member, message, idle_ms)]
+        calls = [call for message, idle_ms in silent for call in membership.claim(self._member, message, idle_ms)]
         replies = all_good(await self._calls.pipeline(calls))
         most, now = self._options.max_stalled, self.clock.now_ms()
         moving = [
             call
             for (message, _), claimed, stalls in zip(silent, replies[::2], replies[1::2], strict=True)
             if claimed  # else another worker was faster
-            for call in maintenance.hand_on(self._member, message, int(stalls or 0), most, now)
+            for call in membership.hand_on(self._member, message, int(stalls or 0), most, now)
         ]
         all_good(await self._calls.pipeline(moving))
         return bool(moving)
 
     async def _silent(self, page: Sequence[Stalled]) -> list[tuple[Message, int]]:
         """Return the messages that were not renewed for a whole lease, and how long their lease is."""
-        entries = [maintenance.entry(self._member, idle.entry_id) for idle in page]
+        entries = [membership.entry(self._member, idle.entry_id) for idle in page]
         replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
         found = [(idle, entry.read(reply)) for idle, entry, reply in zip(page, entries, replies, strict=True)]
         self._skipped += [idle.entry_id for idle, message in found if not message and idle.idle_ms >= _FORGOTTEN_MS]
         there = [(idle, message) for idle, message in found if message]
-        signs = [maintenance.last_sign(self._member, message) for _, message in there]
+        signs = [membership.last_sign(self._member, message) for _, message in there]
         replies = all_good(await self._calls.pipeline([sign.call for sign in signs]))
         silent: list[tuple[Message, int]] = []
         for (idle, message), sign, reply in zip(there, signs, replies, strict=True):

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from orchestration_queue.errors import BudgetExceededError, OrchestrationQueueError, UnrecoverableError
-from orchestration_queue.protocol.call import Operation
+from orchestration_queue.protocol.call import Operation, all_good
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease, Postponement
 from orchestration_queue.protocol.operations import budgets, pools
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.pools import Grant, Holding
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, Connection

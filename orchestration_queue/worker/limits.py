@@ -14,11 +14,11 @@ from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import RateLimit, TokenLimit, WorkerOptions, milliseconds
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Postponement
 from orchestration_queue.protocol.operations import queue_settings
-from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.maintenance import Tick
+from orchestration_queue.protocol.operations.worker_signals import Tick
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.active_job import JobInterrupt

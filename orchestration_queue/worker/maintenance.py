@@ -11,8 +11,7 @@ from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
-from orchestration_queue.protocol.operations.maintenance import Tick
-from orchestration_queue.protocol.operations.worker_control import Command, read_command
+from orchestration_queue.protocol.operations.worker_signals import Command, Tick, read_command
 from orchestration_queue.server.clock import Pauses, Sleeper
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.queue_io import QueueIO

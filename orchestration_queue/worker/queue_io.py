@@ -12,25 +12,21 @@ from contextlib import suppress
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol import statistics
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Reply, all_good
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease
 from orchestration_queue.protocol.operations import (
     dead_letters,
     exchanges,
-    maintenance,
     queue_settings,
     queue_state,
-    worker_control,
     worker_registry,
+    worker_signals,
 )
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Wakeup
-from orchestration_queue.protocol.operations.maintenance import Tick
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
-from orchestration_queue.protocol.operations.worker_control import Command
-from orchestration_queue.protocol.operations.worker_registry import WorkerSignal
+from orchestration_queue.protocol.operations.worker_signals import Command, Tick, WorkerSignal
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import ServerClock
@@ -128,8 +124,8 @@ class QueueIO:
         if self._hears_signals or self._group != GROUP:
             return []
         held = exchanges.held_signals(self._keys, self._consumer)
-        create = worker_registry.create_signal_group(self._keys)  # refused if it exists, and always by a full server
-        join = worker_registry.join_signal_group(self._keys, self._consumer)
+        create = worker_signals.create_signal_group(self._keys)  # refused if it exists, and always by a full server
+        join = worker_signals.join_signal_group(self._keys, self._consumer)
         *_, reply = await self._calls.pipeline([create, join, held.call])
         self._hears_signals = not isinstance(reply, ServerError)
         self._last_heard = FIRST_EVENT
@@ -232,7 +228,7 @@ class QueueIO:
         if self._signals is None:
             self._signals = await self._waits.duplicate()
         signals = await self._signals.run(
-            worker_registry.read_signals(self._keys, self._last_signal, _SIGNAL_BLOCK_MS), repeatable=True
+            worker_signals.read_signals(self._keys, self._last_signal, _SIGNAL_BLOCK_MS), repeatable=True
         )
         if signals:
             self._last_signal = signals[-1].id
@@ -248,7 +244,7 @@ class QueueIO:
 
     async def reply(self, command: Command, facts: Mapping[str, object]) -> None:
         """Reply to a client's command."""
-        calls = worker_control.reply(self._keys, command, self._consumer, facts)
+        calls = worker_signals.reply(self._keys, command, self._consumer, facts)
         await self._calls.pipeline(calls, atomic=True)
 
     async def aclose(self) -> None:
@@ -264,8 +260,8 @@ class QueueIO:
 
     async def drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
         """Acknowledge signals; with ``pass_on``, signal another idle worker."""
-        wake = [worker_registry.wake_worker(self._keys)] if pass_on else []
-        await self._calls.pipeline([*wake, *worker_registry.drop_signals(self._keys, signals)])
+        wake = [worker_signals.wake_worker(self._keys)] if pass_on else []
+        await self._calls.pipeline([*wake, *worker_signals.drop_signals(self._keys, signals)])
 
     async def recover(self, held: set[str]) -> Wakeup:
         """Recover after a broken connection: join again, and find what a lost reply delivered to this worker.
@@ -279,7 +275,7 @@ class QueueIO:
         now_ms = self.clock.now_ms()
         relist = exchanges.relist(self._keys, self._consumer, now_ms, held)
         if await self._calls.execute(relist, repeatable=True):
-            await self._calls.execute(worker_registry.wake_worker(self._keys))  # this one may take no more
+            await self._calls.execute(worker_signals.wake_worker(self._keys))  # this one may take no more
         deliveries = [delivery for delivery in await self._read_pending() if delivery.job_id not in held]
         return Wakeup(deliveries, signals)
 
@@ -305,15 +301,15 @@ class QueueIO:
             The tick, and epoch ms, or -1 for the usual time: two workers of the queue watch for what is due sooner.
         """
         now_ms = self.clock.now_ms()
-        watch = maintenance.watch(self._keys, self._consumer, now_ms, now_ms + interval_ms, fires=fires)
-        drop = worker_registry.drop_signals(self._keys, heeded) if heeded else ()
+        watch = worker_signals.watch(self._keys, self._consumer, now_ms, now_ms + interval_ms, fires=fires)
+        drop = worker_signals.drop_signals(self._keys, heeded) if heeded else ()
         tick, (watched, *_) = await self._tick(now_ms, watch.call, *drop, heal=heal)
         return tick, watch.read(watched)
 
     async def _tick(self, now_ms: int, *more: Call, heal: bool) -> tuple[Tick, list[Reply]]:
         asked = time.monotonic()
         with self.outages.watch():
-            calls = maintenance.tick(self._keys, now_ms, heal=heal), queue_settings.stored_settings(self._keys)
+            calls = worker_signals.tick(self._keys, now_ms, heal=heal), queue_settings.stored_settings(self._keys)
             replies = await self._calls.pipeline([*(operation.call for operation in calls), *more])
             ticked, stored, *others = all_good(replies)
         tick = calls[0].read(ticked)
@@ -373,7 +369,7 @@ class QueueIO:
     async def leave(self) -> None:
         """Remove this worker's registration, and its consumer unless it still has pending jobs."""
         held, remove = worker_registry.leave_group(self._keys, self._consumer, self._group)
-        watch = maintenance.watch(self._keys, self._consumer, self.clock.now_ms(), 0, fires=True)
+        watch = worker_signals.watch(self._keys, self._consumer, self.clock.now_ms(), 0, fires=True)
         await self._calls.pipeline([worker_registry.unregister(self._keys, self._consumer), watch.call])
         if self._hears_signals:
             await self._leave_signals()
@@ -383,5 +379,5 @@ class QueueIO:
     async def _leave_signals(self) -> None:
         """Leave the group of signals to single workers, and pass on signals that this one has not handled."""
         with suppress(ServerError):  # another client removed the group or its key: idle workers look by themselves
-            if await self._calls.execute(worker_registry.leave_signal_group(self._keys, self._consumer)):
-                await self._calls.execute(worker_registry.wake_for_due(self._keys, self.clock.now_ms()))
+            if await self._calls.execute(worker_signals.leave_signal_group(self._keys, self._consumer)):
+                await self._calls.execute(worker_signals.wake_for_due(self._keys, self.clock.now_ms()))

@@ -16,8 +16,8 @@ from orchestration_queue._version import __version__
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options.base import MAX_NAME_LENGTH
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations.worker_control import Command
 from orchestration_queue.protocol.operations.worker_registry import MOST_TASKS, NAME_LENGTH
+from orchestration_queue.protocol.operations.worker_signals import Command
 from orchestration_queue.worker.interfaces import TaskRegistry
 
 if TYPE_CHECKING:

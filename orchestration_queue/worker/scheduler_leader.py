@@ -18,8 +18,7 @@ from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import schedule_entries
 from orchestration_queue.schedules import Awaited, SchedulerEntry, evaluate
-from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS
-from orchestration_queue.schedules.tick import GRACE_MS
+from orchestration_queue.schedules.tick import CHECK_MS, GRACE_MS, NEVER_MS
 from orchestration_queue.server import AsyncConnection
 
 __all__ = ["SchedulerLeader"]

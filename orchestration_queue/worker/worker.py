@@ -17,7 +17,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
 from orchestration_queue.protocol.operations.exchanges import Renewal
-from orchestration_queue.protocol.operations.maintenance import Tick
+from orchestration_queue.protocol.operations.worker_signals import Tick
 from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms

@@ -18,10 +18,10 @@ from orchestration_queue.protocol.lease import (
     Failure,
     Lease,
 )
+from orchestration_queue.protocol.operations.broadcasts import SubjectFilter
 from orchestration_queue.protocol.operations.exchanges import Renewal, Why
 from orchestration_queue.protocol.operations.membership import Member
 from orchestration_queue.protocol.outcome import Verdict
-from orchestration_queue.protocol.subjects import SubjectFilter
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState

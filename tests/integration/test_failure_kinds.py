@@ -12,7 +12,7 @@ from orchestration_queue import Failed
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Backoff, JobOptions
-from orchestration_queue.protocol.operations.failures import FailureGroup
+from orchestration_queue.protocol.operations.job_search import FailureGroup
 from orchestration_queue.states import FailureKind
 from orchestration_queue.worker import sandboxed
 from tests.integration.test_cli import Oq

@@ -27,10 +27,9 @@ from orchestration_queue.flows import (
 )
 from orchestration_queue.flows.stored import StoredFlow
 from orchestration_queue.options import Budget, JobOptions, Retention
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Conversation, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES
-from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob

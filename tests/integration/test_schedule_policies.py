@@ -25,7 +25,7 @@ from orchestration_queue.schedules import (
     SchedulerEntry,
     flow_id_of,
 )
-from orchestration_queue.schedules.plan import CHECK_MS
+from orchestration_queue.schedules.tick import CHECK_MS
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker import AsyncActiveJob
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader

@@ -15,7 +15,7 @@ from orchestration_queue.errors import JobFailedError, PayloadError, UsageError
 from orchestration_queue.options import Fallback, JobOptions, Ordering
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import GroupHold, Lease, Postponement, Settlement, Suspension
-from orchestration_queue.protocol.operations import control
+from orchestration_queue.protocol.operations import suspension
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -381,6 +381,6 @@ def test_signals_of_any_client_are_read(stored: str | None, signals: list[tuple[
 def test_signalling_what_is_not_suspended_changes_nothing(server_url: str, queue_name: str, raw: redis.Redis) -> None:
     keys = QueueKeys(queue_name)
     with Connection.open(server_url) as connection:
-        assert connection.run(control.signal(keys, "1", "go", None, now_ms())) is False
-        assert connection.run(control.suspend_info(keys, "1")) is None
+        assert connection.run(suspension.signal(keys, "1", "go", None, now_ms())) is False
+        assert connection.run(suspension.suspend_info(keys, "1")) is None
     assert raw.dbsize() == 0

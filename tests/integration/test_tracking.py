@@ -13,7 +13,7 @@ import redis
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import JobFailedError, JobNotFoundError, StateError
 from orchestration_queue.options import Backoff, JobOptions, Retention
-from orchestration_queue.protocol.operations import edits
+from orchestration_queue.protocol.operations import control
 from orchestration_queue.worker import AsyncActiveJob
 from tests.faces import Face
 from tests.integration.test_cli import Oq
@@ -94,11 +94,11 @@ async def test_a_removed_job_is_forgotten(queue: AsyncQueue, raw: Any) -> None:
 
 
 async def test_the_bound_counts_jobs_that_are_there(queue: AsyncQueue, raw: Any) -> None:
-    raw.zadd(queue.keys.tracked, {f"gone-{number}": number for number in range(edits.MOST_TRACKED)})
+    raw.zadd(queue.keys.tracked, {f"gone-{number}": number for number in range(control.MOST_TRACKED)})
     job, other = await queue.add("n"), await queue.add("n")
     await job.track()
     assert raw.zcard(queue.keys.tracked) == 1
-    for number in range(edits.MOST_TRACKED - 1):
+    for number in range(control.MOST_TRACKED - 1):
         raw.zadd(queue.keys.tracked, {f"there-{number}": number})
         raw.hset(queue.keys.job(f"there-{number}"), "state", "waiting")
     with pytest.raises(StateError, match="cannot be tracked beside 1,000 others"):

@@ -9,7 +9,7 @@ import pytest
 
 from orchestration_queue.protocol.call import Operation, Reply, T_co
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import maintenance, schedule_entries
+from orchestration_queue.protocol.operations import schedule_entries, worker_signals
 from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire
 
@@ -44,7 +44,7 @@ def looked(own: Own) -> None:
 
 
 def next_look(own: Own) -> int:
-    return ask(own, maintenance.tick(keys(own), NOW)).schedules_due_ms
+    return ask(own, worker_signals.tick(keys(own), NOW)).schedules_due_ms
 
 
 def test_only_what_is_due_is_read_the_earliest_first(own: Own) -> None:

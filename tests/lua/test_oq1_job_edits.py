@@ -8,7 +8,7 @@ import pytest
 
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import edits
+from orchestration_queue.protocol.operations import control
 from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire
 
@@ -23,7 +23,7 @@ def keys_of(own: Own) -> QueueKeys:
 
 
 def depends(own: Own, job_id: str, on: list[str]) -> Any:
-    return own.send(edits.change_dependencies(keys_of(own), job_id, NOW, on).call)
+    return own.send(control.change_dependencies(keys_of(own), job_id, NOW, on).call)
 
 
 def waiting(own: Own, job_id: str, *members: str) -> None:
@@ -53,7 +53,7 @@ def test_a_dependency_that_the_record_names_is_taken_off_it(own: Own) -> None:
     keys = keys_of(own)
     waiting(own, "a", "b", "c")
     own.wire.ask("HSET", keys.job("b"), "state", "waiting", "parentId", "a", "parentQueue", own.wire.queue)
-    assert own.send(edits.change_dependencies(keys, "a", NOW, off=["b"]).call)[0] == "ok"
+    assert own.send(control.change_dependencies(keys, "a", NOW, off=["b"]).call)[0] == "ok"
     assert "parentId" not in own.wire.job("b")
     assert own.wire.job("a")["state"] == "waiting-children"
 
@@ -69,15 +69,15 @@ def test_a_release_that_cannot_find_the_entry_changes_nothing(own: Own) -> None:
     job_id, entry_id = own.wire.active()
     own.wire.ask("XDEL", own.wire.key("stream"), entry_id)
     before = own.wire.job(job_id)
-    assert own.send(edits.release(keys_of(own), job_id, NOW).call) == "not_in_stream"
+    assert own.send(control.release(keys_of(own), job_id, NOW).call) == "not_in_stream"
     assert own.wire.job(job_id) == before
-    assert own.send(edits.release(keys_of(own), "gone", NOW).call) == "not_found"
+    assert own.send(control.release(keys_of(own), "gone", NOW).call) == "not_found"
 
 
 def test_a_job_is_left_while_a_job_of_another_queue_is_named_as_waiting_for_it(own: Own) -> None:
     keys = keys_of(own)
     job_id = own.wire.add()
     own.wire.ask("SADD", keys.parents(job_id), "glide:{elsewhere}:dependent")
-    assert own.send(edits.remove_unneeded(keys, job_id).call) == -1
+    assert own.send(control.remove_unneeded(keys, job_id).call) == -1
     own.wire.ask("HSET", keys.job(job_id), "state", "completed")
-    assert own.send(edits.remove_unneeded(keys, job_id).call) == 1
+    assert own.send(control.remove_unneeded(keys, job_id).call) == 1

@@ -10,7 +10,7 @@ import pytest
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import edits
+from orchestration_queue.protocol.operations import control
 from orchestration_queue.protocol.operations.moves import move
 from tests.lua.oq1 import Own, failed, new_job
 from tests.lua.wire import NOW, Wire, due
@@ -89,7 +89,7 @@ def test_a_delay_counts_from_the_arrival(own: Own, target: Wire, delay_ms: int, 
 
 def test_tags_tracking_logs_and_signals_come_along(own: Own, target: Wire) -> None:
     (job_id,) = own.add(new_job(opts='{"tags":["red"]}'))
-    own.send(edits.track(own.keys, job_id, NOW, is_tracked=True).call)
+    own.send(control.track(own.keys, job_id, NOW, is_tracked=True).call)
     own.wire.ask("RPUSH", own.wire.key(f"log:{job_id}"), "one", "two")
     own.wire.ask("RPUSH", own.wire.key(f"signals:{job_id}"), "{}")
     carry(own, job_id)

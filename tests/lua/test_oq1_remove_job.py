@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, failures
+from orchestration_queue.protocol.operations import control
 from orchestration_queue.states import JobState
 from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire
@@ -46,7 +46,7 @@ def test_cleaning_by_id_leaves_what_is_not_finished(own: Own) -> None:
     keys = QueueKeys(own.wire.queue)
     ready = own.wire.add()
     own.wire.ask("ZADD", own.wire.key("failed"), NOW, "a", NOW, "b")
-    call = failures.remove_finished(keys, JobState.FAILED, ["b", ready, "gone"]).call
+    call = control.remove_finished(keys, JobState.FAILED, ["b", ready, "gone"]).call
     assert own.send(call) == ["b"]
     assert own.send(call) == []
     assert list(own.wire.zset("failed")) == ["a"]

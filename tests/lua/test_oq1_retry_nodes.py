@@ -23,8 +23,8 @@ from orchestration_queue.protocol.operations.graphs import (
     retry_nodes,
     submit_graph,
 )
-from orchestration_queue.protocol.operations.maintenance import tick
 from orchestration_queue.protocol.operations.notifications import Propagated, propagate
+from orchestration_queue.protocol.operations.worker_signals import tick
 from orchestration_queue.protocol.placement import ParentRef
 from tests.lua.oq1 import Own, completed, failed, new_job, paused
 from tests.lua.wire import NOW, Wire, Word

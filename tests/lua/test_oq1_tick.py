@@ -9,8 +9,8 @@ import pytest
 import redis
 
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import maintenance
-from orchestration_queue.protocol.operations.maintenance import Tick
+from orchestration_queue.protocol.operations import worker_signals
+from orchestration_queue.protocol.operations.worker_signals import Tick
 from tests.lua.wire import NOW, Wire, Word
 
 NOTHING = Tick(moved=0, due_ms=-1, repeatable=0, is_paused=False, rate_max=0, rate_window_ms=0, server_ms=0)
@@ -22,7 +22,7 @@ def own(wire: Wire) -> Wire:
 
 
 def tick(wire: Wire, now: int = NOW, *, heal: bool = False) -> Tick:
-    operation = maintenance.tick(QueueKeys(wire.queue), now, heal=heal)
+    operation = worker_signals.tick(QueueKeys(wire.queue), now, heal=heal)
     call = operation.call
     done = operation.read(wire.client.fcall(call.name, len(call.keys), *call.keys, *call.args))
     return replace(done, server_ms=0)
@@ -31,7 +31,7 @@ def tick(wire: Wire, now: int = NOW, *, heal: bool = False) -> Tick:
 def test_it_tells_the_servers_own_time(own: Wire) -> None:
     seconds, microseconds = own.ask("TIME")
     before = int(seconds) * 1000 + int(microseconds) // 1000
-    told = maintenance.tick(QueueKeys(own.queue), NOW)
+    told = worker_signals.tick(QueueKeys(own.queue), NOW)
     reply = own.client.fcall(told.call.name, len(told.call.keys), *told.call.keys, *told.call.args)
     assert before <= told.read(reply).server_ms < before + 60_000
 

@@ -16,7 +16,7 @@ from orchestration_queue.client import NewJob
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations import additions, maintenance, worker_registry
+from orchestration_queue.protocol.operations import additions, worker_registry, worker_signals
 from orchestration_queue.server import Connection, parse_url
 
 NOW = 1_700_000_000_000
@@ -63,24 +63,24 @@ class Fleet:
         self.late: list[int] = []
         self.early_rounds = 0
         connection.execute(worker_registry.create_group(keys))
-        connection.execute(worker_registry.create_signal_group(keys))
+        connection.execute(worker_signals.create_signal_group(keys))
         # Their usual rounds are spread over the interval.
         for n in range(members):
-            connection.execute(worker_registry.join_signal_group(keys, f"w{n}"))
+            connection.execute(worker_signals.join_signal_group(keys, f"w{n}"))
         self.members = [Member(f"w{n}", NOW + 1 + n * INTERVAL_MS // members) for n in range(members)]
 
     def tick(self, member: Member, heard: list[str]) -> None:
         """Make a round: what is due becomes ready, and the worker sets its alarm."""
-        self.connection.run(maintenance.tick(self.keys, self.now))
+        self.connection.run(worker_signals.tick(self.keys, self.now))
         self.late += [self.now - due for due in self.due if due <= self.now]
         self.due = [due for due in self.due if due > self.now]
         until = self.now + INTERVAL_MS
-        at = self.connection.run(maintenance.watch(self.keys, member.name, self.now, until, fires=True))
+        at = self.connection.run(worker_signals.watch(self.keys, member.name, self.now, until, fires=True))
         self.early_rounds += bool(heard) or (member.is_early and member.alarm <= self.now)
         member.is_early = at >= 0
         member.alarm = max(at, self.now + 1) if at >= 0 else until
         if heard:
-            self.connection.pipeline(worker_registry.drop_signals(self.keys, heard))
+            self.connection.pipeline(worker_signals.drop_signals(self.keys, heard))
 
     def deliver(self) -> None:
         """Give the signal there may be to the worker that has waited longest, which obeys it."""
@@ -95,7 +95,7 @@ class Fleet:
             if due:
                 self.tick(member, due)
             else:
-                self.connection.pipeline(worker_registry.drop_signals(self.keys, ready))
+                self.connection.pipeline(worker_signals.drop_signals(self.keys, ready))
 
     def add(self, delay_ms: int) -> None:
         job = NewJob("task", b"{}", JobOptions(delay=delay_ms / 1000))
@@ -114,8 +114,8 @@ class Fleet:
 
     def leave(self, member: Member) -> None:
         self.members.remove(member)
-        self.connection.run(maintenance.watch(self.keys, member.name, self.now, 0, fires=True))
-        self.connection.execute(worker_registry.leave_signal_group(self.keys, member.name))
+        self.connection.run(worker_signals.watch(self.keys, member.name, self.now, 0, fires=True))
+        self.connection.execute(worker_signals.leave_signal_group(self.keys, member.name))
         self.deliver()
 
     def act(self, action: str, number: int) -> None:

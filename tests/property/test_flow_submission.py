@@ -21,9 +21,8 @@ from orchestration_queue import flows
 from orchestration_queue.errors import ServerError
 from orchestration_queue.flows import Dag, FlowOptions, FlowPlan, Node, TriggerRule
 from orchestration_queue.options import Budget, JobOptions
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Conversation, Reply
 from orchestration_queue.protocol.library import LIBRARIES
-from orchestration_queue.protocol.operations.conversation import Conversation
 from tests.conftest import start_server
 
 T = TypeVar("T")

@@ -7,11 +7,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from orchestration_queue.protocol.call import Reply
+from orchestration_queue.protocol.call import Conversation, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters
 from orchestration_queue.protocol.operations.additions import NewJob
-from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.record import JobRecord
 
 T = TypeVar("T")

@@ -11,9 +11,8 @@ import pytest
 
 from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Conversation, Reply
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.record import when
 from tests.conversations import Stored, chain

@@ -15,7 +15,7 @@ from orchestration_queue.flows.mapping import ElementMap
 from orchestration_queue.options import JobOptions, Ordering
 from orchestration_queue.protocol.history import HistoryEvent, read_history
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import job_output, maintenance, queue_state
+from orchestration_queue.protocol.operations import job_output, membership, queue_state
 from orchestration_queue.protocol.operations.membership import Member, Message
 from orchestration_queue.protocol.operations.partitions import cut_entries
 from orchestration_queue.protocol.record import JobRecord, entry_job_id
@@ -58,7 +58,7 @@ def test_the_count_of_a_queue_adds_the_stream_the_lists_and_the_active_list_jobs
 
 def test_a_messages_last_sign_is_read_from_the_fields_that_are_there() -> None:
     member = Member(QueueKeys("q"), "mailer", "w-1")
-    operation = maintenance.last_sign(member, Message("7", "1-0", "orders.new", ""))
+    operation = membership.last_sign(member, Message("7", "1-0", "orders.new", ""))
     lease, last_sign_ms = operation.read([b"active", b"1700000000000", None]) or pytest.fail("the record was there")
     assert lease.record.fields == {"state": "active", "lastActive": "1700000000000"}
     assert (lease.entry_id, last_sign_ms) == ("1-0", 1_700_000_000_000)

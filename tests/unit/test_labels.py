@@ -7,16 +7,22 @@ from typing import Any
 import pytest
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
-from orchestration_queue.options.pools import (
+from orchestration_queue.options.checks import (
     MAX_POOL_SLOTS,
     MAX_POOLS,
+    MAX_SHARE_WEIGHT,
+    MAX_TAGS,
+    checked_job_share,
     checked_pool,
     checked_pool_slots,
+    checked_share,
+    checked_share_weight,
+    checked_tag,
+    checked_tags,
     checked_weights,
     pools_from_wire,
+    tags_from_wire,
 )
-from orchestration_queue.options.shares import MAX_SHARE_WEIGHT, checked_job_share, checked_share, checked_share_weight
-from orchestration_queue.options.tags import MAX_TAGS, checked_tag, checked_tags, tags_from_wire
 
 LONGEST = "x" * 100
 TOO_LONG = "x" * 101

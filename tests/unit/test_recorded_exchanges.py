@@ -45,13 +45,13 @@ from orchestration_queue.options import Budget, Ordering
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import (
-    audit,
     event_log,
+    http_records,
     keyspace,
     partitions,
     queue_state,
-    worker_control,
     worker_registry,
+    worker_signals,
 )
 from orchestration_queue.server import Connection, clock
 from orchestration_queue.states import JobState
@@ -226,9 +226,12 @@ def look_inside(connection: Connection, keys: QueueKeys) -> Iterator[tuple[str, 
     for state in (JobState.WAITING, JobState.FAILED, JobState.DELAYED):
         for part in connection.follow(partitions.extents(keys, state, 2)):
             yield f"{part}", connection.follow(partitions.page(keys, part))
-    yield "audit", [connection.execute(audit.note(keys.prefix, "ada", act, "orders", "7")) and act for act in "ab"]
-    yield "audited", connection.look(audit.recent(keys.prefix, 1))
-    yield "unregistered", connection.look(worker_control.unregistered_of(keys, ["w-1", "w-2"]))
+    yield (
+        "audit",
+        [connection.execute(http_records.record_act(keys.prefix, "ada", act, "orders", "7")) and act for act in "ab"],
+    )
+    yield "audited", connection.look(http_records.recent_acts(keys.prefix, 1))
+    yield "unregistered", connection.look(worker_signals.unregistered_of(keys, ["w-1", "w-2"]))
 
 
 def take(queue: Queue) -> Iterator[tuple[str, object]]:

@@ -30,7 +30,7 @@ from orchestration_queue.schedules import (
     run_now,
     scheduled_job_id,
 )
-from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS, next_check
+from orchestration_queue.schedules.tick import CHECK_MS, NEVER_MS, next_check
 
 NOW = 1_700_000_000_000  # a Tuesday
 HOUR = 3_600_000

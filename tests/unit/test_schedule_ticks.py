@@ -21,7 +21,7 @@ from orchestration_queue.schedules import (
     evaluate,
     scheduled_job_id,
 )
-from orchestration_queue.schedules.plan import CHECK_MS, NEVER_MS, HeldRun
+from orchestration_queue.schedules.tick import CHECK_MS, NEVER_MS, HeldRun
 
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 SECOND = timedelta(seconds=1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestration_queue.errors import InvalidNameError
-from orchestration_queue.protocol.subjects import SubjectFilter, check_subject
+from orchestration_queue.protocol.operations.broadcasts import SubjectFilter, check_subject
 
 
 @pytest.mark.parametrize(

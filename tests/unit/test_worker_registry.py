@@ -10,8 +10,9 @@ import pytest
 
 from orchestration_queue.protocol.call import Reply
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import worker_registry
-from orchestration_queue.protocol.operations.worker_registry import WorkerInfo, WorkerSignal
+from orchestration_queue.protocol.operations import worker_registry, worker_signals
+from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
+from orchestration_queue.protocol.operations.worker_signals import WorkerSignal
 
 KEYS = QueueKeys("q")
 NOW = 1_700_000_000_000
@@ -111,7 +112,7 @@ def test_signals_say_what_is_due_cancelled_commanded_or_released() -> None:
         [b"7-0", [b"control", b"{}"]],
         [b"8-0", [b"released", b"2"]],
     ]
-    operation = worker_registry.read_signals(KEYS, "0", 1)
+    operation = worker_signals.read_signals(KEYS, "0", 1)
     signals = operation.read([[b"wake", entries]])
     assert signals == [
         WorkerSignal("5-0"),

@@ -8,12 +8,11 @@ from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.producer import AsyncAdder, Placed
 from orchestration_queue.errors import ServerError
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
 from orchestration_queue.protocol.operations.additions import GivenOptions, NewJob, checked_options
-from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription
-from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.subjects import check_subject
+from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription, check_subject
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 

@@ -8,11 +8,10 @@ from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
 from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import control, dead_letters, queue_settings, worker_registry
-from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.operations.dead_letters import DeadLetter, DeadLetterPage
-from orchestration_queue.protocol.operations.letter_groups import LetterGroup, group_letters
+from orchestration_queue.protocol.operations.dead_letters import DeadLetter, DeadLetterPage, LetterGroup, group_letters
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 

@@ -9,8 +9,17 @@ from typing import Any, TypeAlias
 from orchestration_queue.client._async.events import AsyncEventReader
 from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
 from orchestration_queue.client._async.waking import wake
-from orchestration_queue.client.flow_status import STATUS_FIELDS, FlowStatus, critical_path, flow_status
-from orchestration_queue.client.progress import PROGRESS_FIELDS, TREE_FIELDS, FlowProgress, flow_nodes, overdue
+from orchestration_queue.client.flow_status import (
+    PROGRESS_FIELDS,
+    STATUS_FIELDS,
+    TREE_FIELDS,
+    FlowProgress,
+    FlowStatus,
+    critical_path,
+    flow_nodes,
+    flow_status,
+    overdue,
+)
 from orchestration_queue.client.values import ENDINGS, Deadline, FlowNode
 from orchestration_queue.errors import ServerError, StateError, UsageError
 from orchestration_queue.flows import FlowPlan, control
@@ -18,9 +27,9 @@ from orchestration_queue.flows.elements import element_names, maps, with_element
 from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
 from orchestration_queue.options import Duration
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection

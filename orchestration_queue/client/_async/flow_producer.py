@@ -12,20 +12,19 @@ from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client._async.waking import wake
 from orchestration_queue.client.checks import checked_items, checked_text
+from orchestration_queue.client.flow_status import TREE_FIELDS, found_nodes
 from orchestration_queue.client.headers import with_headers
-from orchestration_queue.client.progress import TREE_FIELDS, found_nodes
 from orchestration_queue.client.values import FlowNode
 from orchestration_queue.errors import FlowError, ServerError, StateError, TransportError, UsageError
 from orchestration_queue.flows import CARRIERS, Carrier, Dag, FlowPlan, Launch, compile, control, launch  # noqa: A004
 from orchestration_queue.flows.plan_calls import PlannedCall, needs_our_library
 from orchestration_queue.flows.stored import StoredFlow
 from orchestration_queue.flows.submit import read_submission
-from orchestration_queue.protocol.call import Operation, Reply
+from orchestration_queue.protocol.call import Operation, Reply, all_good, chunks, together
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.protocol.operations import additions, event_log, job_records
-from orchestration_queue.protocol.operations.conversation import all_good, chunks, together
 from orchestration_queue.protocol.operations.keyspace import flow_dependencies
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms

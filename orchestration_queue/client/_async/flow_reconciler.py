@@ -6,9 +6,8 @@ import secrets
 from datetime import timedelta
 
 from orchestration_queue.flows.reconciling import Reconciliation
-from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.call import Call, Operation, Reply, together
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import together
 from orchestration_queue.protocol.operations.moves import finish_moves
 from orchestration_queue.server import AsyncConnection
 

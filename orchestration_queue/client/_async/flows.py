@@ -9,7 +9,7 @@ from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
 from orchestration_queue.errors import FlowNotFoundError, UsageError
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
-from orchestration_queue.protocol.operations.conversation import all_good, chunks
+from orchestration_queue.protocol.call import all_good, chunks
 
 __all__ = ["AsyncFlows"]
 

@@ -15,9 +15,9 @@ from typing import Self
 
 from orchestration_queue.client.values import ENDINGS, AsyncFlag, Deadline
 from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection

@@ -21,7 +21,7 @@ from orchestration_queue.client.durability import (
 )
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.call import Call, Operation, Reply, all_good
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
@@ -33,7 +33,6 @@ from orchestration_queue.protocol.operations.additions import (
     NewJob,
     Outcome,
 )
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms

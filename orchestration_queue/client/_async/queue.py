@@ -11,12 +11,11 @@ from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.flows import AsyncFlows
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client._async.pools import AsyncPools
 from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
 from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
-from orchestration_queue.client._async.shares import AsyncShares
+from orchestration_queue.client._async.sharing import AsyncPools, AsyncShares
 from orchestration_queue.client._async.tags import AsyncTags
 from orchestration_queue.client._async.taker import AsyncTaking
 from orchestration_queue.client._async.usage import AsyncUsageLedger

@@ -10,17 +10,17 @@ from secrets import randbelow
 from typing import Any
 
 from orchestration_queue.client._async.client import AsyncClient
+from orchestration_queue.client._async.events import AsyncShardedEvents
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.producer import all_placed
 from orchestration_queue.client._async.queue import AsyncQueue
-from orchestration_queue.client._async.sharded_events import AsyncShardedEvents
 from orchestration_queue.client.checks import checked_items, checked_limit, checked_text
 from orchestration_queue.client.durability import Durability, GivenDurability
 from orchestration_queue.options import Duration
+from orchestration_queue.protocol.call import together
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records, queue_state
 from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob, Outcome
-from orchestration_queue.protocol.operations.conversation import together
 from orchestration_queue.protocol.operations.queue_state import JobCounts
 from orchestration_queue.protocol.shards import shard_names, shard_of
 from orchestration_queue.server import AsyncConnection

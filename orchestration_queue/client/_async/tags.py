@@ -6,15 +6,13 @@ from typing import TypeAlias
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client._async.moving import destination, move_jobs
-from orchestration_queue.client._async.waking import wake
+from orchestration_queue.client._async.waking import destination, move_jobs, wake
 from orchestration_queue.client.checks import checked_page
 from orchestration_queue.options import Duration, checked_tag
-from orchestration_queue.protocol.call import integer, text
-from orchestration_queue.protocol.operations import control, failures, job_records, tags
-from orchestration_queue.protocol.operations.conversation import all_good, chunks
+from orchestration_queue.protocol.call import all_good, chunks, integer, text
+from orchestration_queue.protocol.operations import control, job_records, job_search
+from orchestration_queue.protocol.operations.job_search import TagCount
 from orchestration_queue.protocol.operations.moves import MovedJobs
-from orchestration_queue.protocol.operations.tags import TagCount
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncTags"]
@@ -48,7 +46,7 @@ class AsyncTags(AsyncQueueClient):
             UsageError: The limit or the offset is negative, or not an integer.
         """
         checked_page(limit, offset)
-        return await self._connection.look(tags.most_used(self.keys, limit, offset))
+        return await self._connection.look(job_search.most_used_tags(self.keys, limit, offset))
 
     async def jobs(self, tag: str, *, limit: int | None = 100, offset: int = 0) -> _Jobs:
         """List the jobs with a tag in all states, oldest first. Two exchanges per 200 jobs.
@@ -62,7 +60,7 @@ class AsyncTags(AsyncQueueClient):
             UsageError: The tag is invalid, or the limit or the offset is negative, or not an integer.
         """
         checked_page(limit, offset)
-        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), limit, offset))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), limit, offset))
         records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
@@ -72,10 +70,10 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         retried = 0
-        for some in chunks(ids, tags.PAGE):
-            retried += await self._connection.follow(failures.retries(self.keys, some, now_ms()))
+        for some in chunks(ids, job_search.TAG_PAGE):
+            retried += await self._connection.follow(control.retry_each(self.keys, some, now_ms()))
         if retried:
             await wake(self._connection, self.keys)
         return retried
@@ -97,7 +95,7 @@ class AsyncTags(AsyncQueueClient):
             UsageError: The tag is invalid, or it is this queue.
         """
         destination(self.keys, queue, delay)  # refused before anything is read
-        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         return await move_jobs(self._connection, self.keys, ids, queue, delay)
 
     async def cancel(self, tag: str) -> int:
@@ -106,9 +104,9 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         cancelled = 0
-        for some in chunks(ids, tags.PAGE):
+        for some in chunks(ids, job_search.TAG_PAGE):
             jobs = await self._connection.follow(job_records.jobs([(self.keys, each) for each in some], ("state",)))
             unfinished = [job.id for job in jobs if job is not None and not job.is_finished]
             calls = [control.cancel(self.keys, job_id, now_ms()).call for job_id in unfinished]
@@ -122,11 +120,11 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = await self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         removed = 0
-        for some in chunks(ids, tags.PAGE):
+        for some in chunks(ids, job_search.TAG_PAGE):
             calls = [control.remove(self.keys, job_id).call for job_id in some]
-            repair = tags.page(self.keys, tag, 0, 1).call  # removes jobs that no longer exist from the index
+            repair = job_search.tag_page(self.keys, tag, 0, 1).call  # removes jobs that no longer exist from the index
             *replies, _ = all_good(await self._connection.pipeline([*calls, repair]))
             removed += sum(map(integer, replies))
         return removed

@@ -26,19 +26,18 @@ from orchestration_queue.flows.mapping import MAP
 from orchestration_queue.options import Duration, milliseconds
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.protocol import outcome
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import TAKER, QueueKeys
 from orchestration_queue.protocol.lease import Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations import (
     dead_letters,
     exchanges,
     job_records,
-    maintenance,
     queue_settings,
     queue_state,
-    taking,
     worker_registry,
+    worker_signals,
 )
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.queue_settings import StoredSettings
@@ -96,7 +95,7 @@ class AsyncTaker:
     async def _open(self) -> None:
         """Read the server's time and the dead-letter queue, once."""
         if self._ahead_ms is None:
-            opening = await self._connection.follow(taking.open_queue(self._keys))
+            opening = await self._connection.follow(worker_registry.open_queue(self._keys))
             self._named_letters = opening.dead_letter_queue
             self._ahead_ms = opening.server_ms - time.time_ns() // 1_000_000
 
@@ -110,7 +109,7 @@ class AsyncTaker:
 
     async def _exchange(self, want: int) -> list[Lease]:
         now, keys = self.now_ms(), self._keys
-        due = maintenance.tick(keys, now)
+        due = worker_signals.tick(keys, now)
         starting = exchanges.exchange(keys, TAKER, now, want=want, cluster=self._connection.is_cluster)
         settings = queue_settings.stored_settings(keys)
         calls = [due.call, settings.call, starting.call]
@@ -129,7 +128,7 @@ class AsyncTaker:
                 runnable.append(lease)
         return await self._within_rate(runnable, tick)
 
-    async def _within_rate(self, leases: list[Lease], tick: maintenance.Tick) -> list[Lease]:
+    async def _within_rate(self, leases: list[Lease], tick: worker_signals.Tick) -> list[Lease]:
         """Count the starts against the queue's rate limit, and put back the jobs above it."""
         limit = queue_settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms)
         if limit is None:
@@ -144,13 +143,13 @@ class AsyncTaker:
 
     async def _find_forgotten(self) -> bool:
         """Recover stalled jobs of a queue without workers; return whether there were any."""
-        if await self._connection.follow(taking.has_worker(self._keys)):
+        if await self._connection.follow(worker_registry.has_worker(self._keys)):
             return False
         reclaimed = await self._connection.run(
             exchanges.reclaim(
                 self._keys,
                 TAKER,
-                lease_ms := self._settings.lease_ms or taking.USUAL_LEASE_MS,
+                lease_ms := self._settings.lease_ms or worker_registry.USUAL_LEASE_MS,
                 _MAX_STALLED,
                 lease_ms,
                 self.now_ms(),
@@ -179,7 +178,7 @@ class AsyncTaker:
         await self._deliver(result.letters, result.pending)
         if result.verdicts[0] in (Verdict.RETRYING, Verdict.DELAYED):
             with suppress(TransportError):
-                await self._connection.pipeline([worker_registry.wake_for_due(keys, now)])
+                await self._connection.pipeline([worker_signals.wake_for_due(keys, now)])
         return result.verdicts[0]
 
     async def _deliver(self, letters: Sequence[bytes], pending: PendingNotifications) -> None:

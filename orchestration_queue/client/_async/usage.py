@@ -9,9 +9,9 @@ from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client.checks import checked_items, checked_text
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Budget, milliseconds
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.operations import budgets, usage
 from orchestration_queue.protocol.operations.budgets import BudgetState
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.usage import UsageSummary, UsageTotals
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.server.clock import epoch_ms, now_ms

@@ -9,12 +9,11 @@ from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.producer import Adder, Placed
 from orchestration_queue.errors import ServerError
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
 from orchestration_queue.protocol.operations.additions import GivenOptions, NewJob, checked_options
-from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription
-from orchestration_queue.protocol.operations.conversation import all_good
-from orchestration_queue.protocol.subjects import check_subject
+from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription, check_subject
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, groupby
+from operator import itemgetter
 from typing import Self
 
 from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import event_log
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.operations.event_log import Event, gap_after, place
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import Connection
 
-__all__ = ["EventReader", "QueueEvents", "checked_cursor", "gap_in"]
+__all__ = ["EventReader", "QueueEvents", "ShardedEvents", "checked_cursor", "gap_in"]
 
 _NEW_ONLY = "$"
 _TURN_MS = 50
@@ -195,3 +196,79 @@ def checked_cursor(after: str) -> str:
     if after == _NEW_ONLY or is_position(after):
         return str(after)
     raise UsageError(f"`after` must be an event's `id`, '0' for all events, or '$' for new ones; got {after!r}.")
+
+
+class ShardedEvents(Client):
+    """The events of all shards, on one connection: an endless iterator of pairs of a shard's name and an event.
+
+    The events of one shard come in order; those of different shards don't. A ``gap`` replaces events of its shard that
+    were dropped before they were read. :meth:`ShardedQueue.events` returns this.
+    """
+
+    def __init__(self, connection: Connection, shards: Sequence[QueueKeys], after: Mapping[str, str]) -> None:
+        super().__init__(None, connection)
+        names = {keys.queue for keys in shards}
+        if not isinstance(after, Mapping) or not names.issuperset(after):
+            raise UsageError(
+                f"`after` must map shards' names to events' ids, got {after!r}; pass the `cursors` of a reader."
+            )
+        self._after = {keys: checked_cursor(after.get(keys.queue, "$")) for keys in shards}
+        self._whole = {keys for keys, cursor in self._after.items() if cursor != "$"}
+        self._reader: EventReader | None = None
+        self._ahead: deque[tuple[str, Event]] = deque()
+
+    @property
+    def cursors(self) -> dict[str, str]:
+        """By shard, the event after which the next read continues; ``$`` before the first."""
+        after = self._after if self._reader is None else self._reader.cursors
+        return {keys.queue: cursor for keys, cursor in after.items()}
+
+    def __enter__(self) -> Self:
+        self._started()
+        return self
+
+    def _started(self) -> EventReader:
+        if self._reader is None:
+            new = [keys for keys, cursor in self._after.items() if cursor == "$"]
+            asked = [event_log.last_event_id(keys) for keys in new]
+            replies = all_good(self._connection.pipeline([one.call for one in asked], repeatable=True))
+            self._after |= {keys: one.read(reply) for keys, one, reply in zip(new, asked, replies, strict=True)}
+            self._reader = EventReader(self._connection, self._after)
+        return self._reader
+
+    def read(self, timeout: Duration | None = 0) -> list[tuple[str, Event]]:  # noqa: ASYNC109  both faces have it
+        """Return the next events, each with its shard's name; an empty list if the timeout expired.
+
+        Args:
+            timeout: How long to wait for the first: a duration, or seconds; None waits forever.
+        """
+        if self._ahead:
+            ahead, self._ahead = list(self._ahead), deque()
+            return ahead
+        deadline = Deadline(timeout)
+        reader = self._started()
+        while True:
+            before = dict(reader.cursors)
+            found = reader.read(deadline.left)
+            pairs: list[tuple[str, Event]] = []
+            for keys, here in groupby(found, key=itemgetter(0)):
+                events = [event for _, event in here]
+                wants_all = keys in self._whole
+                gap = gap_in(self._connection, keys, before[keys], events, wants_all=wants_all)
+                pairs += [(keys.queue, event) for event in ([gap, *events] if gap else events)]
+            if pairs or deadline.has_passed:
+                return pairs
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[str, Event]:
+        if not self._ahead:
+            self._ahead.extend(self.read(None))
+        return self._ahead.popleft()
+
+    def close(self) -> None:
+        """Stop reading and close the connection."""
+        if self._reader is not None:
+            self._reader.close()
+        super().close()

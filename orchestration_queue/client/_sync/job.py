@@ -11,13 +11,12 @@ from typing import Any
 
 from orchestration_queue.client._sync.job_reading import JobReading
 from orchestration_queue.client._sync.listener import Listener, Watch
-from orchestration_queue.client._sync.moving import destination
-from orchestration_queue.client._sync.waking import run_and_wake, wake
+from orchestration_queue.client._sync.waking import destination, run_and_wake, wake
 from orchestration_queue.client.checks import checked_flag, checked_items, checked_text
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
-from orchestration_queue.protocol.operations import control, edits, job_output, job_records, moves, tags, usage
+from orchestration_queue.protocol.operations import control, job_output, job_records, moves, suspension, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.operations.notifications import notify_all
@@ -165,7 +164,7 @@ class Job(JobReading):
             UsageError: The name is empty or not a string.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
-        return self._connection.run(control.signal(self._keys, self.id, name, data, now_ms()))
+        return self._connection.run(suspension.signal(self._keys, self.id, name, data, now_ms()))
 
     def remove(self, *, force: bool = False) -> bool:
         """Remove the job in any state; return False if it was already gone. A running handler is not stopped.
@@ -176,7 +175,7 @@ class Job(JobReading):
         Raises:
             StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
         """
-        remove = control.remove if checked_flag(force, "force") else edits.remove_unneeded
+        remove = control.remove if checked_flag(force, "force") else control.remove_unneeded
         return self._connection.run(remove(self._keys, self.id))
 
     def release(self) -> None:
@@ -189,7 +188,7 @@ class Job(JobReading):
             JobNotFoundError: The job no longer exists.
             StateError: The job is not active.
         """
-        run_and_wake(self._connection, self._keys, edits.release(self._keys, self.id, now_ms()))
+        run_and_wake(self._connection, self._keys, control.release(self._keys, self.id, now_ms()))
 
     def depends(self, on: Iterable[str] = (), off: Iterable[str] = ()) -> None:
         """Change which jobs of its queue the job waits for, while it waits for others and has not run.
@@ -208,13 +207,13 @@ class Job(JobReading):
                 changed.
         """
         added, removed = _checked_edges(self.id, on, "on"), _checked_edges(self.id, off, "off")
-        if len(added) + len(removed) > edits.MOST_EDGES:
+        if len(added) + len(removed) > control.MOST_EDGES:
             raise UsageError(
-                f"`on` and `off` together name more than {edits.MOST_EDGES} jobs; pass them in several calls."
+                f"`on` and `off` together name more than {control.MOST_EDGES} jobs; pass them in several calls."
             )
         now = now_ms()
         pending = run_and_wake(
-            self._connection, self._keys, edits.change_dependencies(self._keys, self.id, now, added, removed)
+            self._connection, self._keys, control.change_dependencies(self._keys, self.id, now, added, removed)
         )
         if pending:
             self._connection.follow(notify_all([(self._keys, pending)], now))
@@ -309,7 +308,7 @@ class Job(JobReading):
             StateError: It would have more than 20 tags.
         """
         added = checked_tags(names)
-        self._connection.run(tags.retag(self._keys, self.id, now_ms(), added=added))
+        self._connection.run(control.retag(self._keys, self.id, now_ms(), added=added))
         self._show_tags([*self.tags, *added])
 
     def untag(self, *names: str) -> None:
@@ -320,7 +319,7 @@ class Job(JobReading):
             JobNotFoundError: The job no longer exists.
         """
         removed = checked_tags(names)
-        self._connection.run(tags.retag(self._keys, self.id, now_ms(), removed=removed))
+        self._connection.run(control.retag(self._keys, self.id, now_ms(), removed=removed))
         self._show_tags([tag for tag in self.tags if tag not in removed])
 
     def _show_tags(self, names: Iterable[str]) -> None:
@@ -337,7 +336,7 @@ class Job(JobReading):
             JobNotFoundError: The job no longer exists.
             StateError: The queue already tracks 1,000 jobs.
         """
-        self._connection.run(edits.track(self._keys, self.id, now_ms(), is_tracked=True))
+        self._connection.run(control.track(self._keys, self.id, now_ms(), is_tracked=True))
 
     def untrack(self) -> None:
         """Stop tracking the job. If retention would have removed it by now, it is removed.
@@ -345,7 +344,7 @@ class Job(JobReading):
         Raises:
             JobNotFoundError: The job no longer exists.
         """
-        self._connection.run(edits.track(self._keys, self.id, now_ms(), is_tracked=False))
+        self._connection.run(control.track(self._keys, self.id, now_ms(), is_tracked=False))
 
     def update_data(self, data: Any) -> None:
         """Replace the job's payload. A running attempt keeps the payload it started with.

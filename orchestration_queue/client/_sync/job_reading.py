@@ -11,10 +11,10 @@ from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline, d
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import control, event_log, job_output, job_records
-from orchestration_queue.protocol.operations.control import SuspendInfo
+from orchestration_queue.protocol.operations import event_log, job_output, job_records, suspension
 from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.operations.job_output import StreamEntry
+from orchestration_queue.protocol.operations.suspension import SuspendInfo
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
@@ -235,7 +235,7 @@ class JobReading:
 
     def suspend_info(self) -> SuspendInfo | None:
         """Return why and since when the job is suspended; None if it is not."""
-        return self._connection.look(control.suspend_info(self._keys, self.id))
+        return self._connection.look(suspension.suspend_info(self._keys, self.id))
 
     def read_stream(self, after: str = job_output.FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """Return entries of the job's output stream, oldest first, without waiting.

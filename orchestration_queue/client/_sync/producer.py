@@ -22,7 +22,7 @@ from orchestration_queue.client.durability import (
 )
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.call import Call, Operation, Reply, all_good
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
@@ -34,7 +34,6 @@ from orchestration_queue.protocol.operations.additions import (
     NewJob,
     Outcome,
 )
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms

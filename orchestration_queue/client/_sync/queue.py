@@ -12,12 +12,11 @@ from orchestration_queue.client._sync.dead_letters import DeadLetters
 from orchestration_queue.client._sync.events import QueueEvents
 from orchestration_queue.client._sync.flows import Flows
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client._sync.pools import Pools
 from orchestration_queue.client._sync.producer import Adder
 from orchestration_queue.client._sync.queue_reading import QueueReading
 from orchestration_queue.client._sync.queue_upkeep import QueueUpkeep
 from orchestration_queue.client._sync.schedulers import JobSchedulers
-from orchestration_queue.client._sync.shares import Shares
+from orchestration_queue.client._sync.sharing import Pools, Shares
 from orchestration_queue.client._sync.tags import Tags
 from orchestration_queue.client._sync.taker import Taking
 from orchestration_queue.client._sync.usage import UsageLedger

@@ -25,19 +25,18 @@ from orchestration_queue.options import RateLimit
 from orchestration_queue.protocol import statistics
 from orchestration_queue.protocol.operations import (
     control,
-    edits,
-    failures,
     job_output,
     job_records,
+    job_search,
     queue_settings,
     queue_state,
+    suspension,
     worker_registry,
 )
-from orchestration_queue.protocol.operations.control import SuspendInfo
-from orchestration_queue.protocol.operations.failures import FailureGroup
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY, StreamEntry
-from orchestration_queue.protocol.operations.job_search import JobQuery, search_jobs
+from orchestration_queue.protocol.operations.job_search import FailureGroup, JobQuery, search_jobs
 from orchestration_queue.protocol.operations.queue_state import JobCounts, Metrics
+from orchestration_queue.protocol.operations.suspension import SuspendInfo
 from orchestration_queue.protocol.record import when
 from orchestration_queue.protocol.statistics import DayStatistics
 from orchestration_queue.server.clock import epoch_ms, now_ms
@@ -94,17 +93,17 @@ class QueueReading(QueueClient):
 
         Takes two exchanges, and one more to forget tracked jobs that no longer exist.
         """
-        ids = self._connection.look(edits.tracked_ids(self.keys))
+        ids = self._connection.look(control.tracked_ids(self.keys))
         records = self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         gone = [job_id for job_id, record in zip(ids, records, strict=True) if record is None]
         if gone:
-            forgets = [edits.track(self.keys, job_id, now_ms(), is_tracked=False).call for job_id in gone]
+            forgets = [control.track(self.keys, job_id, now_ms(), is_tracked=False).call for job_id in gone]
             self._connection.pipeline(forgets)
         return [self._job(record) for record in records if record is not None]
 
     def suspend_info(self, job_id: str) -> SuspendInfo | None:
         """Return why and since when a job is suspended; None if it is not."""
-        return self._connection.look(control.suspend_info(self.keys, checked_text(job_id, "job_id")))
+        return self._connection.look(suspension.suspend_info(self.keys, checked_text(job_id, "job_id")))
 
     def search(
         self,
@@ -147,7 +146,7 @@ class QueueReading(QueueClient):
 
         Reads all failed jobs, 1,000 at a time. :meth:`search`, :meth:`retry_jobs` and :meth:`clean` take a ``kind``.
         """
-        return self._connection.follow(failures.failures(self.keys))
+        return self._connection.follow(job_search.failures(self.keys))
 
     def counts(self) -> JobCounts:
         """Return how many jobs are waiting, active, delayed, completed, failed and suspended."""

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import Any, Unpack
 
 from orchestration_queue.client._sync.client import QueueClient
-from orchestration_queue.client._sync.moving import move_jobs
-from orchestration_queue.client._sync.waking import run_and_wake, wake, wake_all
+from orchestration_queue.client._sync.waking import move_jobs, run_and_wake, wake, wake_all
 from orchestration_queue.client.checks import (
     checked_finished,
     checked_flag,
@@ -22,9 +21,16 @@ from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import Duration, QueueSettings, RateLimit, milliseconds
 from orchestration_queue.options.durations import checked_duration
 from orchestration_queue.options.queue import QueueSettingsFields
-from orchestration_queue.protocol.operations import control, edits, failures, keyspace, queue_settings, queue_state
+from orchestration_queue.protocol.call import chunks
+from orchestration_queue.protocol.operations import (
+    control,
+    job_search,
+    keyspace,
+    queue_settings,
+    queue_state,
+    suspension,
+)
 from orchestration_queue.protocol.operations.control import Cancellation
-from orchestration_queue.protocol.operations.conversation import chunks
 from orchestration_queue.protocol.operations.dead_letters import dead_letter_keys
 from orchestration_queue.protocol.operations.moves import MovedJobs
 from orchestration_queue.server.clock import now_ms
@@ -145,7 +151,7 @@ class QueueUpkeep(QueueClient):
             UsageError: The name is empty or not a string.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
-        return self._connection.run(control.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms()))
+        return self._connection.run(suspension.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms()))
 
     def remove(self, job_id: str, *, force: bool = False) -> bool:
         """Remove a job in any state; return False if it does not exist. A running handler is not stopped.
@@ -157,7 +163,7 @@ class QueueUpkeep(QueueClient):
         Raises:
             StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
         """
-        remove = control.remove if checked_flag(force, "force") else edits.remove_unneeded
+        remove = control.remove if checked_flag(force, "force") else control.remove_unneeded
         return self._connection.run(remove(self.keys, checked_text(job_id, "job_id")))
 
     def cancel(self, job_id: str) -> Cancellation:
@@ -194,10 +200,10 @@ class QueueUpkeep(QueueClient):
         return done
 
     def _retry_kind(self, kind: str, limit: int | None) -> int:
-        ids = self._connection.follow(failures.failed_ids(self.keys, kind, limit))
+        ids = self._connection.follow(job_search.failed_ids(self.keys, kind, limit))
         done = 0
         for some in chunks(ids, _RETRIES_PER_CALL):
-            done += self._connection.follow(failures.retries(self.keys, some, now_ms()))
+            done += self._connection.follow(control.retry_each(self.keys, some, now_ms()))
             wake(self._connection, self.keys)
         return done
 
@@ -260,10 +266,10 @@ class QueueUpkeep(QueueClient):
         return removed
 
     def _clean_kind(self, kind: str, limit: int | None, cutoff_ms: int) -> list[str]:
-        ids = self._connection.follow(failures.failed_ids(self.keys, kind, limit, cutoff_ms))
+        ids = self._connection.follow(job_search.failed_ids(self.keys, kind, limit, cutoff_ms))
         removed: list[str] = []
         for some in chunks(ids, _JOBS_PER_CALL):
-            removed += self._connection.run(failures.remove_finished(self.keys, JobState.FAILED, some))
+            removed += self._connection.run(control.remove_finished(self.keys, JobState.FAILED, some))
         return removed
 
     def drain(self, *, delayed: bool = False) -> int:

@@ -11,17 +11,17 @@ from secrets import randbelow
 from typing import Any
 
 from orchestration_queue.client._sync.client import Client
+from orchestration_queue.client._sync.events import ShardedEvents
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.producer import all_placed
 from orchestration_queue.client._sync.queue import Queue
-from orchestration_queue.client._sync.sharded_events import ShardedEvents
 from orchestration_queue.client.checks import checked_items, checked_limit, checked_text
 from orchestration_queue.client.durability import Durability, GivenDurability
 from orchestration_queue.options import Duration
+from orchestration_queue.protocol.call import together
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records, queue_state
 from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob, Outcome
-from orchestration_queue.protocol.operations.conversation import together
 from orchestration_queue.protocol.operations.queue_state import JobCounts
 from orchestration_queue.protocol.shards import shard_names, shard_of
 from orchestration_queue.server import Connection

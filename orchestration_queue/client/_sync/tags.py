@@ -7,15 +7,13 @@ from typing import TypeAlias
 
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client._sync.moving import destination, move_jobs
-from orchestration_queue.client._sync.waking import wake
+from orchestration_queue.client._sync.waking import destination, move_jobs, wake
 from orchestration_queue.client.checks import checked_page
 from orchestration_queue.options import Duration, checked_tag
-from orchestration_queue.protocol.call import integer, text
-from orchestration_queue.protocol.operations import control, failures, job_records, tags
-from orchestration_queue.protocol.operations.conversation import all_good, chunks
+from orchestration_queue.protocol.call import all_good, chunks, integer, text
+from orchestration_queue.protocol.operations import control, job_records, job_search
+from orchestration_queue.protocol.operations.job_search import TagCount
 from orchestration_queue.protocol.operations.moves import MovedJobs
-from orchestration_queue.protocol.operations.tags import TagCount
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Tags"]
@@ -49,7 +47,7 @@ class Tags(QueueClient):
             UsageError: The limit or the offset is negative, or not an integer.
         """
         checked_page(limit, offset)
-        return self._connection.look(tags.most_used(self.keys, limit, offset))
+        return self._connection.look(job_search.most_used_tags(self.keys, limit, offset))
 
     def jobs(self, tag: str, *, limit: int | None = 100, offset: int = 0) -> _Jobs:
         """List the jobs with a tag in all states, oldest first. Two exchanges per 200 jobs.
@@ -63,7 +61,7 @@ class Tags(QueueClient):
             UsageError: The tag is invalid, or the limit or the offset is negative, or not an integer.
         """
         checked_page(limit, offset)
-        ids = self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), limit, offset))
+        ids = self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), limit, offset))
         records = self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
@@ -73,10 +71,10 @@ class Tags(QueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         retried = 0
-        for some in chunks(ids, tags.PAGE):
-            retried += self._connection.follow(failures.retries(self.keys, some, now_ms()))
+        for some in chunks(ids, job_search.TAG_PAGE):
+            retried += self._connection.follow(control.retry_each(self.keys, some, now_ms()))
         if retried:
             wake(self._connection, self.keys)
         return retried
@@ -98,7 +96,7 @@ class Tags(QueueClient):
             UsageError: The tag is invalid, or it is this queue.
         """
         destination(self.keys, queue, delay)  # refused before anything is read
-        ids = self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         return move_jobs(self._connection, self.keys, ids, queue, delay)
 
     def cancel(self, tag: str) -> int:
@@ -107,9 +105,9 @@ class Tags(QueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         cancelled = 0
-        for some in chunks(ids, tags.PAGE):
+        for some in chunks(ids, job_search.TAG_PAGE):
             jobs = self._connection.follow(job_records.jobs([(self.keys, each) for each in some], ("state",)))
             unfinished = [job.id for job in jobs if job is not None and not job.is_finished]
             calls = [control.cancel(self.keys, job_id, now_ms()).call for job_id in unfinished]
@@ -123,11 +121,11 @@ class Tags(QueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = self._connection.follow(tags.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         removed = 0
-        for some in chunks(ids, tags.PAGE):
+        for some in chunks(ids, job_search.TAG_PAGE):
             calls = [control.remove(self.keys, job_id).call for job_id in some]
-            repair = tags.page(self.keys, tag, 0, 1).call  # removes jobs that no longer exist from the index
+            repair = job_search.tag_page(self.keys, tag, 0, 1).call  # removes jobs that no longer exist from the index
             *replies, _ = all_good(self._connection.pipeline([*calls, repair]))
             removed += sum(map(integer, replies))
         return removed

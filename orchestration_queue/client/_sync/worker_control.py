@@ -17,9 +17,9 @@ from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import InvalidOptionError, UsageError, WorkerNotFoundError
 from orchestration_queue.options import Duration
 from orchestration_queue.options.worker import checked_concurrency
-from orchestration_queue.protocol.operations import worker_control, worker_registry
-from orchestration_queue.protocol.operations.worker_control import Command, WorkerReply, WorkerVerb
+from orchestration_queue.protocol.operations import worker_registry, worker_signals
 from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
+from orchestration_queue.protocol.operations.worker_signals import Command, WorkerReply, WorkerVerb
 
 __all__ = ["WorkerControl"]
 
@@ -73,11 +73,11 @@ class WorkerControl(QueueClient):
             return []
         command = Command(secrets.token_hex(8), verb, tuple(ids), slots)
         sent = time.monotonic()
-        self._connection.pipeline(worker_control.send(self.keys, command), atomic=True)
+        self._connection.pipeline(worker_signals.send(self.keys, command), atomic=True)
         after, missing = "0-0", set(ids)
         while missing and not deadline.has_passed:
             block_ms = max(1, round(deadline.left * 1000))
-            answers = worker_control.read_replies(self.keys, command, after, block_ms)
+            answers = worker_signals.read_replies(self.keys, command, after, block_ms)
             after, received = self._connection.look(answers)
             for reply in received:
                 replies[reply.worker] = replace(reply, latency=timedelta(seconds=time.monotonic() - sent))
@@ -88,7 +88,7 @@ class WorkerControl(QueueClient):
         """Return the ids of all workers, or those that were named, all of which must be alive."""
         if named is None:
             return [worker.id for worker in self._connection.follow(worker_registry.workers(self.keys))]
-        if named and (lost := self._connection.look(worker_control.unregistered_of(self.keys, named))):
+        if named and (lost := self._connection.look(worker_signals.unregistered_of(self.keys, named))):
             close = get_close_matches(lost[0], [worker.id for worker in self.workers()], n=1)
             raise WorkerNotFoundError(self.name, lost[0], close[0] if close else None)
         return named

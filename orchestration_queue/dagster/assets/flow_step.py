@@ -12,7 +12,7 @@ from typing import cast
 import dagster as dg
 
 from orchestration_queue.client import EventReader, Flow
-from orchestration_queue.client.progress import FlowProgress
+from orchestration_queue.client.flow_status import FlowProgress
 from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.dagster.assets.results import (
     check_results,

@@ -16,7 +16,7 @@ from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
 from orchestration_queue.dagster.runs.run_jobs import JobAddress
 from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.errors import UsageError
-from orchestration_queue.protocol.operations.conversation import chunks
+from orchestration_queue.protocol.call import chunks
 
 __all__ = ["GRACE", "Swept", "sweep"]
 

@@ -29,9 +29,9 @@ from orchestration_queue.flows import job_id_of, split_job_id
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.options.base import suggestion
+from orchestration_queue.protocol.call import all_good, chunks
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.protocol.operations.conversation import all_good, chunks
 from orchestration_queue.states import JobState
 
 __all__ = ["FlowReaction", "flow_completed_sensor", "flow_sensor"]

@@ -17,7 +17,7 @@ from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.options import checked_share_weight
 from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.protocol.operations.worker_control import WorkerVerb
+from orchestration_queue.protocol.operations.worker_signals import WorkerVerb
 
 __all__ = ["Acts"]
 

@@ -19,9 +19,9 @@ from orchestration_queue.http.console.registry import PATIENCE_S, Registry
 from orchestration_queue.http.console.views import Views
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.service import Service
+from orchestration_queue.protocol.call import Conversation, all_good, together
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import queue_state, worker_registry
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, together
 from orchestration_queue.protocol.record import when
 from orchestration_queue.states import JobState
 

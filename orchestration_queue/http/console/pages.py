@@ -28,12 +28,11 @@ from orchestration_queue.http.messages import Raw, Request, Stream
 from orchestration_queue.http.parameters import FINISHED
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
-from orchestration_queue.protocol.call import Call, Reply, text
+from orchestration_queue.protocol.call import Call, Reply, text, together
 from orchestration_queue.protocol.history import HistoryEvent
 from orchestration_queue.protocol.keys import PERMANENT_KEYS
-from orchestration_queue.protocol.operations import audit, event_log, job_records
-from orchestration_queue.protocol.operations.conversation import together
-from orchestration_queue.protocol.operations.letter_groups import group_letters
+from orchestration_queue.protocol.operations import event_log, http_records, job_records
+from orchestration_queue.protocol.operations.dead_letters import group_letters
 from orchestration_queue.protocol.record import JobRecord, when
 
 __all__ = ["Pages"]
@@ -244,7 +243,7 @@ class Pages:
             connection.execute(Call("INFO")), or_none(connection.execute(Call("FUNCTION", args=("LIST",)))),
             or_none(connection.execute(Call("SLOWLOG", args=("GET", _SLOWEST_OF)))),
         )  # fmt: skip
-        acts = await connection.run(audit.recent(self._service.prefix, 100))
+        acts = await connection.run(http_records.recent_acts(self._service.prefix, 100))
         slow = _slow_log(logged or ())[:_SLOWEST]
         return self._views.page(
             "server.html", title="Server", url=str(connection.url), facts=_facts(info, functions or ()), slow=slow,

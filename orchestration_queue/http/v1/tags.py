@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestration_queue.http.messages import Json, Request
 from orchestration_queue.http.v1.reading import destination, job_shape, members, page_of, plain
-from orchestration_queue.options.tags import checked_tags
+from orchestration_queue.options.checks import checked_tags
 
 __all__ = ["cancel_tagged", "list_tagged", "list_tags", "move_tagged", "remove_tagged", "retry_tagged", "tag_job"]
 

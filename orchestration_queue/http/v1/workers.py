@@ -8,7 +8,7 @@ from orchestration_queue.client import WorkerReply
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http.messages import Json, Request
 from orchestration_queue.http.v1.reading import members, plain, seconds_of
-from orchestration_queue.protocol.operations.worker_control import WorkerVerb
+from orchestration_queue.protocol.operations.worker_signals import WorkerVerb
 
 __all__ = ["control_workers", "list_workers", "stop_workers"]
 

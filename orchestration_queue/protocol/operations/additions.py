@@ -14,7 +14,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, optional_t
 from orchestration_queue.protocol.codec import Codec, dump_json, encode
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.worker_registry import wake_for_due, wake_worker
+from orchestration_queue.protocol.operations.worker_signals import wake_for_due, wake_worker
 from orchestration_queue.protocol.placement import Forms, ParentRef, add_job, add_jobs, new_job
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState

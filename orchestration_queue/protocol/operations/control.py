@@ -1,37 +1,50 @@
-"""Control of a queue and its jobs: pause, resume, cancel, promote, delay, signal, clean."""
+"""Control of a queue and its jobs: pause, resume, cancel, promote, delay, release, retry, tag, clean."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
-from orchestration_queue.errors import JobNotFoundError, ServerError, StateError, UsageError
-from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text, texts
+from orchestration_queue.errors import JobNotFoundError, ServerError, StateError
+from orchestration_queue.options import MAX_TAGS
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    integer,
+    text,
+    texts,
+)
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.record import when
-from orchestration_queue.protocol.signals import Signal, read_signals
+from orchestration_queue.protocol.operations.notifications import PendingNotifications, read_notifications
 from orchestration_queue.states import JobState
 
 __all__ = [
+    "MOST_EDGES",
+    "MOST_TRACKED",
     "Cancellation",
-    "SuspendInfo",
     "cancel",
     "change_delay",
+    "change_dependencies",
     "change_priority",
     "clean",
     "drain",
     "pause",
     "promote_job",
+    "release",
     "remove",
+    "remove_finished",
+    "remove_unneeded",
     "resume",
+    "retag",
     "retry",
+    "retry_each",
     "retry_jobs",
-    "signal",
-    "suspend_info",
+    "track",
+    "tracked_ids",
     "update_data",
 ]
 
@@ -165,62 +178,148 @@ def drain(keys: QueueKeys, limit: int, *, delayed: bool) -> Operation[int]:
     return Operation(call, integer)
 
 
-@dataclass(frozen=True, slots=True)
-class SuspendInfo:
-    """Why and since when a job is suspended.
-
-    Attributes:
-        reason: What its handler gave as the reason; None without one.
-        suspended_at: Since when.
-        timeout: How long it waits for a signal before it fails; None waits forever.
-        signals: Those that ended its earlier suspensions.
-    """
-
-    reason: str | None
-    suspended_at: datetime | None
-    timeout: timedelta | None
-    signals: tuple[Signal, ...]
+MOST_EDGES = 100
+"""Most dependencies that one call adds and removes."""
 
 
-def signal(keys: QueueKeys, job_id: str, name: str, data: Any, now_ms: int) -> Operation[bool]:
-    """Give a suspended job a signal and make it ready; False when it is not suspended (or not there).
+MOST_TRACKED = 1000
+"""Most jobs of a queue that are tracked at a time."""
 
-    Args:
-        keys: The job's queue.
-        job_id: The job.
-        name: What kind of signal it is.
-        data: Its payload; None for none.
-        now_ms: Epoch milliseconds.
+
+def track(keys: QueueKeys, job_id: str, now_ms: int, *, is_tracked: bool) -> Operation[None]:
+    """Track a job, which retention then keeps, or track it no more.
 
     Raises:
-        UsageError: The name is no text, or empty.
-        PayloadError: The data is not JSON, or larger than 1 MiB.
+        JobNotFoundError: By the operation: it does not exist.
+        StateError: By the operation: as many jobs are tracked as may be.
     """
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"Signal name must be a non-empty string, got {name!r}; pass a word such as 'approved'.")
-    call = glidemq.signal(
+    call = oq1.track(keys, job_id=job_id, now_ms=now_ms, is_tracked=is_tracked, limit=MOST_TRACKED)
+    why = {"too_many": f"cannot be tracked beside {MOST_TRACKED:,} others; untrack some of them first."}
+    return Operation(call, lambda reply: _refuse(keys, job_id, text(reply), why))
+
+
+def tracked_ids(keys: QueueKeys) -> Operation[list[str]]:
+    """Ids of the tracked jobs, those tracked first before the others; some of them may have been removed."""
+    return Operation(Call("ZRANGE", (keys.tracked,), (0, -1)), texts)
+
+
+def release(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[None]:
+    """Take an active job from its worker and make it ready again.
+
+    Raises:
+        JobNotFoundError: By the operation: it does not exist.
+        StateError: By the operation: it is not active, or its entry was not found.
+    """
+    why = {
+        "not_active": "is not active; nothing needs to be released.",
+        "not_in_stream": "is not among the 5,000 oldest active jobs, which are searched; wait until its lease ends.",
+    }
+
+    def read(reply: Reply) -> None:
+        _refuse(keys, job_id, text(reply), why)
+
+    return Operation(oq1.release_job(keys, job_id=job_id, now_ms=now_ms, group=GROUP), read)
+
+
+def change_dependencies(
+    keys: QueueKeys, job_id: str, now_ms: int, on: Sequence[str] = (), off: Sequence[str] = ()
+) -> Operation[PendingNotifications]:
+    """Change which jobs of its queue a job waits for; returns what remains to be told to jobs that wait for it.
+
+    Raises:
+        JobNotFoundError: By the operation: it, or a job that it should wait for, does not exist.
+        StateError: By the operation: it does not wait for others or has run, or would wait for itself.
+    """
+    call = oq1.depends(
         keys,
-        job_key=keys.job(job_id),
-        signals_key=keys.signals(job_id),
         job_id=job_id,
-        signal_name=name,
-        signal_data="" if data is None else codec.encode(data, f"The data of signal {name!r}"),
         now_ms=now_ms,
+        on=[oq1.DependsOn(other) for other in on],
+        off=[oq1.DependsOff(other) for other in off],
     )
-    return Operation(call, lambda reply: text(reply) == "ok")
+
+    def read(reply: Reply) -> PendingNotifications:
+        word, other, news, job_ids = text(reply[0]), text(reply[1]), reply[2], reply[3]
+        if word == "missing":
+            raise JobNotFoundError(keys.queue, other)
+        why = {
+            "not_waiting": "does not wait for other jobs, or has run; only what a job still waits for can be changed.",
+            "circle": f"cannot wait for {other!r}, which waits for it in turn.",
+            "too_deep": f"cannot wait for {other!r}: more than 1,000 jobs would have to be read to find a circle.",
+        }
+        _refuse(keys, job_id, word, why)
+        return read_notifications(news, job_ids)
+
+    return Operation(call, read)
 
 
-_FIELDS = ("state", "suspendReason", "suspendedAt", "suspendTimeout", "signals")
+def remove_unneeded(keys: QueueKeys, job_id: str) -> Operation[bool]:
+    """Remove a job unless others wait for it; False when it does not exist.
+
+    Raises:
+        StateError: By the operation: others wait for it.
+    """
+
+    def read(reply: Reply) -> bool:
+        if (answer := integer(reply)) < 0:
+            raise StateError(
+                f"Job {job_id!r} of queue {keys.queue!r} was not removed, because other jobs wait for it and would "
+                "wait forever; cancel it, remove the dependency with `depends(off=...)`, or pass force=True."
+            )
+        return answer == 1
+
+    return Operation(oq1.remove_unneeded(keys, job_id=job_id, group=GROUP), read)
 
 
-def suspend_info(keys: QueueKeys, job_id: str) -> Operation[SuspendInfo | None]:
-    """Why and since when a job is suspended; None when it is not."""
+def _refuse(keys: QueueKeys, job_id: str, word: str, why: dict[str, str]) -> None:
+    if word == "ok":
+        return
+    if word == "not_found":
+        raise JobNotFoundError(keys.queue, job_id)
+    if word in why:
+        raise StateError(f"Job {job_id!r} of queue {keys.queue!r} {why[word]}")
+    raise ServerError(
+        f"The server answered {word!r} about job {job_id!r} of queue {keys.queue!r}; run `oq library status`."
+    )
 
-    def read(reply: Reply) -> SuspendInfo | None:
-        state, reason, since_ms, timeout_ms, signals = map(optional_text, reply)
-        if state != JobState.SUSPENDED:
-            return None
-        timeout = timedelta(milliseconds=integer(timeout_ms)) if timeout_ms else None
-        return SuspendInfo(reason or None, when(since_ms), timeout, read_signals(signals))
 
-    return Operation(Call("HMGET", (keys.job(job_id),), _FIELDS), read)
+def retag(
+    keys: QueueKeys, job_id: str, now_ms: int, added: Sequence[str] = (), removed: Sequence[str] = ()
+) -> Operation[None]:
+    """Add tags to a job and take others off it.
+
+    Raises:
+        JobNotFoundError: By the operation: it does not exist.
+        StateError: By the operation: it would have too many tags, and nothing was changed.
+    """
+    call = oq1.retag(
+        job_key=keys.job(job_id),
+        job_id=job_id,
+        now_ms=now_ms,
+        added=[oq1.TagAdded(tag) for tag in added],
+        removed=[oq1.TagRemoved(tag) for tag in removed],
+    )
+
+    def read(reply: Reply) -> None:
+        word = text(reply)
+        if word == "not_found":
+            raise JobNotFoundError(keys.queue, job_id)
+        if word == "too_many":
+            raise StateError(
+                f"Job {job_id!r} of queue {keys.queue!r} would have more than {MAX_TAGS} tags, so none was added; "
+                "remove some of its tags first."
+            )
+
+    return Operation(call, read)
+
+
+def remove_finished(keys: QueueKeys, state: JobState, job_ids: Sequence[str]) -> Operation[list[str]]:
+    """Remove those of the jobs that are still in this finished state; returns their ids."""
+    finished = keys.completed if state is JobState.COMPLETED else keys.failed
+    return Operation(oq1.clean_jobs(keys, finished_key=finished, job_ids=job_ids), texts)
+
+
+def retry_each(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Conversation[int]:
+    """Give those of the jobs that are still failed all their attempts again; returns how many there were."""
+    replies = all_good((yield [retry(keys, job_id, now_ms).call for job_id in job_ids]))
+    return sum(text(reply) == "ok" for reply in replies)

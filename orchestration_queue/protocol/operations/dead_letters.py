@@ -7,29 +7,30 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import placement_from_wire, wire_number
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import Call, Operation, Reply, text
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import control, job_records
 from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
-from orchestration_queue.protocol.operations.failures import KIND_FIELDS
+from orchestration_queue.protocol.operations.job_search import KIND_FIELDS
 from orchestration_queue.protocol.record import JobRecord, entry_job_id
 
 __all__ = [
     "DeadLetter",
     "DeadLetterPage",
+    "LetterGroup",
     "add_dead_letter",
     "count_replay",
     "dead_letter_keys",
     "dead_letter_page",
     "discard",
+    "group_letters",
     "last_entry",
     "letter",
     "overdue",
@@ -311,3 +312,50 @@ def post(keys: QueueKeys, letters: Sequence[bytes], now_ms: int) -> Conversation
 
 def _is_refusal(reply: Reply) -> bool:
     return isinstance(reply, Exception) or text(reply).startswith("ERR:")
+
+
+@dataclass(frozen=True, slots=True)
+class LetterGroup:
+    """Dead letters that failed alike.
+
+    Attributes:
+        kind: What made the jobs fail; empty when their records are gone.
+        name: The jobs' name; of the newest, when they are grouped by kind alone.
+        reason: The first line of the reason, likewise.
+        letters: The letters, newest first.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    letters: Sequence[DeadLetter]
+
+    @property
+    def newest_at(self) -> datetime | None:
+        """When the last of them died."""
+        return self.letters[0].added_at
+
+    @property
+    def ids(self) -> list[str]:
+        """The letters' ids."""
+        return [letter.id for letter in self.letters]
+
+
+def group_letters(letters: Sequence[DeadLetter], by: Literal["kind", "reason"] = "reason") -> list[LetterGroup]:
+    """Return letters, oldest first, in groups, the largest group first.
+
+    Args:
+        letters: The letters.
+        by: ``kind`` for a group per kind of failure; ``reason`` for one per kind, job's name and reason.
+    """
+    groups: dict[tuple[str, ...], list[DeadLetter]] = {}
+    for letter in reversed(letters):
+        kind = str(letter.failure_kind or "")
+        key = (kind,) if by == "kind" else (kind, letter.name, _first_line(letter))
+        groups.setdefault(key, []).append(letter)
+    ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
+    return [LetterGroup(key[0], found[0].name, _first_line(found[0]), found) for key, found in ordered]
+
+
+def _first_line(letter: DeadLetter) -> str:
+    return letter.failed_reason.partition("\n")[0]

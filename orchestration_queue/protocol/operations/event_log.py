@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from orchestration_queue.protocol.call import Call, Operation, Reply, text
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, text
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.protocol.record import pairs
 
 __all__ = [

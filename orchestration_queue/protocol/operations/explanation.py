@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from orchestration_queue.options import milliseconds
 from orchestration_queue.options.wire import lease_from_wire
-from orchestration_queue.protocol.call import Call, optional_text
+from orchestration_queue.protocol.call import Call, Conversation, all_good, optional_text
 from orchestration_queue.protocol.keys import HOLD, QueueKeys
 from orchestration_queue.protocol.operations import (
     job_records,
@@ -18,7 +18,6 @@ from orchestration_queue.protocol.operations import (
     shares,
     worker_registry,
 )
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
 from orchestration_queue.states import TERMINAL, JobState
 

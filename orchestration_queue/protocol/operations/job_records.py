@@ -8,11 +8,22 @@ from typing import Any
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text, texts
+from orchestration_queue.protocol.call import (
+    BATCH_SIZE,
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    chunks,
+    integer,
+    optional_text,
+    text,
+    texts,
+)
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations import shares
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.queue_state import groups, last_delivered, without_group
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs

@@ -1,22 +1,49 @@
-"""Finding jobs by what they are: the lists of each state are walked in pages, and no page holds the server up."""
+"""Find jobs by name, data, kind of failure or tag.
+
+The lists of each state are read in pages, so that no call blocks the server for long.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import PayloadError
-from orchestration_queue.protocol.call import Call, text, texts
+from orchestration_queue.protocol.call import (
+    BATCH_SIZE,
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    integer,
+    text,
+    texts,
+)
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state, shares
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
-from orchestration_queue.protocol.operations.failures import KIND_FIELDS
 from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
 from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 from orchestration_queue.states import JobState
 
-__all__ = ["JobQuery", "search_jobs"]
+__all__ = [
+    "KIND_FIELDS",
+    "TAG_PAGE",
+    "FailureGroup",
+    "JobQuery",
+    "TagCount",
+    "failed_ids",
+    "failures",
+    "most_used_tags",
+    "search_jobs",
+    "tag_page",
+    "tagged_ids",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +222,136 @@ _WALKS: Mapping[JobState, _Walk] = {
 }
 
 _ALL_LISTS = [walk for state, walk in _WALKS.items() if state not in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN)]
+
+
+KIND_FIELDS = ("failedReason", "failureKind", "failureAttempt", "attemptsMade")
+"""What of a record says its kind of failure."""
+
+_GROUP_FIELDS = ("name", "finishedOn", *KIND_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """The failed jobs of one kind of failure.
+
+    Attributes:
+        kind: The exception's qualified class, the kind of a ``Failed``, or a ``FailureKind``.
+        count: How many jobs failed so.
+        last_at: When the latest of them failed.
+        job_id: That job, as an example.
+        name: Its name.
+        reason: Its reason.
+    """
+
+    kind: str
+    count: int
+    last_at: datetime | None
+    job_id: str
+    name: str
+    reason: str
+
+
+def failures(keys: QueueKeys) -> Conversation[list[FailureGroup]]:
+    """Group all failed jobs by kind, the most frequent first. Two exchanges per 1,000 failed jobs."""
+    counts: Counter[str] = Counter()
+    latest: dict[str, JobRecord] = {}
+
+    def count(job: JobRecord) -> bool:
+        if (kind := job.failure_kind) is not None:
+            counts[kind] += 1
+            latest.setdefault(kind, job)
+        return False
+
+    yield from _walk_failed(keys, "ZREVRANGE", _GROUP_FIELDS, count)
+    return [
+        FailureGroup(kind, counts[kind], job.finished_at, job.id, job.name, job.failed_reason or "")
+        for kind, job in sorted(latest.items(), key=lambda each: (-counts[each[0]], each[0]))
+    ]
+
+
+def failed_ids(keys: QueueKeys, kind: str, limit: int | None, until_ms: int | None = None) -> Conversation[list[str]]:
+    """Ids of the failed jobs of one kind, oldest first: at most ``limit``, that failed by ``until_ms``."""
+    found: list[str] = []
+
+    def keep(job: JobRecord) -> bool:
+        if job.failure_kind == kind and len(found) != limit:
+            found.append(job.id)
+        return len(found) == limit
+
+    last = "+inf" if until_ms is None else until_ms
+    (failed,) = all_good((yield [Call("ZCOUNT", (keys.failed,), ("-inf", last))]))
+    if limit != 0:
+        yield from _walk_failed(keys, "ZRANGE", KIND_FIELDS, keep, integer(failed))
+    return found
+
+
+def _walk_failed(
+    keys: QueueKeys,
+    command: str,
+    fields: Sequence[str],
+    visit: Callable[[JobRecord], bool],
+    most: int = sys.maxsize,
+) -> Conversation[None]:
+    """Call ``visit`` with some fields of each failed job until it returns True. Jobs that are gone are left out."""
+    for start in range(0, most, BATCH_SIZE):
+        page = Call(command, (keys.failed,), (start, min(start + BATCH_SIZE, most) - 1))
+        ids = texts(*all_good((yield [page])))
+        values = yield from job_records.columns(keys, ids, fields)
+        for job_id, *stored in zip(ids, *values, strict=True):
+            known = {
+                name: value.decode("utf-8", "surrogateescape")
+                for name, value in zip(fields, stored, strict=True)
+                if value is not None
+            }
+            if known and visit(JobRecord(job_id, known)):
+                return
+        if len(ids) < BATCH_SIZE:
+            return
+
+
+TAG_PAGE = 200
+"""Jobs of a tag that one call lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagCount:
+    """How many jobs have a tag.
+
+    Attributes:
+        tag: The tag.
+        jobs: How many jobs have it. Removed ones may be counted until they are met by a reader or a worker's sweep.
+    """
+
+    tag: str
+    jobs: int
+
+
+def tag_page(keys: QueueKeys, tag: str, offset: int, limit: int) -> Operation[tuple[list[str], bool]]:
+    """Ids of up to ``limit`` jobs of a tag, oldest first, and whether there may be more."""
+    call = oq1.tagged(keys, tag=tag, offset=offset, limit=limit)
+    return Operation(call, lambda reply: (texts(reply[0]), integer(reply[1]) == 1))
+
+
+def tagged_ids(keys: QueueKeys, tag: str, limit: int | None, offset: int = 0) -> Conversation[list[str]]:
+    """Ids of the jobs of a tag, oldest first. One exchange per 200 jobs."""
+    found: list[str] = []
+    has_more = limit != 0
+    while has_more and (limit is None or len(found) < limit):
+        size = TAG_PAGE if limit is None else min(TAG_PAGE, limit - len(found))
+        operation = tag_page(keys, tag, offset + len(found), size)
+        ids, has_more = operation.read(*all_good((yield [operation.call])))
+        found += ids
+    return found
+
+
+def most_used_tags(keys: QueueKeys, limit: int | None, offset: int = 0) -> Operation[list[TagCount]]:
+    """Count the jobs of the tags in use, the most used tag first."""
+    last = -1 if limit is None else offset + limit - 1
+    places = (1, 0) if limit == 0 else (offset, last)
+
+    def read(reply: Reply) -> list[TagCount]:
+        # RESP 3 answers in pairs, RESP 2 flat.
+        flat = [word for pair in reply for word in pair] if reply and isinstance(reply[0], list) else reply
+        return [TagCount(text(tag), int(float(jobs))) for tag, jobs in zip(flat[::2], flat[1::2], strict=True)]
+
+    return Operation(Call("ZREVRANGE", (keys.tags,), (*places, "WITHSCORES")), read)

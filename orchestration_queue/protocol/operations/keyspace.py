@@ -6,9 +6,8 @@ import re
 from collections import Counter
 
 from orchestration_queue.options import name_problem
-from orchestration_queue.protocol.call import Call, integer, text, texts
+from orchestration_queue.protocol.call import BATCH_SIZE, Call, Conversation, all_good, chunks, integer, text, texts
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.queue_state import groups
 
 __all__ = [

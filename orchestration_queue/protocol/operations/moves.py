@@ -9,10 +9,20 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from orchestration_queue.errors import JobNotFoundError, ServerError, StateError, UsageError
-from orchestration_queue.protocol.call import Call, Reply, integer, optional_text, text, texts
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Reply,
+    all_good,
+    chunks,
+    integer,
+    optional_text,
+    text,
+    texts,
+    together,
+)
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks, together
 
 __all__ = ["MovedJobs", "finish_moves", "move", "move_all"]
 

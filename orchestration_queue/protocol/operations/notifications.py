@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from orchestration_queue.protocol.call import Operation, Reply, texts
+from orchestration_queue.protocol.call import Conversation, Operation, Reply, all_good, texts
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 
 __all__ = [
     "MOST_CHANGES",

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from orchestration_queue.protocol.call import Call, Reply, text, texts
+from orchestration_queue.protocol.call import BATCH_SIZE, Call, Conversation, Reply, all_good, text, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state, shares
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, Conversation, all_good
 from orchestration_queue.protocol.operations.event_log import place
 from orchestration_queue.protocol.record import entry_job_id
 from orchestration_queue.states import JobState

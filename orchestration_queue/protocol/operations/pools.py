@@ -7,10 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestration_queue.errors import StateError
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text, texts
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    integer,
+    optional_text,
+    text,
+    texts,
+)
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import pairs, whole_number
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, chunks, integer, text
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations import shares
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.event_log import FIRST_EVENT
 from orchestration_queue.protocol.record import pairs, when
 from orchestration_queue.states import JobState

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestration_queue.protocol.call import Call, Operation, integer, text
+from orchestration_queue.protocol.call import Call, Conversation, Operation, all_good, integer, text
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import TERMINAL, JobState
 

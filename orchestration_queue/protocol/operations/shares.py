@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, texts
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    chunks,
+    integer,
+    optional_text,
+    texts,
+)
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.record import pairs, whole_number
 
 __all__ = ["Share", "ShareWait", "busy", "set_weight", "states", "unset_weight", "wait_of", "waiting"]

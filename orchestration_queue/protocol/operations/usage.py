@@ -10,11 +10,20 @@ from datetime import UTC, datetime
 
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import Usage, plain_number, wire_number
-from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text, texts
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    chunks,
+    optional_text,
+    text,
+    texts,
+)
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import pairs, stored_number, when
 

@@ -1,4 +1,4 @@
-"""The workers of a queue: their registry, where its dead letters are, and the signals that wake them."""
+"""The workers of a queue: their registrations, their group, and what takers must know of them."""
 
 from __future__ import annotations
 
@@ -8,35 +8,42 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from orchestration_queue.errors import ServerError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.options.wire import lease_from_wire
-from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    all_good,
+    chunks,
+    integer,
+    optional_text,
+    text,
+)
 from orchestration_queue.protocol.codec import dump_json
-from orchestration_queue.protocol.functions import oq1
-from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.keys import GROUP, TAKER, QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_settings
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good, chunks
 from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
-from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
+from orchestration_queue.protocol.record import JobRecord, when, whole_number
 from orchestration_queue.states import JobState
 
 __all__ = [
     "MOST_TASKS",
     "NAME_LENGTH",
+    "USUAL_LEASE_MS",
+    "Opening",
     "WorkerInfo",
     "WorkerJob",
-    "WorkerSignal",
     "create_group",
+    "has_worker",
     "is_paused",
     "leave_group",
     "name_dead_letter_queue",
+    "open_queue",
     "pending",
-    "read_signals",
     "register",
     "unregister",
-    "wake_for_due",
-    "wake_worker",
-    "wake_workers",
     "workers",
     "workers_with_jobs",
 ]
@@ -197,26 +204,6 @@ def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> 
     return Call("XGROUP", args=("CREATE", keys.stream, group, start_from, "MKSTREAM"), near=keys.stream)
 
 
-def create_signal_group(keys: QueueKeys) -> Call:
-    """Make the same group of the signals to one worker each; the server says BUSYGROUP when it is there already."""
-    return Call("XGROUP", args=("CREATE", keys.wake_one, GROUP, "0", "MKSTREAM"), near=keys.wake_one)
-
-
-def join_signal_group(keys: QueueKeys, consumer: str) -> Call:
-    """Enter the consumer into that group at once: how many there are decides whether a signal is worth sending."""
-    return Call("XGROUP", args=("CREATECONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
-
-
-def leave_signal_group(keys: QueueKeys, consumer: str) -> Call:
-    """Remove the consumer from that group; the server says how many signals it had not dropped."""
-    return Call("XGROUP", args=("DELCONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
-
-
-def drop_signals(keys: QueueKeys, entry_ids: Sequence[str]) -> tuple[Call, Call]:
-    """Take signals that were heard off the group's hands, and off their stream."""
-    return Call("XACK", (keys.wake_one,), (GROUP, *entry_ids)), Call("XDEL", (keys.wake_one,), tuple(entry_ids))
-
-
 def pending(keys: QueueKeys, group: str = GROUP) -> Call:
     """Summarize what the group's workers hold; the server says NOGROUP without such a group."""
     return Call("XPENDING", (keys.stream,), (group,))
@@ -254,58 +241,44 @@ MOST_TASKS = 100
 """How many of its tasks a worker registers."""
 NAME_LENGTH = 100
 """How much of the name of each."""
-_MOST = 100
+
+
+USUAL_LEASE_MS = 30_000
+"""The lease of workers whose options name no other."""
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSignal:
-    """A signal to the workers of a queue.
+class Opening:
+    """What a taker must know of a queue before its first job.
 
     Attributes:
-        id: Its entry in the stream of signals.
-        cancelled: The running job that was cancelled.
-        command: A command to some of the workers, as it was written.
-        released: The running job that was taken from its worker.
+        dead_letter_queue: Where the queue's workers put jobs that fail for good; empty for nowhere.
+        server_ms: The server's time, epoch ms.
     """
 
-    id: str
-    cancelled: str | None = None
-    command: str | None = None
-    released: str | None = None
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it says that something is due, or what no worker of this version knows."""
-        return self.cancelled is None and self.command is None and self.released is None
-
-    @property
-    def at_ms(self) -> int:
-        """When it was sent, by the server's clock, epoch ms."""
-        return int(self.id.partition("-")[0])
+    dead_letter_queue: str
+    server_ms: int
 
 
-def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[WorkerSignal]]:
-    """Wait for signals after that entry."""
-    args = ("COUNT", _MOST, "BLOCK", block_ms, "STREAMS", keys.wake, after)
-
-    def read(reply: Reply) -> list[WorkerSignal]:
-        entries = [(entry_id, pairs(fields)) for entry_id, fields in (reply[0][1] if reply else ())]
-        words = ("cancel", "control", "released")
-        return [WorkerSignal(text(entry_id), *map(told.get, words)) for entry_id, told in entries]
-
-    return Operation(Call("XREAD", args=args, near=keys.wake), read)
-
-
-def wake_workers(keys: QueueKeys) -> Call:
-    """Signal all workers to look for jobs, and to ask what is due next."""
-    return oq1.wake(keys)
+def open_queue(keys: QueueKeys) -> Conversation[Opening]:
+    """Create the workers' group if needed, and read what takers must know. One exchange."""
+    stored = queue_settings.stored_dead_letter_queue(keys)
+    began, letters, time = yield [create_group(keys), stored.call, Call("TIME", near=keys.stream)]
+    if isinstance(began, ServerError) and began.code != "BUSYGROUP":
+        raise began
+    letters, time = all_good([letters, time])
+    seconds, microseconds = map(integer, time)
+    return Opening(stored.read(letters) or "", seconds * 1000 + microseconds // 1000)
 
 
-def wake_worker(keys: QueueKeys) -> Call:
-    """Signal one idle worker that a list holds a job."""
-    return oq1.wake_one(keys)
-
-
-def wake_for_due(keys: QueueKeys, now_ms: int) -> Call:
-    """Signal one idle worker, if one is needed for what became due or ready, or is due sooner than workers know."""
-    return oq1.wake_due(keys, now_ms=now_ms)
+def has_worker(keys: QueueKeys) -> Conversation[bool]:
+    """Whether any consumer of the stream is registered as a worker: such look for forgotten jobs themselves."""
+    (described,) = yield [Call("XINFO", args=("CONSUMERS", keys.stream, GROUP), near=keys.stream)]
+    if isinstance(described, ServerError):
+        return False
+    consumers = [dict(zip(facts[::2], facts[1::2], strict=True)) for facts in described]
+    names = {text(facts[b"name"]) for facts in consumers} - {TAKER}
+    if not names:
+        return False
+    (registered,) = all_good((yield [Call("EXISTS", tuple(map(keys.worker, sorted(names))))]))
+    return integer(registered) > 0

@@ -9,9 +9,8 @@ from typing import Protocol, Self, TypeVar, cast
 
 from orchestration_queue.errors import ServerError, UsageError
 from orchestration_queue.options.durations import Duration, checked_duration
-from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
-from orchestration_queue.protocol.operations.conversation import Conversation
 from orchestration_queue.server._async.cluster import AsyncCluster
 from orchestration_queue.server._async.node import AsyncNode
 from orchestration_queue.server.driver_errors import REFUSALS, refused

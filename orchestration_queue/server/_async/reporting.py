@@ -6,9 +6,9 @@ import asyncio
 
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import Usage
+from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import usage
-from orchestration_queue.protocol.operations.conversation import all_good
 from orchestration_queue.server._async.connection import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 

@@ -9,12 +9,11 @@ from datetime import timedelta
 
 from redis.exceptions import ConnectionError as NoConnectionError
 
-from orchestration_queue.protocol.call import Call, Reply, text
+from orchestration_queue.protocol.call import Call, Reply, pack, text
 from orchestration_queue.protocol.slots import Address
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server.driver_errors import LINK_ERRORS, reason
 from orchestration_queue.server.url import ServerUrl
-from orchestration_queue.server.wire import pack
 
 __all__ = ["AsyncSentinelWatch"]
 

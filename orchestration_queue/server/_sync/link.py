@@ -13,10 +13,9 @@ from typing import Any, Protocol, cast
 import redis as driver
 from redis.exceptions import RedisError
 
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Reply, pack
 from orchestration_queue.server.driver_errors import LINK_ERRORS, REFUSALS
 from orchestration_queue.server.url import ServerUrl
-from orchestration_queue.server.wire import pack
 
 __all__ = ["Link"]
 

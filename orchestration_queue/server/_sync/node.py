@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as NoConnectionError
 
 from orchestration_queue.errors import TransportError
 from orchestration_queue.options import as_timedelta
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Reply, pack
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._sync.library import ensure_libraries
 from orchestration_queue.server._sync.link import Link
@@ -36,7 +36,6 @@ from orchestration_queue.server.driver_errors import (
 )
 from orchestration_queue.server.embedded.server import EmbeddedServer
 from orchestration_queue.server.url import ServerUrl
-from orchestration_queue.server.wire import pack
 
 __all__ = ["CONNECT_PAUSES_S", "Node"]
 

@@ -29,7 +29,7 @@ from orchestration_queue.errors import (
     UsageError,
 )
 from orchestration_queue.options.durations import Duration, checked_duration
-from orchestration_queue.server.embedded.client import SupervisorClient, is_private, supervisor_log
+from orchestration_queue.server.embedded.server import SupervisorClient, is_private, supervisor_log
 from orchestration_queue.spark.connect import address
 from orchestration_queue.spark.connect.server_state import (
     JOBS,

@@ -2,7 +2,7 @@
 
 ::
 
-    users.lock  keeper.lock  keeper.log     see orchestration_queue.server.embedded.client
+    users.lock  keeper.lock  keeper.log     see orchestration_queue.server.embedded.server
     state.json                              where the server answers; there only while it does
     <process>/                           one server process, from its start to its end
         server.lock                         locked by the server itself: free means dead

@@ -13,9 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from orchestration_queue.errors import ServerError, StateError
-from orchestration_queue.protocol.call import Reply, text
+from orchestration_queue.protocol.call import BATCH_SIZE, Reply, text
 from orchestration_queue.protocol.operations import event_log, partitions
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.protocol.operations.event_log import Position, Tail, read_events
 from orchestration_queue.protocol.record import pairs
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen

@@ -22,11 +22,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.protocol.call import Call, text
+from orchestration_queue.protocol.call import BATCH_SIZE, Call, chunks, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters, event_log, job_records, partitions, queue_settings
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE, chunks
 from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
 from orchestration_queue.spark.datasource.limit import read_limit

@@ -12,12 +12,11 @@ from orchestration_queue.dialects.qless.commands import Duration, checked_count,
 from orchestration_queue.dialects.qless.records import QlessEvent, read_event
 from orchestration_queue.errors import TransportError
 from orchestration_queue.options import as_timedelta
-from orchestration_queue.protocol.call import Call, Reply
+from orchestration_queue.protocol.call import Call, Reply, pack
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.server._sync.link import Link
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.server.driver_errors import LINK_ERRORS, reason, unreachable
-from orchestration_queue.server.wire import pack
 
 __all__ = ["QlessEvents"]
 

@@ -26,9 +26,8 @@ from orchestration_queue.dialects.chasquimq.entries import (
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call, Reply, text
+from orchestration_queue.protocol.call import BATCH_SIZE, Call, Reply, text
 from orchestration_queue.protocol.operations import event_log, partitions
-from orchestration_queue.protocol.operations.conversation import BATCH_SIZE
 from orchestration_queue.protocol.operations.event_log import Position
 from orchestration_queue.spark.datasource.columns import Column, Tables
 from orchestration_queue.spark.datasource.events import EventsPartition, EventsPartitionReader, cut, stream_tail

@@ -1,15 +1,70 @@
-"""The records that glide-mq's HTTP proxy keeps of the flows it submitted."""
+"""Records of the HTTP API: the audit log, and the flows that were submitted to its proxy."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, texts
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, optional_text, text, texts
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations.conversation import Conversation, all_good
+from orchestration_queue.protocol.record import pairs, when, whole_number
 
-__all__ = ["ProxyFlow", "name_proxy_flow", "read_proxy_flow", "remove_proxy_flow", "write_proxy_flow"]
+__all__ = [
+    "AuditEntry",
+    "ProxyFlow",
+    "name_proxy_flow",
+    "read_proxy_flow",
+    "recent_acts",
+    "record_act",
+    "remove_proxy_flow",
+    "write_proxy_flow",
+]
+
+_MOST_ACTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One act.
+
+    Attributes:
+        at: When, by the server's clock.
+        user: Who, by the name of the token; empty when none was needed.
+        act: What was done.
+        queue: In which queue; empty when it names none.
+        subject: To which job, scheduler or flow; empty for the queue as a whole.
+    """
+
+    at: datetime | None
+    user: str
+    act: str
+    queue: str
+    subject: str
+
+
+def _audit_key(prefix: str) -> str:
+    return f"{prefix}:audit"
+
+
+def record_act(prefix: str, user: str, act: str, queue: str, subject: str) -> Call:
+    """Append an act."""
+    fields = ("user", user, "act", act, "queue", queue, "subject", subject)
+    return Call("XADD", (_audit_key(prefix),), ("MAXLEN", "~", _MOST_ACTS, "*", *fields))
+
+
+def recent_acts(prefix: str, count: int) -> Operation[list[AuditEntry]]:
+    """Return the last acts, newest first."""
+
+    def read(reply: Reply) -> list[AuditEntry]:
+        return [_read_act(text(entry_id), pairs(fields)) for entry_id, fields in reply or ()]
+
+    return Operation(Call("XREVRANGE", (_audit_key(prefix),), ("+", "-", "COUNT", count)), read)
+
+
+def _read_act(entry_id: str, fields: dict[str, str]) -> AuditEntry:
+    at = when(whole_number(entry_id.partition("-")[0]))
+    return AuditEntry(at, *(fields.get(name, "") for name in ("user", "act", "queue", "subject")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +86,14 @@ class ProxyFlow:
     roots: tuple[tuple[QueueKeys, str], ...]
 
 
-def _keys(prefix: str, flow_id: str) -> tuple[str, str, str]:
+def _flow_keys(prefix: str, flow_id: str) -> tuple[str, str, str]:
     base = f"{prefix}:{{flow:{flow_id}}}"
     return f"{base}:meta", f"{base}:jobs", f"{base}:roots"
 
 
 def write_proxy_flow(prefix: str, flow: ProxyFlow) -> list[Call]:
     """Remember a flow. Sent before its jobs are there, so that it can be cancelled whatever happens in between."""
-    meta, jobs, roots = _keys(prefix, flow.id)
+    meta, jobs, roots = _flow_keys(prefix, flow.id)
     calls = [
         Call("UNLINK", (jobs, roots)),
         Call("HSET", (meta,), ("createdAt", flow.created_ms, "kind", flow.kind)),
@@ -61,7 +116,7 @@ def name_proxy_flow(flow: ProxyFlow) -> Conversation[None]:
 
 def read_proxy_flow(prefix: str, flow_id: str) -> Conversation[ProxyFlow | None]:
     """Read what is remembered of a flow; None when nothing is."""
-    meta, jobs, roots = _keys(prefix, flow_id)
+    meta, jobs, roots = _flow_keys(prefix, flow_id)
     calls = [Call("HMGET", (meta,), ("createdAt", "kind")), Call("SMEMBERS", (jobs,)), Call("SMEMBERS", (roots,))]
     described, job_members, root_members = all_good((yield calls))
     created, kind = map(optional_text, described)
@@ -87,4 +142,4 @@ def remove_proxy_flow(prefix: str, flow_id: str) -> Operation[bool]:
     def read(reply: Reply) -> bool:
         return bool(reply)
 
-    return Operation(Call("UNLINK", _keys(prefix, flow_id)), read)
+    return Operation(Call("UNLINK", _flow_keys(prefix, flow_id)), read)

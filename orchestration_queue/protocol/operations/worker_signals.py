@@ -1,0 +1,278 @@
+"""Signals to the workers of a queue: commands and their replies, wake-ups, and what is due."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from orchestration_queue.protocol.call import (
+    Call,
+    Operation,
+    Reply,
+    integer,
+    text,
+)
+from orchestration_queue.protocol.codec import dump_json
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.record import pairs
+
+__all__ = [
+    "Command",
+    "Tick",
+    "WorkerReply",
+    "WorkerSignal",
+    "WorkerVerb",
+    "read_command",
+    "read_replies",
+    "read_signals",
+    "reply",
+    "send",
+    "tick",
+    "unregistered_of",
+    "wake_for_due",
+    "wake_worker",
+    "wake_workers",
+    "watch",
+]
+
+
+def create_signal_group(keys: QueueKeys) -> Call:
+    """Make the same group of the signals to one worker each; the server says BUSYGROUP when it is there already."""
+    return Call("XGROUP", args=("CREATE", keys.wake_one, GROUP, "0", "MKSTREAM"), near=keys.wake_one)
+
+
+def join_signal_group(keys: QueueKeys, consumer: str) -> Call:
+    """Enter the consumer into that group at once: how many there are decides whether a signal is worth sending."""
+    return Call("XGROUP", args=("CREATECONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
+
+
+def leave_signal_group(keys: QueueKeys, consumer: str) -> Call:
+    """Remove the consumer from that group; the server says how many signals it had not dropped."""
+    return Call("XGROUP", args=("DELCONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
+
+
+def drop_signals(keys: QueueKeys, entry_ids: Sequence[str]) -> tuple[Call, Call]:
+    """Take signals that were heard off the group's hands, and off their stream."""
+    return Call("XACK", (keys.wake_one,), (GROUP, *entry_ids)), Call("XDEL", (keys.wake_one,), tuple(entry_ids))
+
+
+_MOST_SIGNALS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSignal:
+    """A signal to the workers of a queue.
+
+    Attributes:
+        id: Its entry in the stream of signals.
+        cancelled: The running job that was cancelled.
+        command: A command to some of the workers, as it was written.
+        released: The running job that was taken from its worker.
+    """
+
+    id: str
+    cancelled: str | None = None
+    command: str | None = None
+    released: str | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it says that something is due, or what no worker of this version knows."""
+        return self.cancelled is None and self.command is None and self.released is None
+
+    @property
+    def at_ms(self) -> int:
+        """When it was sent, by the server's clock, epoch ms."""
+        return int(self.id.partition("-")[0])
+
+
+def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[WorkerSignal]]:
+    """Wait for signals after that entry."""
+    args = ("COUNT", _MOST_SIGNALS, "BLOCK", block_ms, "STREAMS", keys.wake, after)
+
+    def read(reply: Reply) -> list[WorkerSignal]:
+        entries = [(entry_id, pairs(fields)) for entry_id, fields in (reply[0][1] if reply else ())]
+        words = ("cancel", "control", "released")
+        return [WorkerSignal(text(entry_id), *map(told.get, words)) for entry_id, told in entries]
+
+    return Operation(Call("XREAD", args=args, near=keys.wake), read)
+
+
+def wake_workers(keys: QueueKeys) -> Call:
+    """Signal all workers to look for jobs, and to ask what is due next."""
+    return oq1.wake(keys)
+
+
+def wake_worker(keys: QueueKeys) -> Call:
+    """Signal one idle worker that a list holds a job."""
+    return oq1.wake_one(keys)
+
+
+def wake_for_due(keys: QueueKeys, now_ms: int) -> Call:
+    """Signal one idle worker, if one is needed for what became due or ready, or is due sooner than workers know."""
+    return oq1.wake_due(keys, now_ms=now_ms)
+
+
+WorkerVerb: TypeAlias = Literal["ping", "pause", "resume", "stop", "concurrency"]
+
+_SIGNALS_KEPT, _SIGNALS_TTL_MS = 1000, 60_000
+_REPLIES_TTL_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command to some workers of a queue.
+
+    Attributes:
+        id: Names the stream of its replies.
+        verb: What to do.
+        workers: Who must do it.
+        value: The number of slots, for ``concurrency``.
+    """
+
+    id: str
+    verb: str
+    workers: tuple[str, ...]
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReply:
+    """What a worker answered to a command.
+
+    Attributes:
+        worker: Its id.
+        answered: Whether it answered in time; nothing below is known otherwise.
+        problem: Why it did not do what it was told; None when it did.
+        is_paused: Whether it takes no jobs now, for whatever reason.
+        concurrency: How many jobs it runs at a time.
+        active_jobs: How many jobs it runs now.
+        latency: How long after the command its answer was here.
+    """
+
+    worker: str
+    answered: bool = False
+    problem: str | None = None
+    is_paused: bool = False
+    concurrency: int | None = None
+    active_jobs: int = 0
+    latency: timedelta | None = None
+
+    @property
+    def has_obeyed(self) -> bool:
+        """Whether it answered that it did what it was told."""
+        return self.answered and self.problem is None
+
+
+def unregistered_of(keys: QueueKeys, workers: Sequence[str]) -> Operation[list[str]]:
+    """Those of some worker ids that no worker has."""
+
+    def read(answer: Reply) -> list[str]:
+        return [worker for worker, stored in zip(workers, answer, strict=True) if stored is None]
+
+    return Operation(Call("MGET", tuple(map(keys.worker, workers))), read)
+
+
+def send(keys: QueueKeys, command: Command) -> tuple[Call, Call]:
+    """Signal a command to the queue's workers. To be sent as one transaction."""
+    told = dump_json([command.id, command.verb, command.workers, command.value])
+    entry = ("MAXLEN", "~", _SIGNALS_KEPT, "*", "control", told)
+    return Call("XADD", (keys.wake,), entry), Call("PEXPIRE", (keys.wake,), (_SIGNALS_TTL_MS,))
+
+
+def read_command(stored: str) -> Command | None:
+    """Return a command as it was signalled; None when it cannot be read."""
+    try:
+        id_, verb, workers, value = json.loads(stored)
+        return Command(str(id_), str(verb), tuple(map(str, workers)), None if value is None else int(value))
+    except (ValueError, TypeError):
+        return None
+
+
+def reply(keys: QueueKeys, command: Command, worker: str, facts: Mapping[str, object]) -> tuple[Call, Call]:
+    """Answer a command. To be sent as one transaction."""
+    key = keys.replies(command.id)
+    return Call("XADD", (key,), ("*", "worker", worker, "facts", dump_json(facts))), Call(
+        "PEXPIRE", (key,), (_REPLIES_TTL_MS,)
+    )
+
+
+def read_replies(
+    keys: QueueKeys, command: Command, after: str, block_ms: int
+) -> Operation[tuple[str, list[WorkerReply]]]:
+    """Return the answers after that entry, waiting up to ``block_ms`` for the next, and the last entry read. Blocks."""
+    key = keys.replies(command.id)
+    args = ("BLOCK", block_ms, "STREAMS", key, after)
+
+    def read(answer: Reply) -> tuple[str, list[WorkerReply]]:
+        entries = answer[0][1] if answer else ()
+        last = text(entries[-1][0]) if entries else after
+        return last, [_read_reply(pairs(fields)) for _, fields in entries]
+
+    return Operation(Call("XREAD", args=args, near=key), read)
+
+
+def _read_reply(fields: Mapping[str, str]) -> WorkerReply:
+    try:
+        facts: dict[str, Any] = json.loads(fields.get("facts", "{}"))
+        return WorkerReply(
+            fields.get("worker", ""),
+            answered=True,
+            problem=facts.get("problem"),
+            is_paused=bool(facts.get("paused")),
+            concurrency=facts.get("concurrency"),
+            active_jobs=int(facts.get("activeJobs") or 0),
+        )
+    except (ValueError, TypeError, AttributeError):
+        return WorkerReply(fields.get("worker", ""), answered=True, problem="its answer cannot be read")
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The result of one tick.
+
+    Attributes:
+        moved: Jobs it made ready.
+        due_ms: When the next delayed job or limited group is due, epoch ms; -1 if none is.
+        repeatable: How many repeatable jobs the queue has.
+        is_paused: Whether the queue is paused.
+        rate_max: The queue's maximum starts per window; 0 for no limit.
+        rate_window_ms: That window.
+        server_ms: The server's own time, epoch ms.
+        schedules_due_ms: When repeatable jobs are due for evaluation, epoch ms; -1 for never.
+    """
+
+    moved: int
+    due_ms: int
+    repeatable: int
+    is_paused: bool
+    rate_max: int
+    rate_window_ms: int
+    server_ms: int
+    schedules_due_ms: int = -1
+
+
+def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:
+    """Make ready what is due (at most 1,000 jobs), and read the queue's settings; one exchange.
+
+    With ``heal``, the count of list jobs in workers' hands is corrected too.
+    """
+    call = oq1.tick(keys, now_ms=now_ms, heal=heal)
+    return Operation(call, _read_tick)
+
+
+def _read_tick(reply: Reply) -> Tick:
+    moved, due_ms, repeatable, is_paused, rate_max, rate_window_ms, server_ms, look_ms = reply
+    return Tick(moved, due_ms, repeatable, bool(is_paused), rate_max, rate_window_ms, server_ms, look_ms)
+
+
+def watch(keys: QueueKeys, consumer: str, now_ms: int, until_ms: int, *, fires: bool) -> Operation[int]:
+    """Read when a worker is to tick again that does so by ``until_ms`` anyway; -1 for no sooner.
+
+    Two workers watch for what is due next. With ``fires`` this one fires repeatable jobs; one that leaves says 0.
+    """
+    return Operation(oq1.watch(keys, now_ms=now_ms, consumer=consumer, until_ms=until_ms, fires=fires), integer)
