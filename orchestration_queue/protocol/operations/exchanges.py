@@ -323,7 +323,7 @@ class Reclaimed:
         retried: How many jobs are ready again.
         failed: Ids of those that stalled too often, and have failed.
         has_more: There may be more: call again.
-        letters: Dead letters that the call could not add, or that are not added yet; kept for :func:`~.dead_letters.post`.
+        letters: Dead letters that the call could not add, or has not added yet; kept for :func:`~.dead_letters.post`.
         pending: Notifications still to send to jobs that wait for the failed and expired ones.
         timed_out: How many suspended jobs failed because their timeout expired.
     """
