@@ -34,7 +34,8 @@ PURE = ("flows", "schedules", "protocol", "options", "worker/machine.py", "worke
 GENERATED = PACKAGE / "protocol" / "functions"
 ELSEWHERE = ("spark", "java", "lua", "tools", "bundle", "session", "time_limits", "pipes", "parity")
 """Words in the names of unit tests that never reach the pure layers."""
-SECONDS_PER_MUTANT = 60
+PATIENCE = 10
+"""How many seconds, and how many times as long as usual, the tests may take before a change counts as caught."""
 PROPERTIES = ("flows", "schedules")
 """Tests in tests/property/ that need no server."""
 
@@ -202,7 +203,7 @@ class Trial:
             os.setpgid(0, 0)
             apply(new)
             os._exit(any(map(has_failed, items)))
-        deadline = time.monotonic() + SECONDS_PER_MUTANT
+        deadline = time.monotonic() + PATIENCE * (1 + sum(self._seconds[item] for item in items))
         while time.monotonic() < deadline:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
