@@ -183,6 +183,12 @@ def test_the_latest_missed_runs_of_a_cron_are_found_however_long_ago_the_first_w
     assert runs == [first_ms + day * 24 * HOUR for day in (398, 399, 400)]
 
 
+def test_the_missed_runs_of_a_cron_begin_with_the_one_that_was_due() -> None:
+    due_ms = NOW - NOW % 60_000
+    # Sixty runs can't be found in less than a minute, which is as far back as is searched first.
+    assert Timing(pattern="* * * * *").runs_until(due_ms, due_ms + 60_000, 60) == [due_ms, due_ms + 60_000]
+
+
 def test_a_queued_last_run_is_still_made_and_then_the_schedule_goes() -> None:
     members = {"every": 1000, "nextRun": NOW, "iterationCount": 1, "endDate": NOW}
     text = json.dumps({**members, "oq": {"overlap": "queue_one", "job": "j"}})
