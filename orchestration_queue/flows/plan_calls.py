@@ -279,14 +279,12 @@ def _own_calls(
     """Return the calls that store a node's flow, its rule, and which of its dependencies are optional."""
     node, keys = planned.node, planned.keys
     fields: list[Word] = [*noted, "flow", flow_id]
-    if planned.waits_for and node.trigger_rule is not TriggerRule.ALL_SUCCESS:
+    if node.trigger_rule is not TriggerRule.ALL_SUCCESS:
         fields += ["triggerRule", node.trigger_rule]
     if node.optional_deps:
         fields += ["depsOptional", len(node.optional_deps)]
         fields += [word for name in node.optional_deps for word in (f"depweak:{nodes[name].member}", 1)]
     calls = [Call("HSET", (keys.job(planned.job_id),), tuple(fields))]
-    if not planned.waits_for:
-        return calls
     if node.trigger_rule in _NEEDS_MORE:
         calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member("__rule__"),)))
     if node.trigger_rule is TriggerRule.ALWAYS:

@@ -6,10 +6,11 @@ import pytest
 
 from orchestration_queue import flows
 from orchestration_queue.errors import StateError
-from orchestration_queue.flows import Dag, FlowOptions, Node
+from orchestration_queue.flows import Dag, FlowOptions, Node, TriggerRule
 from orchestration_queue.flows.submit import HELD, SUBMITTING, Launch
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.graphs import MOST_NODES
 from tests.conversations import hold
 
 NOW = 1_700_000_000_000
@@ -107,3 +108,32 @@ def test_another_may_have_been_faster_or_have_given_the_submission_up(state: str
             submit()
     else:
         assert (COMMIT in submit()) is commits
+
+
+def test_the_first_part_carries_the_record() -> None:
+    carries = [LARGE.record in write.call.args for write in LARGE.writes(NOW)]
+    assert carries == [True, False]
+
+
+def test_a_rule_that_is_not_the_default_is_sent() -> None:
+    nodes = [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"], trigger_rule=TriggerRule.ALL_DONE)]
+    whole = flows.compile(Dag("d", nodes, "q"), "f").submission()
+    rules = {node.job.custom_id: node.rule for node in whole.graph(whole.parts[0], NOW).nodes}
+    assert rules == {"f.a": "", "f.b": "", "f.c": "all_done"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "kilobytes", "parts"),
+    [
+        (MOST_NODES, 0, [MOST_NODES]),
+        (MOST_NODES + 1, 0, [MOST_NODES, 1]),
+        # A node costs as much as 2 KiB of data: with 18 KiB, it takes the room of ten.
+        (MOST_NODES // 10, 18, [MOST_NODES // 10]),
+        (MOST_NODES // 10 + 1, 18, [MOST_NODES // 10, 1]),
+        (2, 1000, [1, 1]),
+    ],
+)
+def test_a_call_carries_a_hundred_nodes_or_fewer_with_much_data(nodes: int, kilobytes: int, parts: list[int]) -> None:
+    data = "x" * (kilobytes * 1024)
+    whole = flows.compile(Dag("d", [Node(f"n{number}", data=data) for number in range(nodes)], "q"), "f").submission()
+    assert [len(part.nodes) for part in whole.parts] == parts

@@ -33,6 +33,8 @@ from orchestration_queue.flows import (
     group,
     tree,
 )
+from orchestration_queue.flows.drawing import table
+from orchestration_queue.flows.plan_calls import needs_our_library
 from orchestration_queue.options import Budget, Deduplication, JobOptions, Ordering, Retention
 
 NOW = 1_700_000_000_000
@@ -480,6 +482,85 @@ def test_a_flow_within_a_flow_within_a_flow() -> None:
     }
 
 
+@pytest.mark.parametrize(("nodes", "carrier"), [(100, "transaction"), (101, "packed")])
+def test_a_transaction_carries_about_three_hundred_calls(nodes: int, carrier: str) -> None:
+    assert plan_of([Node(f"n{number}") for number in range(nodes)]).carrier == carrier
+
+
+@pytest.mark.parametrize(("dependents", "carrier"), [(59, "transaction"), (60, "packed")])
+def test_each_dependent_of_a_node_takes_two_calls(dependents: int, carrier: str) -> None:
+    plan = plan_of([Node("first"), *[Node(f"n{number}", deps=["first"]) for number in range(dependents)]])
+    assert plan.carrier == carrier
+
+
+def test_a_dependent_elsewhere_is_registered_only_where_slots_differ() -> None:
+    plan = plan_of([Node("a"), Node("b", deps=["a"], queue="other")])
+    packed, together = ([entry.call.name for entry in plan.transaction(NOW, way)] for way in ("packed", "transaction"))
+    assert "glidemq_registerParent" in packed
+    assert "glidemq_registerParent" not in together
+
+
+def test_a_shape_becomes_a_graph_with_its_options() -> None:
+    shape = chain(Node("a"), Node("b"))
+    assert shape.dag("d", queue="q", options=FlowOptions(priority=3)).options == FlowOptions(priority=3)
+    assert shape.dag("d", queue="q").options == FlowOptions()
+
+
+def own_fields(*nodes: Node) -> dict[str, dict[str, object]]:
+    """The rule and optional dependencies that a transaction stores in the nodes' jobs."""
+    plan = plan_of(nodes)
+    stored: dict[str, dict[str, object]] = {}
+    for entry in plan.transaction(NOW):
+        if entry.node and entry.call.name == "HSET":
+            fields = dict(zip(entry.call.args[::2], entry.call.args[1::2], strict=True))
+            stored[entry.node] = {str(name): fields[name] for name in ("triggerRule", "depsOptional") if name in fields}
+    return stored
+
+
+def test_a_rule_that_is_not_the_default_is_stored() -> None:
+    assert own_fields(
+        Node("a"),
+        Node("b", deps=["a"]),
+        Node("c", deps=["a"], trigger_rule=TriggerRule.ALL_DONE),
+        Node("d", deps=["a"], optional_deps=["b"]),
+    ) == {"a": {}, "b": {}, "c": {"triggerRule": "all_done"}, "d": {"depsOptional": 1}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept", "is_released"),
+    [
+        (TriggerRule.ALL_SUCCESS, [], False),
+        (TriggerRule.ALL_FAILED, ["__rule__"], False),
+        (TriggerRule.ONE_FAILED, ["__rule__"], False),
+        (TriggerRule.ALWAYS, ["__hold__"], True),
+    ],
+)
+def test_a_rule_that_completed_dependencies_do_not_meet_keeps_a_job_waiting(
+    rule: TriggerRule, kept: list[str], is_released: bool
+) -> None:
+    plan = plan_of([Node("a"), Node("b", deps=["a"], trigger_rule=rule)])
+    calls = [entry.call for entry in plan.transaction(NOW)]
+    members = [str(call.args[0]) for call in calls if call.name == "SADD"]
+    assert [member.rpartition(":")[2] for member in members] == kept
+    assert [call.name for call in calls].count("oq1_releaseGraph") == is_released
+
+
+@pytest.mark.parametrize(
+    ("nodes", "options", "needs"),
+    [
+        ([Node("b", deps=["a"])], FlowOptions(), False),
+        ([Node("b", deps=["a"])], FlowOptions(priority=3), False),
+        ([Node("b", deps=["a"], trigger_rule=TriggerRule.ALL_DONE)], FlowOptions(), True),
+        ([Node("b", optional_deps=["a"])], FlowOptions(), True),
+        ([Node("b", deps=["a"])], FlowOptions(timeout=5), True),
+        ([Node("b", deps=["a"])], FlowOptions(on_failure=Node("ill")), True),
+    ],
+    ids=["plain", "priority", "rule", "optional", "option", "callback"],
+)
+def test_what_other_libraries_do_not_know_needs_ours(nodes: list[Node], options: FlowOptions, needs: bool) -> None:
+    assert needs_our_library(Dag("d", [Node("a"), *nodes], "q", options)) is needs
+
+
 def test_callbacks_are_nodes_with_the_right_rules() -> None:
     options = FlowOptions(on_success=Node("well", task="tell", data=1), on_failure=Node("ill"))
     dag = Dag("d", [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"])], "q", options)
@@ -504,6 +585,11 @@ def test_the_flows_priority_is_that_of_nodes_that_wait_for_nothing() -> None:
     dag = Dag("d", [Node("a"), own, Node("b", deps=["a"])], "q", FlowOptions(priority=3))
     steps = flows.compile(dag, "f").nodes
     assert {name: step.options.priority for name, step in steps.items()} == {"a": 3, "own": 9, "b": 0}
+
+
+def test_a_long_cell_of_a_table_is_cut() -> None:
+    lines = table(("level", "node"), [("1", "x" * 60), ("10", "x" * 61)]).splitlines()
+    assert lines == ["level  node", f"    1  {'x' * 60}", f"   10  {'x' * 57}..."]
 
 
 def test_rules_and_optional_edges_are_drawn() -> None:
