@@ -29,6 +29,7 @@ __all__ = [
     "integer",
     "optional_text",
     "pack",
+    "read_time",
     "text",
     "texts",
     "together",
@@ -101,6 +102,12 @@ def texts(reply: Reply) -> list[str]:
 def integer(reply: Reply) -> int:
     """Read an integer."""
     return int(reply)
+
+
+def read_time(reply: Reply) -> int:
+    """Read the reply to ``TIME``, in epoch milliseconds."""
+    seconds, microseconds = map(integer, reply)
+    return seconds * 1000 + microseconds // 1000
 
 
 T = TypeVar("T")

@@ -10,12 +10,12 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.protocol.operations.worker_signals import Command, Tick, read_command
 from orchestration_queue.server.clock import Pauses, Sleeper
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.queue_io import QueueIO
-from orchestration_queue.worker.reconciler import FlowReconciler
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
 __all__ = ["Maintenance"]
@@ -93,7 +93,7 @@ class Maintenance:
             group.create_task(self._io.follow_primary())
             group.create_task(self._repeat(as_timedelta(self._options.stalled_interval), self._reclaim))
             if self._reconciler is not None:
-                group.create_task(self._repeat(as_timedelta(self._options.flow_interval), self._reconciler.round))
+                group.create_task(self._repeat(as_timedelta(self._options.flow_interval), self._reconcile))
             refresh_s = max(_REGISTER_AT_LEAST_S, seconds(self._options.stalled_interval) / 2)
             group.create_task(self._repeat(timedelta(seconds=refresh_s), self._on_register))
 
@@ -153,6 +153,10 @@ class Maintenance:
         self._on_tick(tick)
         schedules_due_ms = await self._leader.tick(tick.schedules_due_ms) if self._leader else -1
         return min((due for due in (due_ms, schedules_due_ms) if due >= 0), default=-1)
+
+    async def _reconcile(self) -> None:
+        if self._reconciler is not None:
+            await self._io.calls.follow(self._reconciler.round())
 
     async def _reclaim(self) -> None:
         # A process that was suspended for long would take its own jobs for stalled.

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.lease import Lease
@@ -42,7 +43,6 @@ from orchestration_queue.worker.machine import Pause, Phase
 from orchestration_queue.worker.maintenance import Maintenance
 from orchestration_queue.worker.outages import Outages, until_available
 from orchestration_queue.worker.queue_io import QueueIO
-from orchestration_queue.worker.reconciler import FlowReconciler
 from orchestration_queue.worker.remote_control import RemoteControl, describe_worker, task_names
 from orchestration_queue.worker.reserved import reserved_handlers
 from orchestration_queue.worker.runner import Runner, Threads
@@ -222,7 +222,7 @@ class Worker(WorkerControl):
         stack.push_async_callback(runner.aclose)
         self._loop = loop_ = WorkerLoop(self._machine, io, runner, heartbeat, leader, self._announcer, self.options)
         stack.push_async_callback(loop_.end)
-        maintenance = self._make_maintenance(leader, heartbeat, self._make_reconciler(calls))
+        maintenance = self._make_maintenance(leader, heartbeat, self._make_reconciler())
         loop_.on_due, loop_.on_due_signals = maintenance.due_at, maintenance.heed
         maintaining = asyncio.ensure_future(maintenance.run())
         stack.push_async_callback(_cancelled, maintaining)
@@ -269,11 +269,10 @@ class Worker(WorkerControl):
             reserved=reserved_handlers(self.keys, calls),
         )
 
-    def _make_reconciler(self, calls: AsyncConnection) -> FlowReconciler:
+    def _make_reconciler(self) -> FlowReconciler:
         options = self.options
         return FlowReconciler(
             self.keys,
-            calls,
             self._io.clock.now_ms,
             interval=as_timedelta(options.flow_interval),
             patience=as_timedelta(options.abandon_flows_after),

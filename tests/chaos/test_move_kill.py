@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import JobOptions
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.worker.reconciler import FlowReconciler
 from tests.chaos.saboteur import Saboteur
 from tests.chaos.workers import kill
 from tests.processes import OQ, running_process
@@ -42,8 +42,8 @@ async def test_a_process_killed_while_it_moves_jobs_loses_and_doubles_none(
         async with await AsyncConnection.open(server_url) as server:
             while raw.exists(queue.keys.moving, other.keys.moving):
                 for keys in (queue.keys, other.keys):
-                    later = FlowReconciler(keys, server, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
-                    await later.round()
+                    later = FlowReconciler(keys, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
+                    await server.follow(later.round())
         arrived = other.counts().waiting
         assert queue.counts().waiting + arrived == JOBS
         assert arrived > 0 or step is None

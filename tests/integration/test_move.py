@@ -13,12 +13,12 @@ import redis
 from orchestration_queue.client import AsyncQueue, MovedJobs, NewJob
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, StateError, UsageError
 from orchestration_queue.flows import Dag, Node
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import Backoff, JobOptions, Ordering
 from orchestration_queue.protocol.operations.moves import move
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
-from orchestration_queue.worker.reconciler import FlowReconciler
 from tests.faces import Face
 
 SOON = timedelta(seconds=60)
@@ -156,8 +156,8 @@ async def test_a_move_whose_process_died_is_finished_by_the_reconciler(
     async with await AsyncConnection.open(face.url) as server:
         for _ in range(2):
             for keys in (queue.keys, other.keys):
-                later = FlowReconciler(keys, server, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
-                await later.round()
+                later = FlowReconciler(keys, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
+                await server.follow(later.round())
     started += await other.take()
     assert [each.id for each in started] == ["a"]
     assert await queue.find("a") is None

@@ -13,12 +13,12 @@ import pytest
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, FlowStatus, values
 from orchestration_queue.errors import FlowFailedError
 from orchestration_queue.flows import Dag, FlowOptions, Node, TriggerRule, compile  # noqa: A004 - what it is called
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import Retention
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob
-from orchestration_queue.worker.reconciler import FlowReconciler
 from tests.by_hand import HandWorker
 from tests.faces import Face
 from tests.waiting import wait_until
@@ -38,12 +38,11 @@ async def hang(job: AsyncActiveJob) -> None:
     await asyncio.Event().wait()
 
 
-def keeper(keys: QueueKeys, connection: AsyncConnection, later_ms: int = 0, **options: Any) -> FlowReconciler:
+def keeper(keys: QueueKeys, later_ms: int = 0, **options: Any) -> FlowReconciler:
     """A keeper whose every round comes later than all it has postponed."""
     rounds = count(1)
     return FlowReconciler(
         keys,
-        connection,
         lambda: now_ms() + later_ms * next(rounds),
         interval=options.get("interval", QUICK),
         patience=options.get("patience", timedelta(minutes=5)),
@@ -77,7 +76,7 @@ async def test_what_another_client_ended_is_told_on(
             hand.fail(held, "no such file")
         else:
             hand.complete(held)
-        await keeper(queue.keys, server).round()
+        await server.follow(keeper(queue.keys).round())
         states = {node.name: node.outcome for node in await flow.tree()}
         assert states == (
             {"a": "failed", "b": "upstream_failed", "after": "waiting"}
@@ -93,7 +92,7 @@ async def test_what_ended_in_another_queue_is_told_on(face: Face, queue_name: st
         flow = await flows.submit(dag, flow_id="f")
         with HandWorker(face.url, second) as hand:
             hand.fail(hand.take(), "no such file")
-        await keeper(flow.graph.keys, server).round()
+        await server.follow(keeper(flow.graph.keys).round())
         assert [node.outcome for node in await flow.tree()] == ["failed", "upstream_failed"]
 
 
@@ -106,16 +105,16 @@ async def test_an_end_is_noted_and_looked_at_once_more(face: Face, queue_name: s
         assert status.seconds is not None
         assert raw.zscore(queue.keys.flows_due, "f") > now_ms()
         async with await AsyncConnection.open(face.url) as server:
-            await keeper(queue.keys, server, 120_000).round()
+            await server.follow(keeper(queue.keys, 120_000).round())
         assert raw.zcard(queue.keys.flows_due) == 0
         assert raw.zrange(queue.keys.flows_ended, 0, -1) == ["f"]
 
 
 async def test_a_queue_without_open_flows_costs_two_commands_a_round(face: Face, queue_name: str, raw: Any) -> None:
     async with await AsyncConnection.open(face.url) as server:
-        rounds = keeper(QueueKeys(queue_name), server)
+        rounds = keeper(QueueKeys(queue_name))
         before = raw.info("commandstats")
-        await rounds.round()
+        await server.follow(rounds.round())
         after = raw.info("commandstats")
     ran = {name: after[name]["calls"] - before.get(name, {"calls": 0})["calls"] for name in after}
     assert {name: calls for name, calls in ran.items() if calls and name != "cmdstat_info"} == {
@@ -130,10 +129,10 @@ async def test_a_submission_that_was_given_up_is_removed(face: Face, queue_name:
     async with await AsyncConnection.open(face.url) as server:
         for write in whole.writes(now_ms()):
             await server.run(write)
-        await keeper(keys, server).round()
+        await server.follow(keeper(keys).round())
         assert raw.hget(keys.flow("f"), "state") == "submitting"
         assert raw.xlen(keys.stream) == 0
-        await keeper(keys, server, 600_000).round()
+        await server.follow(keeper(keys, 600_000).round())
     left = [key for key in raw.scan_iter("*") if not key.endswith((":events", ":id"))]
     assert left == []
 
@@ -148,7 +147,7 @@ async def test_a_submission_that_broke_off_before_its_release_is_released(
         for write in whole.writes(now_ms()):
             await server.run(write)
         await server.execute(whole.commit())
-        await keeper(keys, server, 1000).round()
+        await server.follow(keeper(keys, 1000).round())
     assert raw.xlen(keys.stream) == 1
     assert raw.hget(keys.flow("f"), "held") is None
 
@@ -198,9 +197,9 @@ async def test_flows_are_kept_for_so_long(face: Face, queue_name: str, raw: Any)
             await (await flows.submit(dag, flow_id="f")).wait(SOON)
             await ended(queue, raw, "f")
         async with await AsyncConnection.open(face.url) as server:
-            await keeper(queue.keys, server, 600_000).round()
+            await server.follow(keeper(queue.keys, 600_000).round())
             assert raw.exists(queue.keys.flow("f"))
-            await keeper(queue.keys, server, 7_200_000).round()
+            await server.follow(keeper(queue.keys, 7_200_000).round())
     assert not raw.exists(queue.keys.flow("f"), queue.keys.job("f.a"), queue.keys.flows_ended)
 
 
@@ -210,10 +209,10 @@ async def test_what_was_removed_as_it_ended_without_a_word_counts_as_failed(
     async with face.queue(queue_name) as queue, face.flows() as flows, await AsyncConnection.open(face.url) as server:
         flow = await flows.submit(chain_of(queue_name), flow_id="f")
         await queue.remove("f.a", force=True)
-        rounds = keeper(queue.keys, server, 10_000)
-        await rounds.round()
+        rounds = keeper(queue.keys, 10_000)
+        await server.follow(rounds.round())
         assert (await flow.tree())[1].outcome == "waiting-children"
-        await rounds.round()
+        await server.follow(rounds.round())
         assert (await flow.tree())[1].outcome == "upstream_failed"
 
 
@@ -284,11 +283,11 @@ async def test_two_keepers_do_no_harm_after_one_that_died_anywhere(
         hand.fail(hand.take(), "no such file")
         mortal(dying, monkeypatch, exchanges)
         with suppress(_DeadError):
-            await keeper(queue.keys, dying).round()
+            await dying.follow(keeper(queue.keys).round())
         raw.delete(queue.keys.flows_lock)  # its time is up
-        await asyncio.gather(*(keeper(queue.keys, server, 10_000).round() for _ in range(2)))
+        await asyncio.gather(*(server.follow(keeper(queue.keys, 10_000).round()) for _ in range(2)))
         assert [node.outcome for node in await flow.tree()] == ["failed", "upstream_failed", "waiting"]
         hand.complete(hand.take())
-        await keeper(queue.keys, server, 1_000_000).round()
+        await server.follow(keeper(queue.keys, 1_000_000).round())
         assert raw.hget(queue.keys.flow("f"), "state") == "failed"
     assert raw.xlen(queue.keys.stream) == 0

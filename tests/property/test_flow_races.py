@@ -14,12 +14,12 @@ import redis
 
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.flows import Dag, FlowOptions, Node
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Failure, Lease
 from orchestration_queue.protocol.operations import exchanges
 from orchestration_queue.protocol.operations.notifications import notify_all
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.worker.reconciler import FlowReconciler
 from tests.by_hand import HandWorker
 from tests.property.interleavings import Client, GatedConnection, Schedule, run_in_order, schedules
 
@@ -74,8 +74,8 @@ class World:
 
     async def reconcile(self, client: Client | None = None) -> None:
         keys, connection = QueueKeys("q"), self.connection(client)
-        reconciler = FlowReconciler(keys, connection, self.now, interval=INTERVAL, patience=PATIENCE)
-        await reconciler.round()
+        reconciler = FlowReconciler(keys, self.now, interval=INTERVAL, patience=PATIENCE)
+        await connection.follow(reconciler.round())
 
     async def work(self, client: Client | None = None) -> None:
         """Complete what is ready; a node at a time."""

@@ -14,13 +14,13 @@ import redis
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import StateError
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.moves import move
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.worker.reconciler import FlowReconciler
 from tests.property.interleavings import Client, GatedConnection, run_in_order, schedules
 
 LATER_MS, SOON = 60_000, timedelta(seconds=60)
@@ -81,8 +81,8 @@ class World:
     async def reconcile(self, client: Client | None = None) -> None:
         for keys in (SOURCE, TARGET):
             connection = self.connection(client)
-            later = FlowReconciler(keys, connection, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
-            await later.round()
+            later = FlowReconciler(keys, lambda: now_ms() + LATER_MS, interval=SOON, patience=SOON)
+            await connection.follow(later.round())
 
     async def settle(self) -> int:
         """Let time pass and a worker complete the job; returns how often it ran."""

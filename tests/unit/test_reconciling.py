@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.flows.reconciling import Reconciliation
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.flows.record import RecordedOptions
 from orchestration_queue.flows.stored import StoredFlow
 from orchestration_queue.options import Retention
@@ -45,7 +45,7 @@ def reconcile(
     state_now: bytes | None = None,
 ) -> list[Call]:
     """Reconcile the flow ``f``, created a minute ago, of which the record notes this; the calls of the last round."""
-    reconciliation = Reconciliation(KEYS, lambda: NOW, interval=timedelta(seconds=10), patience=timedelta(seconds=100))
+    reconciler = FlowReconciler(KEYS, lambda: NOW, interval=timedelta(seconds=10), patience=timedelta(seconds=100))
     fields = {"plan": flow.record.text(), "createdAt": NOW - 60 * SECOND, "state": "running", **(noted or {})}
     record = [str(word).encode() for pair in fields.items() for word in pair] if noted is not None else []
 
@@ -64,7 +64,7 @@ def reconcile(
     calls: list[Call] = []
     for _ in range(rounds):
         calls.clear()
-        hold(reconciliation.round("token"), stored, answer, calls)
+        hold(reconciler.reconcile_flows("token"), stored, answer, calls)
     return calls
 
 

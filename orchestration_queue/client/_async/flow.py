@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from orchestration_queue.client._async.events import AsyncEventReader
-from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
 from orchestration_queue.client._async.waking import wake
 from orchestration_queue.client.flow_status import (
     PROGRESS_FIELDS,
@@ -25,6 +24,7 @@ from orchestration_queue.errors import ServerError, StateError, UsageError
 from orchestration_queue.flows import FlowPlan, control
 from orchestration_queue.flows.elements import element_names, maps, with_elements
 from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import all_good
@@ -179,7 +179,7 @@ class AsyncFlow:
         """
         deadline = Deadline(timeout)
         progress = FlowProgress(self.graph)
-        reconciler = AsyncFlowReconciler(self.graph.keys, self._connection)
+        reconciler = FlowReconciler(self.graph.keys)
         async with AsyncEventReader(self._connection, await self._since()) as events:
             await self._look(progress, self._jobs, events, on_event)
             turn = Deadline(deadline.left)
@@ -189,7 +189,7 @@ class AsyncFlow:
                 named = self._hear(progress, await events.read(turn.left), on_event)
                 if turn.has_passed:
                     with suppress(ServerError):  # a user who may only read leaves it to others
-                        await reconciler.round()
+                        await self._connection.follow(reconciler.round())
                     named = [job for job in self._jobs if job.name in progress.unfinished]
                     turn = Deadline(deadline.left)
                 await self._look(progress, named, events, on_event)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.flow import AsyncFlow
-from orchestration_queue.client._async.flow_reconciler import AsyncFlowReconciler
 from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
 from orchestration_queue.errors import FlowNotFoundError, UsageError
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
 from orchestration_queue.protocol.call import all_good, chunks
 
@@ -31,7 +31,7 @@ class AsyncFlows(AsyncQueueClient):
         UsageError: Both ``url`` and ``connection`` are given.
     """
 
-    _reconciler: AsyncFlowReconciler | None = None
+    _reconciler: FlowReconciler | None = None
 
     async def find(self, flow_id: str) -> AsyncFlow | None:
         """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
@@ -82,5 +82,5 @@ class AsyncFlows(AsyncQueueClient):
 
         Call it every few seconds for a queue that only other clients' workers serve. Three commands if nothing is due.
         """
-        self._reconciler = self._reconciler or AsyncFlowReconciler(self.keys, self._connection)
-        await self._reconciler.round()
+        self._reconciler = self._reconciler or FlowReconciler(self.keys)
+        await self._connection.follow(self._reconciler.round())

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 from orchestration_queue.client._sync.events import EventReader
-from orchestration_queue.client._sync.flow_reconciler import FlowReconciler
 from orchestration_queue.client._sync.waking import wake
 from orchestration_queue.client.flow_status import (
     PROGRESS_FIELDS,
@@ -26,6 +25,7 @@ from orchestration_queue.errors import ServerError, StateError, UsageError
 from orchestration_queue.flows import FlowPlan, control
 from orchestration_queue.flows.elements import element_names, maps, with_elements
 from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import all_good
@@ -178,7 +178,7 @@ class Flow:
         """
         deadline = Deadline(timeout)
         progress = FlowProgress(self.graph)
-        reconciler = FlowReconciler(self.graph.keys, self._connection)
+        reconciler = FlowReconciler(self.graph.keys)
         with EventReader(self._connection, self._since()) as events:
             self._look(progress, self._jobs, events, on_event)
             turn = Deadline(deadline.left)
@@ -188,7 +188,7 @@ class Flow:
                 named = self._hear(progress, events.read(turn.left), on_event)
                 if turn.has_passed:
                     with suppress(ServerError):  # a user who may only read leaves it to others
-                        reconciler.round()
+                        self._connection.follow(reconciler.round())
                     named = [job for job in self._jobs if job.name in progress.unfinished]
                     turn = Deadline(deadline.left)
                 self._look(progress, named, events, on_event)

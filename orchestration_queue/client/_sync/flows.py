@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.flow import Flow
-from orchestration_queue.client._sync.flow_reconciler import FlowReconciler
 from orchestration_queue.client.checks import checked_page, checked_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
 from orchestration_queue.errors import FlowNotFoundError, UsageError
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
 from orchestration_queue.protocol.call import all_good, chunks
 
@@ -81,5 +81,5 @@ class Flows(QueueClient):
 
         Call it every few seconds for a queue that only other clients' workers serve. Three commands if nothing is due.
         """
-        self._reconciler = self._reconciler or FlowReconciler(self.keys, self._connection)
-        self._reconciler.round()
+        self._reconciler = self._reconciler or FlowReconciler(self.keys)
+        self._connection.follow(self._reconciler.round())

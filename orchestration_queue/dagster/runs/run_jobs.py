@@ -16,7 +16,7 @@ from orchestration_queue.dagster.job_health import STOPPED, Condition, judge
 from orchestration_queue.dagster.steps.envelope import run_job_id, run_prefix
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.options import milliseconds
-from orchestration_queue.protocol.call import Call, Operation, Reply
+from orchestration_queue.protocol.call import Call, Operation, read_time
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.control import Cancellation
@@ -46,12 +46,7 @@ _UNFINISHED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED)
 _LAST_LINES = 20
 
 
-def _milliseconds(reply: Reply) -> int:
-    seconds, microseconds = reply
-    return int(seconds) * 1000 + int(microseconds) // 1000
-
-
-_SERVER_MS = Operation(Call("TIME"), _milliseconds)
+_SERVER_MS = Operation(Call("TIME"), read_time)
 """The server's clock, by which workers sign their leases: this machine's own may be wrong."""
 
 

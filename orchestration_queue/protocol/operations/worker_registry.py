@@ -19,6 +19,7 @@ from orchestration_queue.protocol.call import (
     chunks,
     integer,
     optional_text,
+    read_time,
     text,
 )
 from orchestration_queue.protocol.codec import dump_json
@@ -133,8 +134,8 @@ def workers_with_jobs(keys: QueueKeys, ids: Sequence[str] | None = None) -> Conv
     if not running:
         return found
     settings = queue_settings.stored_settings(keys)
-    stored, (seconds, microseconds) = all_good((yield [settings.call, Call("TIME", near=keys.stream)]))
-    now_ms = int(seconds) * 1000 + int(microseconds) // 1000
+    stored, time = all_good((yield [settings.call, Call("TIME", near=keys.stream)]))
+    now_ms = read_time(time)
     usual_ms = settings.read(stored).lease_ms
     records = iter((yield from job_records.jobs([(keys, job_id) for job_id in running], _OF_JOBS)))
     return [
@@ -267,8 +268,7 @@ def open_queue(keys: QueueKeys) -> Conversation[Opening]:
     if isinstance(began, ServerError) and began.code != "BUSYGROUP":
         raise began
     letters, time = all_good([letters, time])
-    seconds, microseconds = map(integer, time)
-    return Opening(stored.read(letters) or "", seconds * 1000 + microseconds // 1000)
+    return Opening(stored.read(letters) or "", read_time(time))
 
 
 def has_worker(keys: QueueKeys) -> Conversation[bool]:

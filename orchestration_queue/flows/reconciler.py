@@ -7,6 +7,7 @@ only keeps several reconcilers from doing the same work. A queue without open fl
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TypeVar
@@ -29,19 +30,32 @@ from orchestration_queue.flows.stored import (
     schedule_check,
 )
 from orchestration_queue.options import milliseconds
-from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, optional_text, texts
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    optional_text,
+    read_time,
+    texts,
+    together,
+)
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations.moves import finish_moves
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
-__all__ = ["Reconciliation"]
+__all__ = ["FlowReconciler"]
 
 log = logging.getLogger("orchestration_queue.flows")
 
 T = TypeVar("T")
 
+_INTERVAL, _PATIENCE = timedelta(seconds=5), timedelta(minutes=5)
+"""The same as a worker's defaults for ``flow_interval`` and ``abandon_flows_after``."""
 _FLOWS_A_ROUND = 20
 _REMOVED_AT_ONCE = 100
 _LOCK_MS = 5_000
@@ -52,24 +66,42 @@ _NODE_MS = 5
 """How much later a flow is checked again for each of its nodes, so that large ones cost no more than small ones."""
 
 
-class Reconciliation:
-    """Reconciles the flows of a queue. A worker or a client sends its calls.
+class FlowReconciler:
+    """Reconciles the flows of a queue, in rounds. A worker or a client sends its calls.
 
     Args:
         keys: The queue's keys.
-        now_ms: Returns the time, in epoch milliseconds.
+        now_ms: Returns the time, in epoch milliseconds; None asks the server at the start of each round.
         interval: The usual time between two checks of a flow.
         patience: How long a submission may take before it is abandoned.
     """
 
-    def __init__(self, keys: QueueKeys, now_ms: Callable[[], int], *, interval: timedelta, patience: timedelta) -> None:
+    def __init__(
+        self,
+        keys: QueueKeys,
+        now_ms: Callable[[], int] | None = None,
+        *,
+        interval: timedelta = _INTERVAL,
+        patience: timedelta = _PATIENCE,
+    ) -> None:
         self._keys = keys
-        self._now_ms = now_ms
+        self._asks_server = now_ms is None
+        self._server_ms = 0
+        self._now_ms = now_ms or (lambda: self._server_ms)
         self._interval_ms = milliseconds(interval)
         self._patience_ms = milliseconds(patience)
         self._gone: dict[str, set[str]] = {}
 
-    def round(self, token: str) -> Conversation[None]:
+    def round(self) -> Conversation[None]:
+        """Reconcile the flows and moves that are due, at most 20 of each. One exchange if there are none.
+
+        Asking the server for the time takes another.
+        """
+        if self._asks_server:
+            self._server_ms = read_time((yield from _send(Call("TIME"))))
+        yield from together([self.reconcile_flows(secrets.token_hex(8)), finish_moves(self._keys, self._now_ms())])
+
+    def reconcile_flows(self, token: str) -> Conversation[None]:
         """Reconcile the flows that are due, at most 20. One command if there are none.
 
         Args:
