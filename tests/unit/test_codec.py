@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import math
+import random
 import sys
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -274,3 +275,18 @@ def test_a_codec_that_could_be_mistaken_is_refused(name: str, prefix: str, says:
 def test_a_codec_that_is_not_there_is_refused_before_anything_is_sent(name: Any) -> None:
     with pytest.raises(UsageError, match=r"There is no codec .*; use one of json, gzip, msgpack"):
         Queue("q", codec=name)
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"), [("gz:AA", True), ("mp:AA", True), ("zz:AA", False), ("gz", False), ('{"gz":1}', False)]
+)
+def test_a_text_is_coded_if_it_begins_with_a_codecs_prefix(stored: str, expected: bool) -> None:
+    assert codec.is_coded(stored) is expected
+
+
+def test_what_gzip_makes_longer_is_measured_before() -> None:
+    letters = [chr(number) for number in range(33, 127) if chr(number) not in '"\\']
+    noise = "".join(random.Random(7).choices(letters, k=codec.MAX_PAYLOAD_BYTES - 2))
+    assert len(codec.encode(noise, codec=GZIP)) > codec.MAX_PAYLOAD_BYTES
+    with pytest.raises(PayloadError, match="exceeds maximum size"):
+        codec.encode(f"{noise}x", codec=GZIP)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.flows.mapping import ElementMap
 from orchestration_queue.options import JobOptions, Ordering
-from orchestration_queue.protocol.history import HistoryEvent, read_history
+from orchestration_queue.protocol.history import HistoryEntry, HistoryEvent, read_history
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_output, membership, queue_state
 from orchestration_queue.protocol.operations.membership import Member, Message
@@ -113,6 +113,45 @@ FIELDS = st.fixed_dictionaries(
 def test_a_quick_look_passes_nothing_that_a_thorough_one_refuses(fields: dict[str, str]) -> None:
     record = JobRecord("1", fields)
     assert record.problem == record._damage()
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, None),
+        ({"name": "größe", "attemptsMade": "3", "opts": '{"attempts":3}'}, None),
+        ({"attemptsMade": "inf"}, "'attemptsMade' should be a whole number"),
+        ({"timestamp": "9" * 15}, "'timestamp' is no time"),
+        ({"name": "\udcff"}, "'name' should be text"),
+        ({"opts": "[1]"}, "'opts' should be a JSON object"),
+        ({"opts": "[1]", "attemptsMade": "inf"}, "'attemptsMade' should be a whole number"),
+    ],
+)
+def test_the_first_damaged_field_of_a_record_is_named(fields: dict[str, str], problem: str | None) -> None:
+    found = JobRecord("1", fields).problem
+    assert found is None if problem is None else problem in str(found)
+
+
+@pytest.mark.parametrize(
+    ("entry", "line"),
+    [
+        (HistoryEntry(HistoryEvent.RETRIED, None), "- retried"),
+        (HistoryEntry(HistoryEvent.FAILED, None, 2, worker="w", host="h"), "- attempt 2 failed on w (h)"),
+        (HistoryEntry(HistoryEvent.FAILED, None, kind="error", error="KeyError", reason="x"), "- failed: [KeyError] x"),
+        (HistoryEntry(HistoryEvent.FAILED, None, kind="error", reason="x"), "- failed: [error] x"),
+        (HistoryEntry(HistoryEvent.FAILED, None, kind="timeout", error="E", reason="x"), "- failed: [timeout] x"),
+    ],
+)
+def test_an_entry_of_a_history_is_one_line(entry: HistoryEntry, line: str) -> None:
+    assert entry.lines() == [line]
+
+
+def test_log_lines_and_the_traceback_follow_the_line_of_an_entry() -> None:
+    at = datetime(2030, 1, 31, 12, tzinfo=UTC)
+    entry = HistoryEntry(HistoryEvent.FAILED, at, traceback="a\nb", logs=("said",))
+    assert entry.lines()[0] == f"{at.astimezone():%Y-%m-%d %H:%M:%S %Z} failed"
+    assert entry.lines()[1:] == ["  log: said", "  a", "  b"]
+    assert entry.lines(has_traceback=False)[1:] == ["  log: said"]
 
 
 def test_an_entry_names_its_job_wherever_the_field_is() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
@@ -22,7 +22,13 @@ from orchestration_queue.protocol.lease import (
     Settlement,
     Suspension,
 )
-from orchestration_queue.protocol.operations.broadcasts import check_length, check_options
+from orchestration_queue.protocol.operations.broadcasts import (
+    check_length,
+    check_options,
+    check_start,
+    is_unused,
+    subscriptions,
+)
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.operations.job_records import PRIORITY_SHIFT
 from orchestration_queue.protocol.operations.membership import Member, Message
@@ -51,6 +57,30 @@ def test_a_broadcast_keeps_one_message_or_more() -> None:
     for length in (0, -1, True, 1.5, "5"):
         with pytest.raises(InvalidOptionError):
             check_length(length)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("start", ["$", "0-0", "0", "1700000000000-3"])
+def test_a_subscription_starts_at_an_entry_or_with_new_messages(start: str) -> None:
+    assert check_start(start) == start
+
+
+@pytest.mark.parametrize("start", ["", "now", "1-", "-1", "٣-0", 0, None])
+def test_another_start_is_refused(start: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="`start_from` must be"):
+        check_start(start)
+
+
+def test_a_broadcast_is_unused_until_there_is_a_message_or_a_subscription() -> None:
+    assert is_unused(ServerError("ERR no such key"))
+    assert is_unused(ServerError("ERR The XGROUP subcommand requires the key to exist."))
+    assert not is_unused(ServerError("LOADING"))
+
+
+@pytest.mark.parametrize("lag", [None, 3])
+def test_the_lag_of_a_subscription_may_be_unknown(lag: int | None) -> None:
+    group = [b"name", b"mailer", b"consumers", 2, b"pending", 1, b"last-delivered-id", b"5-1", b"lag", lag]
+    (found,) = subscriptions(QueueKeys("news")).read([group])
+    assert (found.name, found.lag, found.pending, found.workers, found.last_delivered) == ("mailer", lag, 1, 2, "5-1")
 
 
 def test_tokens_are_a_whole_number() -> None:

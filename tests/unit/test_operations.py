@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError
+from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError, UsageError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation
 from orchestration_queue.protocol.keys import QueueKeys
@@ -24,6 +26,7 @@ from orchestration_queue.protocol.operations.additions import Added, EncodedData
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.event_log import EVENT_TYPES
 from orchestration_queue.protocol.operations.queue_state import JobCounts
+from orchestration_queue.protocol.placement import ParentRef, new_job
 from orchestration_queue.states import JobState
 
 KEYS = QueueKeys("q")
@@ -68,6 +71,86 @@ def test_many_jobs_are_cut_by_number_and_by_size(sizes: list[int], portions: lis
     cut = list(additions.portions(jobs))
     assert [len(portion) for portion in cut] == portions
     assert [job for portion in cut for job in portion] == jobs
+
+
+def test_a_job_too_large_to_share_a_call_has_one_of_its_own() -> None:
+    jobs = [NewJob("work", EncodedData("x" * size)) for size in (5 << 20, 1, 1)]
+    assert [len(portion) for portion in additions.portions(jobs)] == [1, 2]
+
+
+@pytest.mark.parametrize("options", [5, "delay", [("delay", 5)], {5: "delay"}])
+def test_options_of_a_job_are_options_or_a_dict_of_them(options: Any) -> None:
+    assert NewJob("work", options={"delay": 5}).options == JobOptions(delay=5)
+    assert NewJob("work").options == JobOptions()
+    assert additions.checked_options(None) == JobOptions()
+    assert additions.checked_options(MINE.options) is MINE.options
+    with pytest.raises(InvalidOptionError, match="`options` must be JobOptions or a dict"):
+        NewJob("work", options=options)
+
+
+def test_a_parent_is_a_job_or_its_ref() -> None:
+    ref = ParentRef(KEYS, "7")
+    assert NewJob("work", parent=ref).parent == NewJob("work", parent=SimpleNamespace(ref=ref)).parent == ref
+    for parent in (5, "7", SimpleNamespace(ref="7")):
+        with pytest.raises(UsageError, match="`parent` must be a job or a job's `ref`"):
+            NewJob("work", parent=parent)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "parent", "is_plain"),
+    [
+        ({}, None, True),
+        ({}, ParentRef(KEYS, "7"), False),
+        ({"deduplication": {"id": "d"}}, None, False),
+    ],
+)
+def test_a_plain_job_can_be_added_with_others(
+    options: dict[str, Any], parent: ParentRef | None, is_plain: bool
+) -> None:
+    assert NewJob("work", options=options, parent=parent).is_plain is is_plain
+
+
+IN_A_YEAR = datetime.fromtimestamp(NOW / 1000, UTC) + timedelta(days=365)
+
+
+@pytest.mark.parametrize(
+    ("options", "wakes"),
+    [
+        ({}, []),
+        ({"delay": 5}, ["oq1_wakeDue"]),
+        ({"delay_until": IN_A_YEAR}, ["oq1_wakeDue"]),
+        ({"priority": 1}, ["oq1_wakeOne"]),
+        ({"lifo": True}, ["oq1_wakeOne"]),
+    ],
+    ids=["plain", "delay", "delay_until", "priority", "lifo"],
+)
+def test_a_worker_is_woken_for_what_no_stream_entry_announces(options: dict[str, Any], wakes: list[str]) -> None:
+    jobs = [NewJob("work"), NewJob("work", options=options)]
+    assert [call.name for call in additions.waking(KEYS, jobs, NOW)] == wakes
+
+
+def test_jobs_with_ids_of_their_own_are_counted_if_they_are_new() -> None:
+    jobs = [new_job("work", "{}", JobOptions(job_id=name), NOW) for name in "abc"]
+    adding = additions.add_own(KEYS, jobs)
+    assert adding.read([b"a", b"duplicate", b"c"]) == 2
+    with pytest.raises(InvalidOptionError, match="costs more than its token bucket holds"):
+        adding.read([b"a", b"ERR:COST_EXCEEDS_CAPACITY", b"c"])
+
+
+@pytest.mark.parametrize(
+    ("options", "options_text", "state", "stored"),
+    [
+        (JobOptions(), None, "waiting", {}),
+        (JobOptions(priority=3), None, "prioritized", {"priority": 3}),
+        (JobOptions(priority=3, delay=5), None, "delayed", {"priority": 3, "delay": 5000}),
+        (JobOptions(priority=3), '{"theirs":1}', "prioritized", {"theirs": 1}),
+    ],
+)
+def test_the_record_of_a_new_job_is_known_without_reading_it(
+    options: JobOptions, options_text: str | None, state: str, stored: dict[str, Any]
+) -> None:
+    record = additions.as_sent("7", NewJob("work", EncodedData("[1]"), options, options_text=options_text), NOW)
+    assert (record.id, record.state, record.data, record.options) == ("7", state, [1], stored)
 
 
 EDITS: list[tuple[Operation[None], str]] = [

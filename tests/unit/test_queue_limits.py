@@ -157,8 +157,9 @@ def test_a_budget_is_read_as_any_client_stored_it() -> None:
     assert state.budget == Budget(max_tokens=9, max_tokens_by={"in": 3}, on_exceeded="pause")
     assert (state.tokens, state.cost, state.tokens_by, state.is_exceeded) == (4, 0, {"in": 4}, True)
     assert budgets.budget(KEYS, "f").read([]) is None
-    (other,) = [budgets.budget(KEYS, "f").read([b"maxTotalCost", b"1", b"exceeded", b"0"])]
+    (other,) = [budgets.budget(KEYS, "f").read([b"maxTotalCost", b"1", b"exceeded", b"0", b"costUnit", b"usd"])]
     assert other is not None
+    assert (state.budget.cost_unit, other.budget.cost_unit) == (None, "usd")
     assert (other.budget.on_exceeded, other.budget.max_tokens, other.is_exceeded) == ("fail", None, False)
 
 
@@ -183,6 +184,12 @@ def test_what_a_job_used_is_weighed_before_it_is_counted() -> None:
     total = budgets.charge("key", [[None, None, b"9", None], [None] * 3])
     assert total is not None
     assert 9 in total.call.args
+    assert total.call.args.count("{}") == 4, "what was not reported or limited"
+    bounds = b'{"in":5}', b'{"gpu":6}'
+    every = budgets.charge("key", [[b'{"in":3}', b'{"gpu":1}', None, None], [None, *bounds]])
+    assert every is not None
+    assert every.call.args[:2] == ('{"in":3}', '{"gpu":1}')
+    assert {'{"in":5}', '{"gpu":6}'} <= set(every.call.args)
 
 
 @pytest.mark.parametrize(

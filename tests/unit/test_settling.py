@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.errors import ServerError
-from orchestration_queue.options import Retention
+from orchestration_queue.errors import InvalidOptionError, LeaseLostError, ServerError
+from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import (
     ChildrenWait,
     Completion,
+    Delivery,
     Failure,
     GroupHold,
     Lease,
@@ -29,6 +30,7 @@ from orchestration_queue.protocol.operations.notifications import (
     notify_all,
 )
 from orchestration_queue.protocol.outcome import Verdict, settled
+from orchestration_queue.protocol.placement import new_job
 from orchestration_queue.protocol.record import JobRecord
 
 KEYS = QueueKeys("q")
@@ -123,3 +125,39 @@ def test_what_is_told_may_leave_more_to_tell() -> None:
     assert second.args[-1] == "9"
     with pytest.raises(StopIteration):
         steps.send([[[b"x", b"upstream_failed"], [], []]])
+
+
+def test_a_history_has_failed_attempts_and_completed_ones_of_tracked_jobs() -> None:
+    tracked = Lease(JobRecord("8", {"processedOn": str(NOW), "tracked": "1"}), "5-2")
+
+    def noted(*settlements: Settlement) -> list[str]:
+        call = exchanges.attempt_notes(KEYS, "w", "h", NOW, settlements)
+        return [] if call is None else [str(word) for word in call.args if word in ("7", "8")]
+
+    assert noted(Failure(LEASE, "no"), Completion(LEASE, "1"), Completion(tracked, "1")) == ["7", "8"]
+    assert noted(Completion(LEASE, "1")) == noted(Postponement(tracked, NOW)) == noted() == []
+
+
+def test_children_that_were_there_are_not_told_as_new() -> None:
+    jobs = [new_job("work", "{}", JobOptions(job_id=name), NOW) for name in "abc"]
+    adding = exchanges.add_children(KEYS, LEASE, jobs, NOW)
+    assert adding.read([b"a", b"duplicate", b"c"]) == ["a", "c"]
+    with pytest.raises(LeaseLostError):
+        adding.read(b"lost")
+    with pytest.raises(InvalidOptionError, match="Child 'b' costs more"):
+        adding.read([b"a", b"ERR:COST_EXCEEDS_CAPACITY", b"c"])
+
+
+def test_a_wait_brings_jobs_and_signals_of_two_kinds() -> None:
+    jobs = [KEYS.stream.encode(), [[b"5-1", [b"jobId", b"7"]]]]
+    signals = [KEYS.wake_one.encode(), [[b"1-0", [b"due", b"1"]], [b"2-0", [b"ready", b"1"]], [b"3-0", None]]]
+    listening = exchanges.listen(KEYS, "w", 5, 100)
+    assert listening.read([jobs, signals]) == exchanges.Wakeup([Delivery("7", "5-1")], ["2-0", "3-0"], ["1-0"])
+    assert listening.read(None) == exchanges.Wakeup([], [], [])
+    watching = exchanges.news(KEYS, "0", "0", 100)
+    assert watching.read([jobs, signals]) == exchanges.Wakeup([], ["2-0", "3-0"], ["1-0"])
+    assert watching.read(None) == exchanges.Wakeup([], [], [])
+
+
+def test_suspended_jobs_are_swept_by_the_prefix_of_their_queue() -> None:
+    assert f"{KEYS.base}:" in exchanges.sweep_suspended(KEYS, NOW).words

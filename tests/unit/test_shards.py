@@ -10,7 +10,7 @@ import pytest
 
 import orchestration_queue
 from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.protocol.shards import shard_names, shard_of
+from orchestration_queue.protocol.shards import MOST_SHARDS, checked_shards, shard_names, shard_of
 from orchestration_queue.protocol.slots import key_slot
 
 ShardedQueue: Any = orchestration_queue.ShardedQueue
@@ -21,6 +21,11 @@ NOWHERE = "redis://127.0.0.1:1"
 def test_a_key_sticks_to_its_shard_in_every_process_and_version() -> None:
     assert [shard_of(key, 8) for key in ("customer-7", "customer-8", "a", "é")] == [3, 1, 3, 2]
     assert {shard_of(f"key {number}", 1) for number in range(100)} == {0}
+
+
+@pytest.mark.parametrize("shards", [1, MOST_SHARDS])
+def test_a_queue_has_up_to_a_thousand_shards(shards: int) -> None:
+    assert checked_shards(shards) == shards
 
 
 def test_keys_are_spread_evenly() -> None:

@@ -11,10 +11,11 @@ from typing import cast
 
 import pytest
 
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Failure, Lease
 from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.protocol.statistics import DayStatistics, Distribution, Tally, read_day
+from orchestration_queue.protocol.statistics import DayStatistics, Distribution, Tally, count, read_day
 from orchestration_queue.server.clock import ServerClock
 from orchestration_queue.worker.events import Tallying
 from orchestration_queue.worker.queue_io import QueueIO
@@ -103,3 +104,36 @@ def test_a_day_without_jobs_and_with_strange_fields_is_read() -> None:
     odd = read_day(DAY, [("run:n:a", "soon"), ("x", "1"), ("run", "2"), ("run:n:b", "3"), ("run:x:b", "1")])
     assert odd.tasks["b"].run == Distribution(3)
     assert odd.all.run.p50 == timedelta(0)
+
+
+@pytest.mark.parametrize(("durations_ms", "deviation_s"), [([1000], 0), ([1000, 3000], 2**0.5), ([1, 1, 4000], 2.309)])
+def test_the_deviation_is_that_of_a_sample(durations_ms: list[int], deviation_s: float) -> None:
+    tally = Tally()
+    for duration in durations_ms:
+        tally.task("load").run.add(duration)
+    assert read(tally).all.run.deviation.total_seconds() == pytest.approx(deviation_s, abs=0.001)
+
+
+def test_a_quantile_is_the_end_of_the_bucket_that_it_fills() -> None:
+    run = Distribution(2, buckets={0: 1, 40: 1})
+    assert (run.quantile(0.5), run.quantile(1)) == (timedelta(milliseconds=1), timedelta(milliseconds=1024))
+
+
+def test_a_name_that_is_counted_already_is_not_counted_as_another() -> None:
+    tally = Tally()
+    for number in range(100):
+        tally.task(f"{number:x>100}").failed += 1
+    tally.task(f"{0:x>100} and more").failed += 1
+    tally.task("new").failed += 1
+    tally.task("newer").failed += 1
+    found = read(tally)
+    assert found.tasks[f"{0:x>100}"].failed == 2
+    assert found.tasks["(others)"].failed == 2
+    assert len(found.tasks) == 101
+
+
+def test_counts_go_to_their_day() -> None:
+    keys, tally = QueueKeys("q"), Tally()
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    call = count(keys, int(noon.timestamp() * 1000), tally)
+    assert any("2026-01-31" in str(word) for word in call.words)
