@@ -28,6 +28,7 @@ from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.worker.interfaces import Handler, Middleware, Router
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.queue_io import QueueIO
+from orchestration_queue.worker.signal_reader import SignalReader
 from orchestration_queue.worker.worker import Worker
 
 __all__ = ["BroadcastIO", "BroadcastWorker"]
@@ -74,6 +75,7 @@ class BroadcastIO(QueueIO):
         calls: Connection for calls.
         waits: Connection for blocking reads.
         options: The worker's options.
+        signals: Reads the signals to the broadcast's workers; default: a reader for this worker alone.
     """
 
     def __init__(
@@ -84,8 +86,9 @@ class BroadcastIO(QueueIO):
         calls: AsyncConnection,
         waits: AsyncConnection,
         options: WorkerOptions,
+        signals: SignalReader | None = None,
     ) -> None:
-        super().__init__(member.keys, member.consumer, calls, waits, options)
+        super().__init__(member.keys, member.consumer, calls, waits, options, signals)
         self._group, self._start_from = member.subscription, start_from
         self._member = member
         self._subjects = subjects
@@ -359,6 +362,6 @@ class BroadcastWorker(Worker):
         self._subjects = SubjectFilter(subjects)
         self._start_from = check_start(start_from)
 
-    def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection) -> BroadcastIO:
+    def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection, signals: SignalReader) -> BroadcastIO:
         member = Member(self.keys, self.subscription, self.id)
-        return BroadcastIO(member, self._subjects, self._start_from, calls, waits, self.options)
+        return BroadcastIO(member, self._subjects, self._start_from, calls, waits, self.options, signals)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
-from orchestration_queue.server import Connection, ServerUrl
+from orchestration_queue.server import Connection
 
 __all__ = ["SHUTDOWN_TIMEOUT_S", "Heartbeat", "Renew"]
 
@@ -31,7 +31,7 @@ class Heartbeat:
     Args:
         renew: Renews leases.
         now_ms: Returns the time, in epoch milliseconds.
-        url: The server's URL; the thread has its own connection.
+        connection: Connection that the thread uses, and others may use, too.
         lease_s: The usual lease in seconds; shorter ones are handled too.
         on_end: Called, in this thread, with a lease that was lost, or whose job was revoked.
 
@@ -43,7 +43,7 @@ class Heartbeat:
         self,
         renew: Renew,
         now_ms: Callable[[], int],
-        url: ServerUrl,
+        connection: Connection,
         lease_s: float,
         on_end: Callable[[Lease, Renewal], object],
     ) -> None:
@@ -51,7 +51,7 @@ class Heartbeat:
         self._on_end = on_end
         self._renew = renew
         self._now_ms = now_ms
-        self._url = url
+        self._connection = connection
         self._tick_s = lease_s / 8
         self._kept: dict[Lease, _RenewedLease] = {}
         self._wake = threading.Event()
@@ -99,7 +99,6 @@ class Heartbeat:
         self._thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _run(self) -> None:
-        connection: Connection | None = None
         while not self._over:
             self._wake.wait(self._tick_s)
             self._wake.clear()
@@ -107,8 +106,7 @@ class Heartbeat:
                 continue
             asked = time.monotonic()
             try:
-                connection = connection or Connection.open(self._url)
-                answers = self._renew(connection, [kept.lease for kept in due], self._now_ms())
+                answers = self._renew(self._connection, [kept.lease for kept in due], self._now_ms())
             except OrchestrationQueueError as error:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue
@@ -119,8 +117,6 @@ class Heartbeat:
                 else:
                     self.drop(kept.lease)
                     self._on_end(kept.lease, answer)
-        if connection is not None:
-            connection.close()
 
     def _due(self) -> list[_RenewedLease]:
         now = time.monotonic()

@@ -33,13 +33,13 @@ from orchestration_queue.server.clock import ServerClock
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.outages import Outages
 from orchestration_queue.worker.queue_defaults import QueueDefaults
+from orchestration_queue.worker.signal_reader import SignalReader
 from orchestration_queue.worker.waker import Waker
 
 __all__ = ["QueueIO"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
-_SIGNAL_BLOCK_MS = 5_000
 _WATCH_S = 0.1
 """How long a blocking read may continue after its primary was announced to be replaced."""
 _MOST_SWEEPS = 100
@@ -55,6 +55,7 @@ class QueueIO:
         calls: Connection for calls.
         waits: Connection for blocking reads.
         options: The worker's options.
+        signals: Reads the signals to the queue's workers; default: a reader for this worker alone.
 
     Attributes:
         clock: The server's clock, once :meth:`set_clock` was called; adjusted with each tick.
@@ -70,6 +71,7 @@ class QueueIO:
         calls: AsyncConnection,
         waits: AsyncConnection,
         options: WorkerOptions,
+        signals: SignalReader | None = None,
     ) -> None:
         self._keys = keys
         self._consumer = consumer
@@ -83,7 +85,7 @@ class QueueIO:
         self._named_letters: str | None = None
         self._group, self._start_from = GROUP, "0"
         self.waker = Waker(calls, waits, keys.stream)
-        self._signals: AsyncConnection | None = None
+        self._signals = signals or SignalReader(calls)
         self._last_signal = ""
         self._hears_signals = False
         self._last_heard = FIRST_EVENT
@@ -224,23 +226,15 @@ class QueueIO:
         return Wakeup([], [])
 
     async def read_signals(self) -> list[WorkerSignal]:
-        """Wait for signals to this queue's workers, at most :data:`_SIGNAL_BLOCK_MS`."""
-        if self._signals is None:
-            self._signals = await self._waits.duplicate()
-        signals = await self._signals.run(
-            worker_signals.read_signals(self._keys, self._last_signal, _SIGNAL_BLOCK_MS), repeatable=True
-        )
-        if signals:
-            self._last_signal = signals[-1].id
-        return signals
+        """Wait for signals to this queue's workers."""
+        return await self._signals.read(self._keys.wake, self._last_signal)
 
     async def follow_primary(self) -> None:
         """End blocking reads on a primary that sentinels are replacing, until cancelled. Without sentinels, return."""
         while self._waits.url.mode == "sentinel":
             await asyncio.sleep(_WATCH_S)
-            for connection in (self._waits, self._signals):
-                if connection is not None:
-                    await connection.leave_old_primary()
+            await self._waits.leave_old_primary()
+            await self._signals.leave_old_primary()
 
     async def reply(self, command: Command, facts: Mapping[str, object]) -> None:
         """Reply to a client's command."""
@@ -248,9 +242,8 @@ class QueueIO:
         await self._calls.pipeline(calls, atomic=True)
 
     async def aclose(self) -> None:
-        """Close the connection that waits for signals; callers close the others."""
-        if self._signals is not None:
-            await self._signals.aclose()
+        """Stop reading signals; callers close the connections."""
+        await self._signals.leave(self._keys.wake)
 
     async def _read(self, want: int, block_ms: int) -> Wakeup:
         if self._hears_signals:

@@ -48,8 +48,9 @@ def shard_workers(
 ) -> list[Worker]:
     """Create a worker for each shard of a queue. They share ``options.concurrency`` slots and take turns.
 
-    Each has its own connections and heartbeat, and an idle shard is polled twice per ``options.block``. With many
-    processes, let each serve some of the shards: ``Worker(name, ...)`` for these shards' names.
+    They also share connections: each has only its blocking read, and a heartbeat. An idle shard is polled twice per
+    ``options.block``. With many processes, let each serve some of the shards: ``Worker(name, ..., slots=slots)`` for
+    these shards' names.
 
     Args:
         queue: The first part of the shards' names.

@@ -39,7 +39,8 @@ class SharedSlots:
     """Maximum jobs at a time across the workers of several queues, in one event loop.
 
     With ``ordered`` polling, a queue gets a slot only while no earlier queue has a job ready. With ``round-robin``, the
-    queues that have jobs get the same number of slots; among equals, the one that has waited longest is next.
+    queues that have jobs get the same number of slots; among equals, the one that has waited longest is next. The
+    workers also share connections.
 
     Args:
         count: Jobs at a time.

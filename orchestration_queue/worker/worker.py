@@ -23,6 +23,7 @@ from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
+from orchestration_queue.worker.connections import WorkerConnections
 from orchestration_queue.worker.control import WorkerControl, stopping_on_signals
 from orchestration_queue.worker.events import WorkerEventType
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
@@ -48,6 +49,7 @@ from orchestration_queue.worker.reserved import reserved_handlers
 from orchestration_queue.worker.runner import Runner, Threads
 from orchestration_queue.worker.sandbox.handler import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
+from orchestration_queue.worker.signal_reader import SignalReader
 from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Worker"]
@@ -185,18 +187,19 @@ class Worker(WorkerControl):
             shared.join(self._machine)
             stack.callback(shared.leave, self._machine)
         outages = Outages(seconds(self.options.lease))
+        connections = WorkerConnections.of(self._url, shared)
         with outages.watch(_PROMPT_S):
-            calls = await self._until_available(lambda: AsyncConnection.open(self._url))
+            calls = await self._until_available(connections.join)
         if calls is None:
             return
-        stack.push_async_callback(calls.aclose)
+        stack.push_async_callback(connections.leave)
         waits = await calls.duplicate()
         stack.push_async_callback(waits.aclose)
         if self._lifespan is not None:
             await stack.enter_async_context(self._lifespan.lifespan())
         self._threads = executor = Threads(self._concurrency)
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-        self._io = io = self._make_queue_io(calls, waits)
+        self._io = io = self._make_queue_io(calls, waits, connections.signals_of(self.keys.wake, calls))
         stack.push_async_callback(self._leave)
         stack.push_async_callback(io.aclose)
         io.outages = outages
@@ -208,7 +211,7 @@ class Worker(WorkerControl):
         self._heartbeat = heartbeat = Heartbeat(
             self._renew,
             io.clock.now_ms,
-            calls.url,
+            connections.renewals,
             seconds(self.options.lease),
             on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
         )
@@ -240,8 +243,8 @@ class Worker(WorkerControl):
 
     # Overridden by BroadcastWorker.
 
-    def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection) -> QueueIO:
-        return QueueIO(self.keys, self.id, calls, waits, self.options)
+    def _make_queue_io(self, calls: AsyncConnection, waits: AsyncConnection, signals: SignalReader) -> QueueIO:
+        return QueueIO(self.keys, self.id, calls, waits, self.options, signals)
 
     def _renew(self, connection: Connection, leases: Sequence[Lease], at_ms: int) -> list[Renewal]:
         renew = partial(self._io.renew, connection, leases, at_ms)

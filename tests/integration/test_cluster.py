@@ -6,10 +6,11 @@ import asyncio
 import json
 import logging
 import re
+import signal
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -552,6 +553,34 @@ async def test_a_sharded_queue_uses_all_primaries(cluster: Cluster, queue_name: 
         for worker in workers:
             worker.stop()
         await asyncio.wait_for(asyncio.gather(*running), 60)
+
+
+async def test_a_stalled_primary_stalls_only_its_own_shards(cluster: Cluster, queue_name: str) -> None:
+    async with AsyncShardedQueue(queue_name, 8, url=cluster.url) as queue:
+        by_node = [[shard for shard in queue.shards if cluster.owner(shard.name) is node] for node in cluster.nodes[:3]]
+        workers = shard_workers(queue_name, double, 8, url=cluster.url, options=QUICK)
+        running = [asyncio.ensure_future(worker.run()) for worker in workers]
+        await wait_until(lambda: all(worker.is_listening for worker in workers), "the workers to be idle")
+        await queue.counts()  # its client connects to each primary first
+        with stopped(by_node[0][0], cluster):
+            jobs = [await shard.add("double", {"n": 1}) for shard in (*by_node[1], *by_node[2]) for _ in range(20)]
+            assert [await job.wait(SOON) for job in jobs] == [2] * len(jobs)
+        late = [await shard.add("double", {"n": 2}) for shard in by_node[0]]
+        assert [await job.wait(SOON) for job in late] == [4] * len(late)
+        for worker in workers:
+            worker.stop()
+        await asyncio.wait_for(asyncio.gather(*running), 60)
+
+
+@contextmanager
+def stopped(queue: AsyncQueue, cluster: Cluster) -> Iterator[None]:
+    """The queue's primary answers nothing."""
+    process = cluster.owner(queue.name).process
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 async def test_a_chasquimq_queue_on_each_primary_works(cluster: Cluster, queue_name: str) -> None:

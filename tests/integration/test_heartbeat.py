@@ -9,7 +9,7 @@ from contextlib import closing
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server import Connection, parse_url
+from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.heartbeat import Heartbeat
 from tests.waiting import wait_until_sync
@@ -25,8 +25,9 @@ def test_a_lease_whose_grant_came_late_is_renewed_by_when_it_was_asked_for(serve
         renewed.extend(leases)
         return [Renewal.RENEWED] * len(leases)
 
-    heartbeat = Heartbeat(renew, now_ms, parse_url(server_url), 0.8, lambda *_: None)
-    with closing(heartbeat):
+    connection = Connection(server_url)
+    heartbeat = Heartbeat(renew, now_ms, connection, 0.8, lambda *_: None)
+    with connection, closing(heartbeat):
         heartbeat.keep(FRESH, 800, time.monotonic())
         heartbeat.keep(LATE, 800, time.monotonic() - 400)
         assert not heartbeat.is_behind
@@ -35,8 +36,9 @@ def test_a_lease_whose_grant_came_late_is_renewed_by_when_it_was_asked_for(serve
 
 
 def test_it_is_behind_when_a_renewal_is_overdue(server_url: str) -> None:
-    heartbeat = Heartbeat(lambda *_: [], now_ms, parse_url(server_url), 8000, lambda *_: None)
-    with closing(heartbeat):
+    connection = Connection(server_url)
+    heartbeat = Heartbeat(lambda *_: [], now_ms, connection, 8000, lambda *_: None)
+    with connection, closing(heartbeat):
         heartbeat.keep(FRESH, 800, time.monotonic() - 601)
         assert heartbeat.is_behind
         heartbeat.drop(FRESH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.schedules import Every
 from orchestration_queue.states import JobState
-from orchestration_queue.worker import AsyncActiveJob, Handler, Worker, shard_workers
+from orchestration_queue.worker import AsyncActiveJob, Handler, Worker, shard_workers, signal_reader
 from tests.processes import worker_process
 from tests.waiting import wait_until, wait_until_sync
 from tests.workers import QUICK
@@ -243,6 +243,60 @@ async def test_a_plain_worker_serves_one_shard(server_url: str, queue_name: str,
         await asyncio.wait_for(running, 60)
         async with AsyncQueue(f"{queue_name}.0", url=server_url) as other:
             assert (await other.counts()).waiting == 5
+
+
+def blocked_reads(raw: Any) -> int:
+    return sum(client["cmd"] == "xread" for client in raw.client_list() if "b" in client["flags"])
+
+
+async def test_shards_share_all_connections_but_their_blocking_reads(
+    server_url: str, queue_name: str, raw: Any
+) -> None:
+    others = len(raw.client_list())
+    async with AsyncShardedQueue(queue_name, 16, url=server_url) as queue, serving(queue_name, double, 16, server_url):
+        jobs = await queue.add_bulk([NewJob("double", {"n": n}) for n in range(1_000)])
+        assert [await job.wait(60) for job in jobs] == [2 * n for n in range(1_000)]
+        await wait_until(lambda: blocked_reads(raw) == 17, "one read for jobs of each shard, and one for all signals")
+        mine = len(raw.client_list()) - others
+    # One pool of at most 32 for calls, and few of the client. Each worker with its own would have at least 64.
+    assert mine < 17 + 32 + 10
+
+
+async def test_signals_reach_each_shard_while_workers_join_and_leave(
+    server_url: str, queue_name: str, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal_reader, "_BLOCK_MS", 300_000)
+    started, cancelled = Counter[str](), Counter[str]()
+
+    async def hang(job: AsyncActiveJob) -> None:
+        started[job.queue] += 1
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            cancelled[job.queue] += 1
+            raise
+
+    async def run_and_cancel(shards: Sequence[AsyncQueue]) -> None:
+        before = started.total()
+        jobs = [await shard.add("hang") for shard in shards]
+        await wait_until(lambda: started.total() == before + len(shards), "the jobs to run")
+        for job in jobs:
+            assert await job.cancel()
+        await wait_until(lambda: cancelled == started, "the handlers to be cancelled")
+
+    asleep = QUICK.model_copy(update={"promotion_interval": 300.0})  # and its lease is too long to be renewed meanwhile
+    workers = shard_workers(queue_name, hang, 4, url=server_url, options=asleep.model_copy(update={"lease": 3600.0}))
+    async with AsyncShardedQueue(queue_name, 4, url=server_url) as queue:
+        running = [asyncio.ensure_future(worker.run()) for worker in workers[:2]]
+        await run_and_cancel(queue.shards[:2])
+        running += [asyncio.ensure_future(worker.run()) for worker in workers[2:]]
+        await run_and_cancel(queue.shards)
+        for worker in workers[:3]:
+            worker.stop()
+        await asyncio.wait_for(asyncio.gather(*running[:3]), 60)
+        await run_and_cancel(queue.shards[3:])
+        workers[3].stop()
+        await asyncio.wait_for(running[3], 60)
 
 
 def test_jobs_of_a_killed_process_are_finished_by_another(

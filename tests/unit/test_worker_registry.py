@@ -112,8 +112,8 @@ def test_signals_say_what_is_due_cancelled_commanded_or_released() -> None:
         [b"7-0", [b"control", b"{}"]],
         [b"8-0", [b"released", b"2"]],
     ]
-    operation = worker_signals.read_signals(KEYS, "0", 1)
-    signals = operation.read([[b"wake", entries]])
+    operation = worker_signals.read_signals({"wake": "0"}, 1)
+    signals = operation.read([[b"wake", entries]])["wake"]
     assert signals == [
         WorkerSignal("5-0"),
         WorkerSignal("6-1", cancelled="1"),
@@ -122,4 +122,4 @@ def test_signals_say_what_is_due_cancelled_commanded_or_released() -> None:
     ]
     assert [signal.is_due for signal in signals] == [True, False, False, False]
     assert signals[1].at_ms == 6
-    assert operation.read(None) == []
+    assert operation.read(None) == {}

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
-from orchestration_queue.protocol.call import (
-    Call,
-    Operation,
-    Reply,
-    integer,
-    text,
-)
+from orchestration_queue.protocol.call import Call, Operation, Reply, Word, integer, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
@@ -90,16 +84,26 @@ class WorkerSignal:
         return int(self.id.partition("-")[0])
 
 
-def read_signals(keys: QueueKeys, after: str, block_ms: int) -> Operation[list[WorkerSignal]]:
-    """Wait for signals after that entry."""
-    args = ("COUNT", _MOST_SIGNALS, "BLOCK", block_ms, "STREAMS", keys.wake, after)
+def read_signals(after: Mapping[str, str], block_ms: int) -> Operation[dict[str, list[WorkerSignal]]]:
+    """Wait for signals, by stream.
 
-    def read(reply: Reply) -> list[WorkerSignal]:
-        entries = [(entry_id, pairs(fields)) for entry_id, fields in (reply[0][1] if reply else ())]
-        words = ("cancel", "control", "released")
-        return [WorkerSignal(text(entry_id), *map(told.get, words)) for entry_id, told in entries]
+    Args:
+        after: For each stream the last entry that is known. In a cluster, all of them must be in one slot.
+        block_ms: How long to wait for the first.
+    """
+    args: tuple[Word, ...] = ("COUNT", _MOST_SIGNALS, "BLOCK", block_ms, "STREAMS", *after, *after.values())
 
-    return Operation(Call("XREAD", args=args, near=keys.wake), read)
+    def read(reply: Reply) -> dict[str, list[WorkerSignal]]:
+        return {
+            text(stream): [_read_signal(entry_id, pairs(fields)) for entry_id, fields in entries]
+            for stream, entries in reply or ()
+        }
+
+    return Operation(Call("XREAD", args=args, near=next(iter(after))), read)
+
+
+def _read_signal(entry_id: Reply, told: Mapping[str, str]) -> WorkerSignal:
+    return WorkerSignal(text(entry_id), *map(told.get, ("cancel", "control", "released")))
 
 
 def wake_workers(keys: QueueKeys) -> Call:

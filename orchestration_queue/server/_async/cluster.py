@@ -42,6 +42,12 @@ class AsyncCluster:
         self._closed = False
         self._nodes: dict[Address, AsyncNode] = {}
 
+    def duplicate(self) -> AsyncCluster:
+        """Return the same cluster with sockets of its own, which are opened when needed."""
+        duplicate = AsyncCluster(self._url, self._libraries, timedelta(seconds=self._timeout_s))
+        duplicate._slots = self._slots
+        return duplicate
+
     async def greet(self) -> None:
         """Find the primaries, and load the libraries on each of them; on an unreachable one, when it is back.
 

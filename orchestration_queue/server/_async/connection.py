@@ -140,10 +140,14 @@ class AsyncConnection:
         return parse_url(self._url)
 
     async def duplicate(self) -> Self:
-        """Open another connection to the same server, with its own sockets, to be closed by the caller."""
-        if self._server is None:
-            await self._greet()
-        return await self.open(self._url, connect_timeout=self._connect_timeout, libraries=self._libraries)
+        """Return another connection to the same server, with its own sockets, to be closed by the caller.
+
+        It connects when first used; in a cluster, only to the primaries that it needs.
+        """
+        server = self._server or await self._greet()
+        duplicate = type(self)(self._url, connect_timeout=self._connect_timeout, libraries=self._libraries)
+        duplicate._server, duplicate._is_lazy = server.duplicate(), False
+        return duplicate
 
     def extension(self, make: Callable[[Self], E]) -> E:
         """Return what ``make`` returns for this connection: called once, and closed with the connection."""

@@ -95,6 +95,10 @@ class AsyncNode:
         self._busy: set[AsyncLink] = set()
         self._room = asyncio.Semaphore(_MOST_SOCKETS)
 
+    def duplicate(self) -> AsyncNode:
+        """Return the same server with sockets of its own, which are opened when needed."""
+        return AsyncNode(self._url, self._libraries, self._connect_timeout, in_cluster=self._in_cluster)
+
     async def greet(self) -> None:
         """Open a socket and keep it for the next call. Each new socket loads the libraries.
 

@@ -43,6 +43,12 @@ class Cluster:
         self._closed = False
         self._nodes: dict[Address, Node] = {}
 
+    def duplicate(self) -> Cluster:
+        """Return the same cluster with sockets of its own, which are opened when needed."""
+        duplicate = Cluster(self._url, self._libraries, timedelta(seconds=self._timeout_s))
+        duplicate._slots = self._slots
+        return duplicate
+
     def greet(self) -> None:
         """Find the primaries, and load the libraries on each of them; on an unreachable one, when it is back.
 

@@ -96,6 +96,10 @@ class Node:
         self._busy: set[Link] = set()
         self._room = threading.Semaphore(_MOST_SOCKETS)
 
+    def duplicate(self) -> Node:
+        """Return the same server with sockets of its own, which are opened when needed."""
+        return Node(self._url, self._libraries, self._connect_timeout, in_cluster=self._in_cluster)
+
     def greet(self) -> None:
         """Open a socket and keep it for the next call. Each new socket loads the libraries.
 
