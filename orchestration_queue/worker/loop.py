@@ -221,6 +221,8 @@ class WorkerLoop:
             self._start(lease, asked)
         for settlement, verdict in zip(exchange.settle, result.verdicts, strict=True):
             self._confirmed(settlement, verdict)
+        if result.due_ms >= 0:
+            self.on_due(result.due_ms)
         self._was_busy = self._was_busy or bool(result.started)
         if self._was_busy and result.why is Why.EMPTY and self._machine.is_quiet:
             self._was_busy = False

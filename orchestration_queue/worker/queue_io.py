@@ -8,11 +8,12 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol import statistics
-from orchestration_queue.protocol.call import Call, Reply, all_good
+from orchestration_queue.protocol.call import Call, Operation, Reply, all_good
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.lease import Delivery, Lease
 from orchestration_queue.protocol.operations import (
@@ -154,10 +155,11 @@ class QueueIO:
 
     async def exchange(self, step: Exchange) -> ExchangeResult:
         """Send one exchange: settle outcomes, return and start deliveries, fetch more."""
+        now_ms = self.clock.now_ms()
         operation = exchanges.exchange(
             self._keys,
             self._consumer,
-            self.clock.now_ms(),
+            now_ms,
             settle=step.settle,
             hand_back=step.hand_back,
             start=step.start,
@@ -168,24 +170,36 @@ class QueueIO:
             skip_events=not self._options.emit_events,
             skip_metrics=not self._options.record_metrics,
         )
+        # Before the outcomes: the record may be gone once the failure is settled.
+        notes = exchanges.attempt_notes(self._keys, self._consumer, socket.gethostname(), now_ms, step.settle)
+        until_ms = now_ms + milliseconds(self._options.promotion_interval)
+        watch = worker_signals.watch_retries(self._keys, self._consumer, now_ms, until_ms, step.settle)
         with self.outages.watch():  # the jobs that it starts are not renewed until its reply arrives
-            notes = exchanges.attempt_notes(
-                self._keys, self._consumer, socket.gethostname(), self.clock.now_ms(), step.settle
-            )
-            if notes is not None:
-                # In the same request, but before: the record may be gone once the failure is settled.
-                noted, reply = await self._calls.pipeline((notes, operation.call))
-                if isinstance(noted, ServerError):
-                    log.warning("Failures of queue %s were stored without their histories: %s", self.queue, noted)
-                (reply,) = all_good([reply])
-                result = operation.read(reply)
-            else:
+            if notes is None and watch is None:
                 result = await self._calls.run(operation)
+            else:
+                result = await self._exchange_beside(operation, notes, watch)
         if result.letters:
             await self._post(result.letters)
         if result.pending:
             await self._tell(result.pending)
         return result
+
+    async def _exchange_beside(
+        self, operation: Operation[ExchangeResult], notes: Call | None, watch: Operation[int] | None
+    ) -> ExchangeResult:
+        """Send an exchange in one request with notes about its outcomes, and a watch for the jobs that it postpones."""
+        before = [notes] if notes is not None else []
+        after = [watch.call] if watch is not None else []
+        replies = await self._calls.pipeline([*before, operation.call, *after])
+        if before and isinstance(noted := replies.pop(0), ServerError):
+            log.warning("Failures of queue %s were stored without their histories: %s", self.queue, noted)
+        reply, *watched = replies
+        (reply,) = all_good([reply])
+        result = operation.read(reply)
+        if watch is None or isinstance(watched[0], ServerError):  # without a watch, this worker's own timer is left
+            return result
+        return replace(result, due_ms=watch.read(watched[0]))
 
     async def _post(self, letters: Sequence[bytes]) -> None:
         """Add dead letters that the server keeps for us. Those that fail stay there."""

@@ -42,6 +42,15 @@ def stumble(sign: str, job: ActiveJob) -> dict[str, object]:
 
 
 @tasks.task
+def falter(job: ActiveJob) -> dict[str, object]:
+    """Fail at the first attempt."""
+    result = work(0, job)
+    if not job.record.attempts_made:
+        raise ValueError("faltered")
+    return result
+
+
+@tasks.task
 def linger(seconds: float, job: ActiveJob) -> dict[str, object]:
     """Take some time, unless the job was taken over from another worker."""
     return work(0 if job.record.stalled_count else seconds, job)

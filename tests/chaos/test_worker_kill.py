@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.states import JobState
-from tests.chaos.workers import cli_worker
+from tests.chaos.workers import cli_worker, kill, odd_worker
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.chaos
@@ -34,6 +36,29 @@ def test_jobs_of_a_killed_worker_are_finished_by_another(server_url: str, queue_
         assert all(job.refresh().state is JobState.COMPLETED for job in (*held, *others))
     assert raw.xlen(queue.keys.stream) == 0
     assert raw.zcard(queue.keys.completed) == 12
+
+
+def test_a_retry_is_on_time_though_the_worker_that_failed_the_job_is_killed(
+    server_url: str, queue_name: str, raw: redis.Redis
+) -> None:
+    asleep: dict[str, Any] = dict.fromkeys(("block", "promotion_interval", "stalled_interval", "flow_interval"), 600.0)
+    with (
+        Queue(queue_name, url=server_url) as queue,
+        odd_worker(queue_name, server_url, **asleep) as one,
+        odd_worker(queue_name, server_url, **asleep) as other,
+    ):
+        wait_until_sync(lambda: blocked(raw) == 2, "both workers to be idle")
+        job = queue.add("falter", options=JobOptions(attempts=2, backoff=Backoff(delay=3.0)))
+        wait_until_sync(lambda: raw.zcard(queue.keys.scheduled), "the first attempt to fail")
+        failed = next(process for process in (one, other) if str(process.pid) in job.logs()[0])
+        kill(failed)
+        assert job.refresh().state is JobState.DELAYED
+        assert job.wait(60)["pid"] in {one.pid, other.pid} - {failed.pid}
+
+
+def blocked(raw: redis.Redis) -> int:
+    """How many workers wait for jobs."""
+    return sum(client["cmd"] == "xreadgroup" for client in raw.client_list() if "b" in client["flags"])
 
 
 def test_sigterm_lets_the_running_job_finish_and_exits_cleanly(

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from orchestration_queue.client import NewJob
 from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.call import Call, Operation, Reply, text
+from orchestration_queue.protocol.call import Call, Operation, Reply, all_good, text
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations import additions, worker_registry, worker_signals
+from orchestration_queue.protocol.lease import Failure
+from orchestration_queue.protocol.operations import additions, exchanges, worker_registry, worker_signals
 from orchestration_queue.server import Connection, parse_url
 
 NOW = 1_700_000_000_000
@@ -90,8 +91,7 @@ class Fleet:
             ready, due = self.connection.run(Operation(Call("XREADGROUP", args=read), read_signals))
             if not (ready or due):
                 return
-            self.members.remove(member)
-            self.members.append(member)
+            self.wait_last(member)
             if due:
                 self.tick(member, due)
             else:
@@ -103,6 +103,32 @@ class Fleet:
         self.connection.pipeline(additions.waking(self.keys, [job], self.now))
         self.due.append(self.now + delay_ms)
         self.deliver()
+
+    def fail(self, member: Member, backoff_ms: int) -> None:
+        """Run a job that fails, and is retried after this time."""
+        self.connection.run(additions.add(self.keys, NewJob("task", b"{}"), self.now))
+        start = exchanges.exchange(self.keys, member.name, self.now, want=1)
+        settle = [
+            Failure(lease, "failed", max_attempts=99, backoff_ms=backoff_ms)
+            for lease in self.connection.run(start).started
+        ]
+        if not settle:
+            return
+        until = self.now + INTERVAL_MS
+        watch = worker_signals.watch_retries(self.keys, member.name, self.now, until, settle)
+        calls = [exchanges.exchange(self.keys, member.name, self.now, settle=settle).call]
+        *_, at = all_good(self.connection.pipeline([*calls, *([watch.call] if watch else [])]))
+        self.due.append(self.now + backoff_ms)
+        alarms = [self.now + backoff_ms, *([at] if watch and at >= 0 else [])]
+        if (alarm := max(min(alarms), self.now + 1)) < member.alarm:
+            member.alarm, member.is_early = alarm, True
+        self.wait_last(member)
+        self.deliver()
+
+    def wait_last(self, member: Member) -> None:
+        """Have the others wait longer than this worker, which has just done something."""
+        self.members.remove(member)
+        self.members.append(member)
 
     def pass_time(self, duration_ms: int) -> None:
         end = self.now + duration_ms
@@ -123,6 +149,8 @@ class Fleet:
         match action:
             case "add":
                 self.add(number)
+            case "fail":
+                self.fail(self.members[number // 3 % len(self.members)], number)
             case "pass":
                 self.pass_time(number)
             case "busy" if any(other is not member and not other.is_busy for other in self.members):
@@ -150,6 +178,7 @@ def act_all(connection: Connection, members: int, actions: list[tuple[str, int]]
 
 STEPS = st.one_of(
     st.tuples(st.just("add"), st.sampled_from([1, 50, 400, 4_000, 4_999, 5_001, 12_000])),
+    st.tuples(st.just("fail"), st.sampled_from([1, 50, 401, 2_999, 4_999, 5_001])),
     st.tuples(st.just("pass"), st.sampled_from([0, 10, 200, 399, 1_000, 4_990, 6_000])),
 )
 WHO = st.integers(0, 3)

@@ -66,6 +66,7 @@ class ExchangeResult:
         why: Why it returned no more.
         pending: Notifications still to send to waiting jobs: in a cluster those in other queues; otherwise those that
             one call did not reach.
+        due_ms: When the worker must tick for jobs that it postponed, epoch ms; -1 if others do.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -73,6 +74,7 @@ class ExchangeResult:
     letters: tuple[bytes, ...]
     why: Why
     pending: PendingNotifications = NONE_PENDING
+    due_ms: int = -1
 
 
 def exchange(

@@ -12,6 +12,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, Word, inte
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.lease import Failure, Postponement, Settlement
 from orchestration_queue.protocol.record import pairs
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "wake_worker",
     "wake_workers",
     "watch",
+    "watch_retries",
 ]
 
 
@@ -280,3 +282,26 @@ def watch(keys: QueueKeys, consumer: str, now_ms: int, until_ms: int, *, fires: 
     Two workers watch for what is due next. With ``fires`` this one fires repeatable jobs; one that leaves says 0.
     """
     return Operation(oq1.watch(keys, now_ms=now_ms, consumer=consumer, until_ms=until_ms, fires=fires), integer)
+
+
+def watch_retries(
+    keys: QueueKeys, consumer: str, now_ms: int, until_ms: int, settle: Sequence[Settlement]
+) -> Operation[int] | None:
+    """Do as :func:`watch` does, for a worker that postpones jobs; None if none is due by its usual tick.
+
+    In one request with the outcomes, it has a second worker watch, so that the jobs are on time if this one dies.
+    """
+    soonest_ms = min((due for each in settle if (due := _due_again_ms(each, now_ms)) is not None), default=None)
+    if soonest_ms is None or soonest_ms > until_ms:
+        return None
+    return watch(keys, consumer, now_ms, until_ms, fires=False)
+
+
+def _due_again_ms(settlement: Settlement, now_ms: int) -> int | None:
+    """Return when a job with this outcome is due again, epoch ms; None if it has ended or waits for something else."""
+    match settlement:
+        case Postponement(until_ms=until_ms):
+            return until_ms
+        case Failure(lease=lease, max_attempts=most, backoff_ms=backoff_ms) if lease.record.attempts_made + 1 < most:
+            return now_ms + backoff_ms
+    return None
