@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestration_queue.client import NewJob
@@ -192,6 +192,8 @@ KILLS = st.tuples(st.just("kill"), WHO)
     actions=st.lists(STEPS | LEAVES, max_size=15),
     kill=st.tuples(st.integers(0, 15), KILLS),
 )
+# The one that died watched for a time that has just passed.
+@example(members=2, actions=[("add", 1), ("pass", 10), ("add", 1)], kill=(1, ("kill", 0)))
 def test_no_job_is_late_when_one_worker_dies(
     connection: Connection, members: int, actions: list[tuple[str, int]], kill: tuple[int, tuple[str, int]]
 ) -> None:

@@ -56,8 +56,12 @@ end
 --- Wake a worker unless one watches for what is due then; returns whether that was needed. `key` holds who watches, by the
 --- time at which each looks.
 function wake.for_due(queue, key, due, now)
-  local from, to = string.format("%.0f", now - LATE_MS), string.format("%.0f", math.max(due, now))
+  local from, to = string.format("%.0f", now), string.format("%.0f", math.max(due, now))
   local is_needed = guarded.call("ZCOUNT", key, from, to) == 0
+  if is_needed then
+    -- One that should have looked a moment ago may be dead; of two, one is about to look.
+    is_needed = redis.call("ZCOUNT", key, string.format("%.0f", now - LATE_MS), "(" .. from) < WATCHERS
+  end
   if is_needed then
     wake.one(queue, "due")
   end
