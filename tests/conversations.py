@@ -10,7 +10,7 @@ from orchestration_queue.flows.stored import StoredFlow
 from orchestration_queue.protocol.call import Call, Conversation, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Stored", "chain", "hold", "named"]
+__all__ = ["Stored", "chain", "hold", "named", "talk"]
 
 T = TypeVar("T")
 
@@ -59,13 +59,19 @@ def hold(
             return [[], [], []]
         return [[], [], [], []] if call.name == "oq1_retryNodes" else answer(call)
 
+    return talk(conversation, reply_to), written
+
+
+def talk(conversation: Conversation[T], answer: Callable[[Call], Reply]) -> T:
+    """Hold a conversation in which each call is answered by this function, and return its result."""
     replies: list[Reply] | None = None
     while True:
         try:
             calls = next(conversation) if replies is None else conversation.send(replies)
         except StopIteration as end:
-            return end.value, written
-        replies = [reply_to(call) for call in calls]
+            result: T = end.value
+            return result
+        replies = [answer(call) for call in calls]
 
 
 def named(calls: Sequence[Call], name: str) -> list[Call]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, TypeVar
 
 import pytest
 
+from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.call import Conversation, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters
@@ -64,7 +66,37 @@ def test_a_letter_says_why_and_how_often_its_job_failed() -> None:
     (silent,) = page(stored()).letters
     assert (silent.failed_reason, silent.attempts_made, silent.data) == ("", 0, {"n": 1})
     (letter,) = page(stored(failedReason="broken", attemptsMade=3)).letters
-    assert (letter.failed_reason, letter.attempts_made) == ("broken", 3)
+    assert (letter.failed_reason, letter.attempts_made, letter.attempts) == ("broken", 3, 4)
+
+
+def test_a_queue_keeps_no_dead_letters_of_its_own() -> None:
+    assert dead_letters.dead_letter_keys(OWNER, "letters") == LETTERS
+    with pytest.raises(InvalidOptionError, match="cannot keep its own dead letters"):
+        dead_letters.dead_letter_keys(OWNER, "work")
+
+
+def test_a_letter_whose_original_is_gone_has_no_kind() -> None:
+    found = replied(dead_letters.letter(LETTERS, "work", "1"), [words(stored())], [[]])
+    assert found is not None
+    assert (found[0].failure_kind, found[0].traceback) == (None, None)
+
+
+def test_letters_are_grouped_by_kind_or_by_what_failed_and_why() -> None:
+    (one,) = page(stored(failedReason="no disk")).letters
+    other, kindless = replace(one, failed_reason="no room"), replace(one, name="send")
+    first, second = (replace(each, failure_kind="OSError") for each in (one, other))
+
+    def sizes(by: Literal["kind", "reason"]) -> list[tuple[str, int]]:
+        groups = dead_letters.group_letters([first, second, kindless], by)
+        return [(group.kind, len(group.letters)) for group in groups]
+
+    assert sizes("kind") == [("OSError", 2), ("", 1)]
+    assert sizes("reason") == [("", 1), ("OSError", 1), ("OSError", 1)]
+
+
+def test_replays_older_than_the_window_are_forgotten() -> None:
+    forget, *_ = dead_letters.count_replay("counted", "letter", 1000, 5000)
+    assert forget.args == ("-inf", 4000)
 
 
 @pytest.mark.parametrize("original", [{}, {"failedReason": "x", "failureKind": "ValueError", "traceback": "there"}])

@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 
 from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState
 from orchestration_queue.protocol.call import Call, Conversation, Reply
-from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.keys import HOLD, QueueKeys
 from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.record import when
-from tests.conversations import Stored, chain
+from tests.conversations import Stored, chain, talk
 
 T = TypeVar("T")
 KEYS = QueueKeys("q")
 NOW, SECOND = 1_700_000_000_000, 1000
 AT = "2023-11-14 22:13:20 UTC"
 """The same time in words."""
+YEAR_9999 = 253_370_764_800_000
 PRIORITY = 2**42
 JOB = KEYS.job("7")
 Store = Mapping[str, Any]
@@ -53,7 +54,10 @@ def ask(conversation: Conversation[T], kept: Store, workers: int = 1) -> T:
             case "SCAN":
                 return [b"0", [KEYS.named(f"w:w{number}").encode() for number in range(workers)]]
             case "MGET":
-                return [json.dumps({"addr": "here", "pid": 1, "startedAt": NOW}).encode() for _ in call.keys]
+                return [
+                    json.dumps({"addr": "here", "pid": 1, "startedAt": NOW, **kept.get(key, {})}).encode()
+                    for key in call.keys
+                ]
             case "SMEMBERS":
                 return [member.encode() for member in kept.get(key, ())]
             case "XPENDING":
@@ -62,13 +66,7 @@ def ask(conversation: Conversation[T], kept: Store, workers: int = 1) -> T:
                 return None
         return kept.get(key, 0) if isinstance(kept.get(key, 0), int) else 0
 
-    replies: list[Reply] | None = None
-    while True:
-        try:
-            calls = next(conversation) if replies is None else conversation.send(replies)
-        except StopIteration as end:
-            return cast("T", end.value)
-        replies = [reply_to(call) for call in calls]
+    return talk(conversation, reply_to)
 
 
 def explained(record: Mapping[str, object], store: Store | None = None, *, workers: int = 1) -> Explanation:
@@ -118,6 +116,23 @@ def test_what_a_slot_is_waited_for_beside(active: int, workers: int, counted: st
 
 
 @pytest.mark.parametrize(
+    ("tasks", "name", "is_known"),
+    [
+        (["load"], "load", True),
+        (["other"], "load", False),
+        ([], "load", True),
+        ([f"task {number}" for number in range(99)], "load", False),
+        ([f"task {number}" for number in range(100)], "load", True),  # it may know more than it says
+        (["other"], "x" * 100, False),
+        (["other"], "x" * 101, True),  # workers say no more of a name
+    ],
+)
+def test_no_worker_may_know_the_task(tasks: list[str], name: str, is_known: bool) -> None:
+    found = explained({**READY, "name": name}, {KEYS.named("w:w0"): {"tasks": tasks}})
+    assert found.sentence.startswith("It is ready" if is_known else f"No worker of the queue knows task {name!r}")
+
+
+@pytest.mark.parametrize(
     ("record", "score", "sentence"),
     [
         ({"state": "delayed"}, None, "It is in no list of the queue"),
@@ -157,6 +172,19 @@ def test_a_running_job_is_silent_when_its_lease_is_over(
     found = explained(record, {KEYS.meta: meta})
     assert ("another worker will take it over" in found.sentence) is is_silent
     assert (found.action is not None) is is_silent
+
+
+def test_a_running_job_is_with_the_worker_that_says_so() -> None:
+    workers = {
+        KEYS.named("w:w0"): {"addr": "there", "jobs": [["6", "load", NOW]]},
+        KEYS.named("w:w1"): {"addr": "here", "pid": 5, "jobs": [["7", "load", NOW]], "lease": 60_000},
+    }
+    found = explained({"state": "active", "lastActive": NOW - 40_000}, workers, workers=2)
+    assert found.sentence.startswith("Worker 'w1' on here (process 5) has been running it")
+    assert found.facts["lease_ends_at"] == when(NOW + 20_000), "by the lease that the worker reports"
+    other = explained({"state": "active", "lastActive": NOW - 40_000}, {KEYS.named("w:w0"): {"jobs": []}})
+    assert other.sentence.startswith("A worker has been running it")
+    assert other.facts["lease_ends_at"] == when(NOW - 10_000)
 
 
 def test_a_running_job_of_which_nothing_was_heard_yet_runs() -> None:
@@ -208,7 +236,34 @@ def test_a_job_that_waits_for_others_names_the_open_ones(states: dict[str, str |
 
 
 @pytest.mark.parametrize(
-    ("deadline", "said"), [(NOW, f" until {AT}, when it fails."), (9e15, " for a signal."), (None, " for a signal.")]
+    ("paused", "state", "sentence"),
+    [
+        (None, "completed", "Its flow 'f' holds it until its submission, retry or pause is over."),
+        (1, "completed", "Its flow 'f' is paused."),
+        (1, "active", "It waits for 1 of 1 jobs: a (active); its flow 'f' is paused."),
+    ],
+)
+def test_a_job_may_be_held_by_its_flow(paused: int | None, state: str, sentence: str) -> None:
+    stored = {
+        KEYS.deps("7"): [KEYS.member("a"), KEYS.member(HOLD)],
+        KEYS.job("a"): {"state": state},
+        KEYS.flow("f"): {} if paused is None else {"paused": paused},
+    }
+    found = explained({"state": "waiting-children", "flow": "f"}, stored)
+    assert (found.sentence, found.facts["flow"]) == (sentence, "f")
+    alone = explained({"state": "waiting-children"}, {KEYS.deps("7"): [KEYS.member("a")], KEYS.job("a"): ACTIVE})
+    assert alone.sentence == "It waits for 1 of 1 jobs: a (active)."
+    assert "flow" not in alone.facts
+
+
+@pytest.mark.parametrize(
+    ("deadline", "said"),
+    [
+        (NOW, f" until {AT}, when it fails."),
+        (9e15, " for a signal."),
+        (YEAR_9999, " for a signal."),
+        (None, " for a signal."),
+    ],
 )
 def test_a_suspended_job_says_until_when(deadline: float | None, said: str) -> None:
     stored = {f"{KEYS.suspended} 7": None if deadline is None else str(deadline).encode()}
@@ -260,6 +315,26 @@ def test_a_job_that_waits_for_a_pool_names_who_holds_it(slots: int, holders: int
     assert found.sentence.startswith(sentence)
     assert (" and 1 more;" in found.sentence) is (" and " in found.sentence) is (holders == 11)
     assert len(found.facts["holders"]) == holders
+
+
+@pytest.mark.parametrize(
+    ("slots", "needed", "tightest"),
+    [
+        ({"a": 5, "b": 2}, {"a": 1, "b": 1}, "b"),
+        ({"a": 5, "b": 6}, {"a": 1, "b": 5}, "b"),
+        ({"a": 2, "b": 3}, {"a": 1, "b": 1}, "b"),
+    ],
+    ids=["fewest slots", "most needed", "most held"],
+)
+def test_of_several_pools_the_tightest_is_named(slots: dict[str, int], needed: dict[str, int], tightest: str) -> None:
+    stored = {
+        f"{KEYS.scheduled} 7": str(NOW + SECOND).encode(),
+        KEYS.pool_waiting: {KEYS.member("7"): json.dumps({"pools": needed})},
+        KEYS.pool_slots: slots,
+        KEYS.pool_holders("b"): {KEYS.member("h"): f"{NOW + 1} 2 0"},
+    }
+    found = explained({"state": "delayed", "opts": json.dumps({"pools": needed})}, stored)
+    assert f" of pool {tightest!r}: " in found.sentence
 
 
 # Flows.

@@ -14,8 +14,9 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.states import JobState
-from tests.conversations import hold
+from tests.conversations import hold, talk
 
 KEYS = QueueKeys("q")
 SIZES = st.integers(0, 7)
@@ -125,3 +126,39 @@ def test_due_times_are_without_the_priority_that_is_stored_with_them() -> None:
     found, calls = hold(job_records.due_times_ms(KEYS, ["a", "b", "c"]), {}, lambda _: scores)
     assert found == [1_700_000_000_000, None, 7]
     assert [call.args for call in calls] == [("a", "b", "c")]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, -1), (0, 0), (0, 2), (1, 3), (2, 2), (4, 5), (6, 6), (9, -1)])
+@pytest.mark.parametrize("streamed", [0, BATCH, BATCH + 1, 2 * BATCH])
+def test_a_page_of_active_jobs_is_a_slice_of_theirs(streamed: int, start: int, end: int) -> None:
+    entries = [f"{number}-0" for number in range(1, streamed + 1)]
+
+    def answer(call: Call) -> Reply:
+        if call.name == "XPENDING":
+            after = str(call.args[1]).removeprefix("(")
+            left = entries if after == "-" else entries[entries.index(after) + 1 :]
+            return [[entry.encode(), b"w", 1, 1] for entry in left[: int(call.args[3])]]
+        if call.name == "XRANGE":
+            return [[str(call.args[0]).encode(), [b"jobId", f"j{call.args[0]!s}".encode()]]]
+        return [b"listed"]
+
+    with mock.patch.object(job_records, "BATCH_SIZE", BATCH):
+        ids, _ = hold(job_records.job_ids(KEYS, JobState.ACTIVE, start, end), {}, answer)
+    every = [*[f"j{entry}" for entry in entries], "listed"]
+    assert ids == (every[start:] if end < 0 else every[start : end + 1])
+
+
+@pytest.mark.parametrize(
+    ("fields", "parent"),
+    [
+        ([None, None], []),
+        ([b"7", None], [ParentRef(KEYS, "7")]),
+        ([b"7", b"other"], [ParentRef(QueueKeys("other"), "7")]),
+    ],
+)
+def test_a_single_parent_is_named_in_the_record(fields: Reply, parent: list[ParentRef]) -> None:
+    found = talk(job_records.parents(KEYS, "1"), lambda call: [] if call.name == "SMEMBERS" else fields)
+    assert found == parent
+    members = [KEYS.member("b").encode(), KEYS.member("a").encode(), b"odd"]
+    found = talk(job_records.parents(KEYS, "1"), lambda call: members if call.name == "SMEMBERS" else fields)
+    assert found == [ParentRef(KEYS, "a"), ParentRef(KEYS, "b")]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.errors import InvalidOptionError, PayloadError, UsageError
 from orchestration_queue.flows.mapping import ElementMap
 from orchestration_queue.options import JobOptions, Ordering
 from orchestration_queue.protocol.history import HistoryEntry, HistoryEvent, read_history
@@ -70,6 +70,40 @@ def test_a_chunk_without_a_type_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="Chunk type"):
         job_output.chunk(wrong)
     assert job_output.chunk("token", "") == {"type": "token", "content": ""}
+
+
+@pytest.mark.parametrize("fields", [{}, None, "x", [("a", 1)], {"a": True}, {"a": None}, {"a": [1]}])
+def test_an_entry_of_a_jobs_stream_is_text_and_numbers(fields: Any) -> None:
+    keys = QueueKeys("q")
+    assert job_output.append(keys, "7", {"a": "x", "b": 1, "c": 0.5}).call.args == ("*", "a", "x", "b", "1", "c", "0.5")
+    with pytest.raises(UsageError):
+        job_output.append(keys, "7", fields)
+
+
+def test_an_entry_of_a_jobs_stream_has_up_to_a_mebibyte() -> None:
+    keys, most = QueueKeys("q"), 1024 * 1024
+    job_output.append(keys, "7", {"a": "x" * (most - 1)})
+    with pytest.raises(PayloadError, match="exceeds maximum size"):
+        job_output.append(keys, "7", {"a": "x" * most})
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.5, "5"])
+def test_a_positive_number_of_entries_is_read(count: Any) -> None:
+    keys = QueueKeys("q")
+    assert job_output.read(keys, "7", "0", 1).call.args == ("(0", "+", "COUNT", 1)
+    with pytest.raises(UsageError, match="`count` must be"):
+        job_output.read(keys, "7", "0", count)
+
+
+def test_a_jobs_entries_and_its_queues_events_are_told_apart() -> None:
+    keys = QueueKeys("q")
+    following = job_output.follow(keys, "7", "0", "0", 100)
+    entries = [keys.stream_of("7").encode(), [[b"5-1", [b"type", b"token"]]]]
+    events = [keys.events.encode(), [[b"6-1", [b"event", b"completed", b"jobId", b"7"]]]]
+    ((entry,), (event,)) = following.read([entries, events])
+    assert (entry.type, event.type) == ("token", "completed")
+    assert following.read([events])[0] == []
+    assert following.read(None) == ([], [])
 
 
 def test_a_map_limits_its_elements_in_one_way() -> None:

@@ -25,7 +25,7 @@ from orchestration_queue.options import JobOptions, Ordering, Retention
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.placement import ParentRef
-from tests.conversations import Stored, hold
+from tests.conversations import Stored, hold, talk
 
 NOW = 1_700_000_000_000
 KEYS = QueueKeys("q")
@@ -172,14 +172,7 @@ def answer_of(stored: Stored, waits_for: tuple[str, ...]) -> Callable[[Call], Re
 
 def find(stored: Stored, job_id: str = "f.after", waits_for: tuple[str, ...] = ("list", "double")) -> MappedResults:
     """Find the results of node `double` for a job."""
-    steps, answer = find_results(KEYS, job_id, "double"), answer_of(stored, waits_for)
-    calls = next(steps)
-    while True:
-        try:
-            calls = steps.send([answer(call) for call in calls])
-        except StopIteration as end:
-            found: MappedResults = end.value
-            return found
+    return talk(find_results(KEYS, job_id, "double"), answer_of(stored, waits_for))
 
 
 def test_a_job_finds_the_results_of_the_map_that_it_waits_for() -> None:

@@ -17,6 +17,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import (
     additions,
     control,
+    graphs,
     job_records,
     keyspace,
     queue_state,
@@ -179,6 +180,44 @@ def test_edits_read_every_word_of_the_wire(operation: Operation[None], done: str
             operation.read(word.encode())
     with pytest.raises(ServerError, match="which protocol 93 does not know"):
         operation.read(b"error:something_new")
+
+
+def test_a_job_may_be_told_to_wait_for_others() -> None:
+    operation = control.change_dependencies(KEYS, "7", NOW, on=["8"])
+    assert not operation.read([b"ok", b"", [], []])
+    assert operation.read([b"ok", b"", [], [b"9"]]).job_ids == ("9",)
+    for word, other in ((b"missing", "8"), (b"not_found", "7")):
+        with pytest.raises(JobNotFoundError, match=f"'{other}'"):
+            operation.read([word, b"8", [], []])
+    for word, why in ((b"not_waiting", "does not wait"), (b"circle", "waits for it in turn"), (b"too_deep", "1,000")):
+        with pytest.raises(StateError, match=why):
+            operation.read([word, b"8", [], []])
+    with pytest.raises(ServerError, match="oq library status"):
+        operation.read([b"perhaps", b"", [], []])
+
+
+def test_a_job_is_removed_unless_it_is_gone_or_needed() -> None:
+    assert [control.remove(KEYS, "7").read(reply) for reply in (1, 0)] == [True, False]
+    unneeded = control.remove_unneeded(KEYS, "7")
+    assert [unneeded.read(reply) for reply in (1, 0)] == [True, False]
+    with pytest.raises(StateError, match="other jobs wait for it"):
+        unneeded.read(-1)
+
+
+@pytest.mark.parametrize(("state", "finished"), [(JobState.COMPLETED, KEYS.completed), (JobState.FAILED, KEYS.failed)])
+def test_finished_jobs_are_removed_from_the_set_of_their_state(state: JobState, finished: str) -> None:
+    operation = control.remove_finished(KEYS, state, ["7"])
+    assert finished in operation.call.keys
+    assert operation.read([b"7"]) == ["7"]
+
+
+def test_nodes_that_a_graph_added_are_told_from_those_that_were_there() -> None:
+    nodes = [graphs.GraphNode(new_job("work", "{}", JobOptions(job_id=name), NOW)) for name in ("f.a", "f.b")]
+    graph = graphs.Graph(nodes, [], [], [])
+    submitted = graphs.submit_graph(KEYS, graph, NOW, flow_id="f", record="", held=False).read(
+        [[b"f.a", b"duplicate"], [], []]
+    )
+    assert submitted.new == ("f.a",)
 
 
 def test_a_payload_is_replaced_where_there_is_a_job() -> None:
