@@ -16,8 +16,7 @@ from typing import Annotated
 import typer
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, Url, tell
-from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint
-from orchestration_queue.cli.worker import log_to_stderr
+from orchestration_queue.cli.worker import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint, log_to_stderr
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX

@@ -17,10 +17,8 @@ from orchestration_queue.cli import (
     dead,
     doctor,
     flow,
-    flow_submit,
     job,
     job_control,
-    library,
     monitor,
     pool,
     qless,
@@ -31,7 +29,6 @@ from orchestration_queue.cli import (
     share,
     spark,
     tag,
-    usage,
     worker,
 )
 from orchestration_queue.cli.common import fail
@@ -41,7 +38,7 @@ from orchestration_queue.errors import OrchestrationQueueError, ServerError, Sta
 
 __all__ = ["app", "main"]
 
-VERB_MODULES = (flow_submit, job_control)
+VERB_MODULES = (job_control,)
 """Importing them adds their verbs to a noun of another module."""
 
 _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
@@ -125,7 +122,7 @@ app.add_typer(flow.app, name="flow")
 app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")
 app.add_typer(server.app, name="server")
-app.add_typer(library.app, name="library")
+app.add_typer(server.library_app, name="library")
 app.add_typer(chasqui.app, name="chasqui")
 app.add_typer(qless.app, name="qless")
 app.add_typer(dagster.app, name="dagster")
@@ -134,7 +131,7 @@ app.add_typer(worker.app, name="worker")
 queue.app.command("events")(monitor.events)
 queue.app.command("top")(monitor.top)
 server.app.command("bench")(bench.bench)
-app.command("usage")(usage.usage)
+app.command("usage")(monitor.usage)
 app.command("doctor")(doctor.doctor)
 app.command("serve")(serve.serve)
 app.command("token")(serve.token)

@@ -1,10 +1,11 @@
-"""`oq queue events` and `oq queue top`: the present state."""
+"""`oq queue events`, `oq queue top` and `oq usage`: what happens, and what jobs have used."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated
 
@@ -13,15 +14,18 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console
+from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console, show_json, show_table
 from orchestration_queue.cli.text import dump, styled
 from orchestration_queue.cli.verbs import known_queue
-from orchestration_queue.client import JobCounts, Queue
+from orchestration_queue.client import JobCounts, Queue, UsageLedger
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["events", "top"]
+__all__ = ["events", "top", "usage"]
+
+_ANY_QUEUE = "usage"
+"""The ledger of one queue reads the usage of all."""
 
 
 def events(
@@ -130,3 +134,23 @@ def _table(now: Mapping[str, _Snapshot], before: Mapping[str, _Snapshot]) -> Tab
             styled("paused" if snapshot.is_paused else "", "yellow"),
         )
     return table
+
+
+def usage(
+    queues: Annotated[list[str] | None, typer.Argument(help="Queues; default all that ever reported usage.")] = None,
+    hours: Annotated[float, typer.Option(help="How far back.", min=0.02, max=720)] = 1,
+    url: Url = None,
+    prefix: Prefix = DEFAULT_PREFIX,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the token usage and costs reported by jobs."""
+    with UsageLedger(_ANY_QUEUE, url=url, prefix=prefix) as ledger:
+        found = ledger.summary(queues or None, start=datetime.now(UTC) - timedelta(hours=hours))
+    if as_json:
+        show_json(asdict(found))
+        return
+    rows = [*found.queues.items(), ("all", found.total)]
+    show_table(
+        ("queue", "jobs", "tokens", "cost", "unit"),
+        [(name, str(each.jobs), f"{each.tokens:g}", f"{each.cost:g}", each.cost_unit or "-") for name, each in rows],
+    )

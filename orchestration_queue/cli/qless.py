@@ -28,10 +28,10 @@ from orchestration_queue.cli.common import (
     show_table,
     tell,
 )
-from orchestration_queue.cli.metrics import MetricsHost, MetricsPort, QueueMetrics
 from orchestration_queue.cli.targets import Sandbox, named_handler
 from orchestration_queue.cli.text import dump, print_line
 from orchestration_queue.cli.verbs import counted
+from orchestration_queue.cli.worker import MetricsHost, MetricsPort, QueueMetrics
 from orchestration_queue.dialects.qless import (
     QlessClient,
     QlessEvents,

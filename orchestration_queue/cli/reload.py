@@ -15,13 +15,20 @@ from orchestration_queue.errors import UsageError
 
 __all__ = ["run_with_reload"]
 
-_CHILD_MODULE = "orchestration_queue.cli.reload_child"
-"""What runs in the process of its own."""
+_WATCHED = """\
+import signal, sys
+from orchestration_queue._process import die_with_parent
+from orchestration_queue.cli.main import main
+
+die_with_parent(int(sys.argv.pop(1)), signal.SIGTERM)
+main()
+"""
+"""The program of the watched process, which is stopped when the watching process ends for any reason."""
 _logger = logging.getLogger(__name__)
 
 
 def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
-    """Run `oq` in a process of its own, restarted whenever a Python file below the directory changes.
+    """Run `oq` in a separate process, restarted whenever a Python file below the directory changes.
 
     The process is asked to stop first and finishes its jobs. If it fails, the next change starts it again.
 
@@ -63,4 +70,4 @@ def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
 
 
 def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", _CHILD_MODULE, str(os.getpid()), *arguments])
+    return subprocess.Popen([sys.executable, "-c", _WATCHED, str(os.getpid()), *arguments])

@@ -25,7 +25,7 @@ from orchestration_queue.cli.common import (
     show_table,
 )
 from orchestration_queue.cli.drawing import span_text
-from orchestration_queue.cli.flow_submit import named_dag
+from orchestration_queue.cli.flow import named_dag
 from orchestration_queue.cli.text import print_line, styled
 from orchestration_queue.cli.verbs import Done, known_queue, verb
 from orchestration_queue.client import JobSchedulers, Queue

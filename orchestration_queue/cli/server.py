@@ -1,22 +1,25 @@
-"""`oq server`: the embedded server, kept running in the background."""
+"""`oq server` and `oq library`: the embedded server, and the function libraries on any server."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, Url, moment_text, show_fields, show_json, tell
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, moment_text, show_fields, show_json, show_table, tell
 from orchestration_queue.client import Queue
+from orchestration_queue.dialects.qless import commands as qless
 from orchestration_queue.doctor.server import Server
 from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.protocol.call import text
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.library import LIBRARIES, is_missing_function, next_step
 from orchestration_queue.server import Connection, ServerUrl, parse_url
 from orchestration_queue.server.embedded.server import (
     explained,
@@ -28,14 +31,14 @@ from orchestration_queue.server.embedded.server import (
     unpin,
 )
 
-__all__ = ["app"]
+__all__ = ["app", "library_app"]
 
 _NOT_RUNNING = 3
 _LONGEST_END_S = 15.0
 """A supervisor gives its server 10 s to end by itself."""
 _POLL_S = 0.05
-
 app = typer.Typer(help="Run the embedded server in the background.", no_args_is_help=True)
+library_app = typer.Typer(help="Inspect and load the function libraries on the server.", no_args_is_help=True)
 
 
 @app.command("start")
@@ -150,3 +153,58 @@ def _lines(facts: Mapping[str, Any]) -> dict[str, str]:
         "jobs": jobs or "none",
         "kept": "until `oq server stop`" if facts["kept"] else "while it is used",
     }
+
+
+@library_app.command("dump")
+def dump_library(
+    name: Annotated[str, typer.Argument(help="The library's name.")] = "glidemq",
+    script: Annotated[bool, typer.Option("--script", help="As a script for EVAL; only for qless.")] = False,
+) -> None:
+    """Print a library, for servers on which it is loaded by other means."""
+    libraries = (*LIBRARIES, qless.LIBRARY)
+    library = next((library for library in libraries if library.name == name), None)
+    if library is None:
+        names = ", ".join(library.name for library in libraries)
+        raise UsageError(f"There is no library {name!r}; there are {names}.")
+    if script and library is not qless.LIBRARY:
+        raise UsageError(f"Library {name!r} is not available as a script; `oq library dump qless --script` is.")
+    typer.echo(qless.script_text() if script else library.text, nl=False)
+
+
+@library_app.command("status")
+def library_status(url: Url = None, as_json: JsonFlag = False) -> None:
+    """Compare the server's libraries, or those of each primary of a cluster, with this version's. Loads nothing."""
+    with Connection.open(url, libraries=()) as connection:
+        rows = [row for primary in connection.primaries() for row in _held_by(primary)]
+    if as_json:
+        show_json(rows)
+    else:
+        show_table(
+            ("node", "library", "ours", "server", "on connect"),
+            [[value or "-" for value in row.values()] for row in rows],
+        )
+
+
+@library_app.command("load")
+def load_library(url: Url = None, as_json: JsonFlag = False) -> None:
+    """Load the libraries where they are missing or older than this version's."""
+    with Connection.open(url) as connection:
+        for primary in connection.primaries():
+            Connection.open(primary).close()
+    library_status(url, as_json)
+
+
+def _held_by(primary: ServerUrl) -> Iterator[dict[str, str | None]]:
+    with Connection.open(primary, libraries=()) as connection:
+        replies = connection.pipeline([library.ask for library in LIBRARIES])
+    for library, reply in zip(LIBRARIES, replies, strict=True):
+        if isinstance(reply, Exception) and not is_missing_function(str(reply)):
+            raise reply
+        theirs = None if isinstance(reply, Exception) else text(reply)
+        yield {
+            "node": str(primary),
+            "library": library.name,
+            "ours": library.version,
+            "server": theirs,
+            "on_connect": next_step(library.version, theirs).value,
+        }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestration_queue._process import die_with_parent, memory_bytes
-from orchestration_queue.dialects.sandbox import JobForm
+from orchestration_queue.dialects.handling import JobForm
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord

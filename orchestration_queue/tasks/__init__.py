@@ -1,8 +1,7 @@
 """Functions as tasks: a job's name selects the function, its data become the arguments, with types checked."""
 
-from orchestration_queue.tasks.context import RunningJob, current_job
-from orchestration_queue.tasks.depends import Depends
-from orchestration_queue.tasks.job import AsyncTaskJob, TaskJob
+from orchestration_queue.tasks.clients import AsyncTaskJob, TaskJob
+from orchestration_queue.tasks.depends import Depends, RunningJob, current_job
 from orchestration_queue.tasks.logs import JobFields, JobLogs, JsonLines
 from orchestration_queue.tasks.registry import Tasks
 from orchestration_queue.tasks.task import AsyncTask, Isolation, Task

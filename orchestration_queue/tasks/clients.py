@@ -1,20 +1,30 @@
-"""The queues that tasks add their jobs to: opened when first used, with a connection each for sync and async code."""
+"""The queues that tasks add their jobs to, and the jobs that they return, whose results have the task's return type."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from orchestration_queue.client import AsyncQueue, Queue
+from orchestration_queue.client import AsyncJob, AsyncQueue, Job, Queue
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.server import AsyncConnection, Connection
 
-__all__ = ["Clients"]
+if TYPE_CHECKING:
+    from orchestration_queue.client._async.listener import AsyncWatch
+    from orchestration_queue.client._sync.listener import Watch
+
+__all__ = ["AsyncTaskJob", "Clients", "TaskJob"]
 
 C = TypeVar("C")
 Q = TypeVar("Q")
+R = TypeVar("R")
+
+_DEFAULT_WAIT = timedelta(seconds=30)
 
 
 @dataclass(slots=True)
@@ -80,3 +90,51 @@ class Clients:
             opened = self._loops.pop(asyncio.get_running_loop(), None)
         if opened is not None:
             await opened.connection.aclose()
+
+
+class TaskJob(Job, Generic[R]):
+    """A job of a task: a :class:`Job` whose result has a type. Returned by tasks.
+
+    Args:
+        job: The job.
+        read: Returns a stored result with the type in the function's annotation.
+    """
+
+    def __init__(self, job: Job, read: Callable[[Any], R]) -> None:
+        vars(self).update(vars(job))
+        self._read = read
+
+    def wait(self, timeout: Duration | None = _DEFAULT_WAIT, *, watch: Watch | None = None) -> R:
+        """Wait until the job has finished.
+
+        Args:
+            timeout: A duration, or seconds; default 30 s; None waits forever.
+            watch: A watch on the queue that began before the job was added.
+
+        Returns:
+            What the task's function returned.
+
+        Raises:
+            JobFailedError: The job failed for good, or was removed before it finished.
+            JobNotFoundError: The job had finished and was not kept, or was removed, before this call.
+            PayloadError: The result doesn't match the function's annotation.
+            TimeoutError: The timeout expired. The job continues.
+        """
+        return self._read(super().wait(timeout, watch=watch))
+
+
+class AsyncTaskJob(AsyncJob, Generic[R]):
+    """A :class:`TaskJob` for coroutines."""
+
+    def __init__(self, job: AsyncJob, read: Callable[[Any], R]) -> None:
+        vars(self).update(vars(job))
+        self._read = read
+
+    async def wait(
+        self,
+        timeout: Duration | None = _DEFAULT_WAIT,  # noqa: ASYNC109  both faces have it
+        *,
+        watch: AsyncWatch | None = None,
+    ) -> R:
+        """Wait as :meth:`TaskJob.wait` does."""
+        return self._read(await super().wait(timeout, watch=watch))

@@ -1,25 +1,71 @@
-"""A task's dependencies: declared as defaults of parameters, and provided when a job runs."""
+"""What a task receives besides its arguments: the running job, and dependencies that are provided when it runs."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.tasks.context import JOB_TYPES
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob
 
 if TYPE_CHECKING:
     from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 
-__all__ = ["Dependency", "Depends", "Provider", "dependencies_of", "provider_name", "shared_dependencies"]
+__all__ = [
+    "JOB_TYPES",
+    "Dependency",
+    "Depends",
+    "Provider",
+    "RunningJob",
+    "current_job",
+    "dependencies_of",
+    "job_or_none",
+    "provider_name",
+    "running",
+    "shared_dependencies",
+]
 
 T = TypeVar("T")
 
+RunningJob: TypeAlias = ActiveJob | AsyncActiveJob
+"""An :class:`ActiveJob` in a plain function, an :class:`AsyncActiveJob` in a coroutine function."""
 Provider: TypeAlias = Callable[..., Any]
 Lifetime: TypeAlias = Literal["job", "worker"]
+
+JOB_TYPES = (ActiveJob, AsyncActiveJob)
+"""Annotations and providers that stand for the running job."""
+_current: ContextVar[RunningJob | None] = ContextVar("oq_current_job", default=None)
+
+
+def current_job() -> RunningJob:
+    """Return the job whose task is running: on this thread, or in this asyncio task and those it has started.
+
+    Raises:
+        UsageError: No job is running here.
+    """
+    if (job := _current.get()) is None:
+        raise UsageError("No job runs here; call current_job() from a task that a worker runs.")
+    return job
+
+
+def job_or_none() -> RunningJob | None:
+    """Return the running job as :func:`current_job` does; None without one."""
+    return _current.get()
+
+
+@contextmanager
+def running(job: RunningJob) -> Iterator[None]:
+    """Make a job the current one."""
+    token = _current.set(job)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +83,28 @@ class Dependency:
 
 @overload
 def Depends(provider: Callable[..., _AsyncGeneratorContextManager[T]], /, *, scope: Lifetime = "job") -> T: ...
+
+
 @overload
 def Depends(provider: Callable[..., _GeneratorContextManager[T]], /, *, scope: Lifetime = "job") -> T: ...
+
+
 @overload
 def Depends(provider: Callable[..., AsyncIterator[T]], /, *, scope: Lifetime = "job") -> T: ...
+
+
 @overload
 def Depends(provider: Callable[..., Iterator[T]], /, *, scope: Lifetime = "job") -> T: ...
+
+
 @overload
 def Depends(provider: Callable[..., Awaitable[T]], /, *, scope: Lifetime = "job") -> T: ...
+
+
 @overload
 def Depends(provider: Callable[..., T], /, *, scope: Lifetime = "job") -> T: ...
+
+
 def Depends(provider: Provider, /, *, scope: Lifetime = "job") -> Any:  # noqa: N802  as FastAPI's users know it
     """Mark a task's parameter as filled by a provider; callers omit it.
 

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
-from orchestration_queue.tasks.context import job_or_none, running
+from orchestration_queue.tasks.depends import job_or_none, running
 from orchestration_queue.worker import AsyncActiveJob, CallNext
 
 __all__ = ["JobFields", "JobLogs", "JsonLines"]

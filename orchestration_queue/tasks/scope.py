@@ -17,8 +17,15 @@ from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.tasks.context import JOB_TYPES, current_job
-from orchestration_queue.tasks.depends import Dependency, Provider, dependencies_of, provider_name, shared_dependencies
+from orchestration_queue.tasks.depends import (
+    JOB_TYPES,
+    Dependency,
+    Provider,
+    current_job,
+    dependencies_of,
+    provider_name,
+    shared_dependencies,
+)
 
 __all__ = ["JobScope", "Wait", "WorkerScope", "finish", "opened_for_worker", "waiting_from_thread", "worker_scope"]
 

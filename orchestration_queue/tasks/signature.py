@@ -14,8 +14,7 @@ from typing_extensions import TypedDict
 
 from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.protocol.codec import plain, plain_number
-from orchestration_queue.tasks.context import JOB_TYPES, RunningJob
-from orchestration_queue.tasks.depends import dependencies_of, provider_name, shared_dependencies
+from orchestration_queue.tasks.depends import JOB_TYPES, RunningJob, dependencies_of, provider_name, shared_dependencies
 
 __all__ = ["TaskSignature"]
 

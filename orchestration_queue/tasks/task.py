@@ -14,10 +14,8 @@ from orchestration_queue.flows import Dependency, Node, TriggerRule, names_of
 from orchestration_queue.flows.mapping import mapped_node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.tasks.clients import Clients
-from orchestration_queue.tasks.context import RunningJob, running
-from orchestration_queue.tasks.depends import Provider, dependencies_of
-from orchestration_queue.tasks.job import AsyncTaskJob, TaskJob
+from orchestration_queue.tasks.clients import AsyncTaskJob, Clients, TaskJob
+from orchestration_queue.tasks.depends import Provider, RunningJob, dependencies_of, running
 from orchestration_queue.tasks.scope import JobScope, Wait, finish, waiting_from_thread, worker_scope
 from orchestration_queue.tasks.signature import TaskSignature
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler

@@ -5,8 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Gauge
 
 from orchestration_queue.dialects.chasquimq import ChasquiObserver
+from orchestration_queue.telemetry.metrics import LabelValues, counter, histogram
 from orchestration_queue.telemetry.names import CHASQUIMQ_METRICS
-from orchestration_queue.telemetry.prometheus import LabelValues, counter, histogram
 
 __all__ = ["ChasquiMetrics"]
 

@@ -10,10 +10,10 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from orchestration_queue.dialects.qless import QlessClient, QlessJob, QlessObserver
-from orchestration_queue.dialects.qless.worker import Outcome
+from orchestration_queue.dialects.qless.options import Outcome
 from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.telemetry.metrics import LabelValues, counter, histogram
 from orchestration_queue.telemetry.names import QLESS_METRICS
-from orchestration_queue.telemetry.prometheus import LabelValues, counter, histogram
 
 __all__ = ["QlessCollector", "QlessMetrics"]
 

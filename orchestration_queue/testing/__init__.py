@@ -20,9 +20,8 @@ if TYPE_CHECKING:
         assert_not_enqueued,
         enqueued,
     )
-    from orchestration_queue.testing.background import StartWorker, running_worker
     from orchestration_queue.testing.draining import drain, drain_async
-    from orchestration_queue.testing.server import ephemeral_server
+    from orchestration_queue.testing.environment import StartWorker, ephemeral_server, running_worker
     from orchestration_queue.testing.time_machine import TimeMachine
 
 __all__ = [
@@ -41,9 +40,8 @@ __all__ = [
 
 _HOMES = {
     "assertions": "JobCriteria assert_enqueued assert_failed assert_not_enqueued enqueued",
-    "background": "StartWorker running_worker",
     "draining": "drain drain_async",
-    "server": "ephemeral_server",
+    "environment": "StartWorker ephemeral_server running_worker",
     "time_machine": "TimeMachine",
 }
 __getattr__, __dir__ = lazy_names(

@@ -6,9 +6,10 @@ plugin, and are only defined with one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from orchestration_queue.client import AsyncQueue, Queue
     from orchestration_queue.options import WorkerOptions
-    from orchestration_queue.testing.background import StartWorker
+    from orchestration_queue.testing.environment import StartWorker
     from orchestration_queue.testing.time_machine import TimeMachine
     from orchestration_queue.worker import Handler, Router, Worker
 
@@ -24,11 +25,25 @@ if TYPE_CHECKING:
 def pytest_configure(config: pytest.Config) -> None:
     """Add the coroutine fixtures, if a plugin can run them."""
     plugins = config.pluginmanager
-    if plugins.hasplugin("asyncio") or plugins.hasplugin("anyio"):
-        from orchestration_queue.testing import async_fixtures
+    decorator: Callable[..., Any] = pytest.fixture
+    if plugins.hasplugin("asyncio"):
+        import pytest_asyncio
 
-        async_fixtures.mark_for(asyncio=plugins.hasplugin("asyncio"))
-        plugins.register(async_fixtures, "orchestration_queue_async")
+        decorator = pytest_asyncio.fixture  # its strict mode ignores pytest's own fixtures
+    elif not plugins.hasplugin("anyio"):
+        return
+    fixtures = ModuleType("orchestration_queue_async")  # pytest collects fixtures from modules
+    vars(fixtures)["oq_async_queue"] = decorator(name="oq_async_queue")(_async_queue)
+    plugins.register(fixtures, fixtures.__name__)
+
+
+async def _async_queue(oq_server: str, oq_queue_name: str) -> AsyncIterator[AsyncQueue]:
+    """Yield the async face of this test's queue, removed after the test."""
+    from orchestration_queue.client import AsyncQueue
+
+    async with AsyncQueue(oq_queue_name, url=oq_server) as queue:
+        yield queue
+        await queue.obliterate(force=True)
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +52,7 @@ def oq_server() -> Iterator[str]:
 
     Override it in your conftest.py to run the same tests against another server.
     """
-    from orchestration_queue.testing.server import ephemeral_server
+    from orchestration_queue.testing.environment import ephemeral_server
 
     with ephemeral_server() as url:
         yield url
@@ -74,7 +89,7 @@ def oq_queue(oq_server: str, oq_queue_name: str) -> Iterator[Queue]:
 @pytest.fixture
 def oq_worker() -> Iterator[StartWorker]:
     """Start workers beside the test: ``oq_worker(queue, tasks)``. They are stopped after the test."""
-    from orchestration_queue.testing.background import running_worker
+    from orchestration_queue.testing.environment import running_worker
 
     with ExitStack() as stack:
 

@@ -9,20 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec, backoff_ms
-from orchestration_queue.dialects.chasquimq.delivery import Rejection, judge
 from orchestration_queue.dialects.chasquimq.envelope import (
+    BackoffSpec,
     Envelope,
     RetryOverride,
+    backoff_ms,
     join_member,
     pack_envelope,
     split_member,
     unpack_envelope,
 )
+from orchestration_queue.dialects.chasquimq.keys import ulid, ulids
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
+from orchestration_queue.dialects.chasquimq.reader import Rejection, judge
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, first_fire, next_fire
-from orchestration_queue.dialects.chasquimq.ulid import ulid, ulids
 from orchestration_queue.errors import InvalidOptionError, PayloadError, ScheduleError
 from tests.chasquimq.vectors import VECTORS, labels
 

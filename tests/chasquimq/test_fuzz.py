@@ -11,11 +11,11 @@ import msgpack
 import pytest
 
 from orchestration_queue.dialects.chasquimq import AsyncChasquiEvents, AsyncChasquiQueue, BackoffSpec, ChasquiJob
-from orchestration_queue.dialects.chasquimq.delivery import Delivery, judge
 from orchestration_queue.dialects.chasquimq.entries import find_envelope
 from orchestration_queue.dialects.chasquimq.envelope import join_member, split_member
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.reader import Delivery, judge
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec
 from orchestration_queue.doctor.chasquimq import CHASQUIMQ_CHECKS, InspectedChasquiQueue
 from orchestration_queue.errors import PayloadError

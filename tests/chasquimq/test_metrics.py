@@ -11,7 +11,7 @@ from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.telemetry.chasquimq import ChasquiMetrics
-from orchestration_queue.telemetry.prometheus import LabelValues
+from orchestration_queue.telemetry.metrics import LabelValues
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 

@@ -25,10 +25,10 @@ from orchestration_queue.dialects.chasquimq import (
     ChasquiWorkerOptions,
     NewChasquiJob,
 )
-from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
+from orchestration_queue.dialects.chasquimq.reader import Delivery, Rejection, judge
 from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec, due_fires
 from orchestration_queue.doctor.chasquimq import InspectedChasquiQueue, chasquimq_growth
 from orchestration_queue.doctor.finding import Severity

@@ -8,17 +8,16 @@ from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueu
 from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.move import ChasquiMove
 from orchestration_queue.dialects.chasquimq._sync.queue import ChasquiQueue
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiCounts,
     ChasquiDeadLetter,
     ChasquiEvent,
     ChasquiSchedule,
 )
+from orchestration_queue.dialects.chasquimq.envelope import BackoffSpec
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob, NewChasquiJob
 from orchestration_queue.dialects.chasquimq.moving import Moved
-from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
-from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.relay import ChasquiRef, add_relay
 from orchestration_queue.dialects.chasquimq.worker import ChasquiWorker
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, get_args
 
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
-from orchestration_queue.dialects.chasquimq.envelope import RetryOverride
+from orchestration_queue.dialects.chasquimq.envelope import BackoffSpec, RetryOverride
 from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.dialects.chasquimq.repeat import CronPattern, EveryPattern, MissedFires, Pattern, RepeatSpec
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError

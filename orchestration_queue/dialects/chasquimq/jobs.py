@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.checks import (
     checked_id,
     checked_name,
@@ -16,10 +15,16 @@ from orchestration_queue.dialects.chasquimq.checks import (
     moment_ms,
     retry_override,
 )
-from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, join_member, pack_envelope
+from orchestration_queue.dialects.chasquimq.envelope import (
+    BackoffSpec,
+    Envelope,
+    RetryOverride,
+    join_member,
+    pack_envelope,
+)
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
-from orchestration_queue.dialects.sandbox import JobForm
+from orchestration_queue.dialects.handling import JobForm
 from orchestration_queue.errors import InvalidOptionError, PayloadError, ServerError, UnrecoverableError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply

@@ -9,12 +9,10 @@ from collections.abc import Awaitable, Callable
 
 from orchestration_queue.dialects.chasquimq.entries import find_envelope, read_ms
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
-from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.outbox import build_event, report_calls
+from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys, ulid
+from orchestration_queue.dialects.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, due_fires
-from orchestration_queue.dialects.chasquimq.ulid import ulid
+from orchestration_queue.dialects.chasquimq.settling import build_event, report_calls
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, ScheduleError, ServerError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions

@@ -8,9 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client.values import encode_data
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.entries import moment
-from orchestration_queue.dialects.chasquimq.envelope import Envelope
+from orchestration_queue.dialects.chasquimq.envelope import BackoffSpec, Envelope
 from orchestration_queue.dialects.chasquimq.jobs import NewChasquiJob
 from orchestration_queue.dialects.chasquimq.packing import unpack
 from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec

@@ -1,4 +1,4 @@
-"""How a worker runs its jobs."""
+"""A worker's options, and its observer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from orchestration_queue.dialects.options import DialectOptions
+from orchestration_queue.dialects.limits import DialectOptions
 from orchestration_queue.options import RateLimit
 from orchestration_queue.options.durations import DurationField, NonNegative
 
-__all__ = ["ChasquiWorkerOptions"]
+__all__ = ["ChasquiObserver", "ChasquiWorkerOptions"]
 
 _Lease = Annotated[DurationField, Field(ge=timedelta(milliseconds=100), le=timedelta(days=1))]
 
@@ -60,3 +60,28 @@ class ChasquiWorkerOptions(DialectOptions):
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
     """How long running jobs may take to finish after `stop`."""
+
+
+class ChasquiObserver:
+    """Called on the worker's event loop for each event. Override the methods you need, and return quickly."""
+
+    def read(self, entries: int, reclaimed: int) -> None:
+        """Record that a read returned this many entries, `reclaimed` of them from workers that lost them."""
+
+    def completed(self, name: str, seconds: float) -> None:
+        """Record that a handler returned."""
+
+    def failed(self, name: str, seconds: float) -> None:
+        """Record that a handler raised."""
+
+    def retried(self, name: str, pause_s: float) -> None:
+        """Record that a job was put back for its next attempt."""
+
+    def buried(self, name: str, reason: str) -> None:
+        """Record that a job was moved to the dead-letter queue."""
+
+    def promoted(self, jobs: int, delayed: int) -> None:
+        """Record that this worker, as the promoter, made `jobs` ready; `delayed` are left."""
+
+    def led(self, leads: bool) -> None:
+        """Record that this worker has become the promoter, or no longer is."""

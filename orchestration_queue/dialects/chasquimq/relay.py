@@ -10,9 +10,9 @@ from typing import Any
 
 from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueue
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.checks import checked_name, retry_override
 from orchestration_queue.dialects.chasquimq.entries import REASONS
+from orchestration_queue.dialects.chasquimq.envelope import BackoffSpec
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import Failed, JobFailedError, UsageError
 from orchestration_queue.flows.node import RelayedNode

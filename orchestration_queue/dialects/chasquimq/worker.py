@@ -14,16 +14,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from orchestration_queue.dialects.chasquimq.delivery import Delivery, Rejection, judge
 from orchestration_queue.dialects.chasquimq.jobs import FORM, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
 from orchestration_queue.dialects.chasquimq.leases import LeaseKeeper
 from orchestration_queue.dialects.chasquimq.maintenance import Promoter, Scheduler
-from orchestration_queue.dialects.chasquimq.observer import ChasquiObserver
-from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.outbox import Outbox, build_event
-from orchestration_queue.dialects.chasquimq.reader import Entry, Reader
-from orchestration_queue.dialects.chasquimq.settling import Settler
+from orchestration_queue.dialects.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
+from orchestration_queue.dialects.chasquimq.reader import Delivery, Entry, Reader, Rejection, judge
+from orchestration_queue.dialects.chasquimq.settling import Outbox, Settler, build_event
 from orchestration_queue.dialects.handling import FAREWELL_S, DialectMiddleware, HandlerRunner, farewell
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import seconds

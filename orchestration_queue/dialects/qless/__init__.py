@@ -10,7 +10,7 @@ from orchestration_queue.dialects.qless._sync.events import QlessEvents
 from orchestration_queue.dialects.qless._sync.move import QlessMove
 from orchestration_queue.dialects.qless.handlers import QlessNext, run_class
 from orchestration_queue.dialects.qless.moving import QlessMoved
-from orchestration_queue.dialects.qless.options import QlessWorkerOptions
+from orchestration_queue.dialects.qless.options import QlessObserver, QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import (
     QlessCounts,
     QlessEvent,
@@ -20,7 +20,7 @@ from orchestration_queue.dialects.qless.records import (
     QlessStats,
     QlessWorkerCounts,
 )
-from orchestration_queue.dialects.qless.worker import QlessObserver, QlessWorker
+from orchestration_queue.dialects.qless.worker import QlessWorker
 
 __all__ = [
     "AsyncQlessClient",

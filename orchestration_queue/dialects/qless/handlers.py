@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import TypeAdapter
 
+from orchestration_queue.dialects.handling import JobForm
 from orchestration_queue.dialects.qless.commands import lasts
 from orchestration_queue.dialects.qless.records import QlessJob
-from orchestration_queue.dialects.sandbox import JobForm
 from orchestration_queue.errors import UnrecoverableError
 
 __all__ = ["FORM", "QlessHandler", "QlessNext", "QlessRouter", "handler_of_class", "run_class"]

@@ -1,4 +1,4 @@
-"""How a worker runs its jobs."""
+"""A worker's options, and its observer."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from orchestration_queue.dialects.options import DialectOptions
+from orchestration_queue.dialects.limits import DialectOptions
+from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.options import RateLimit
 from orchestration_queue.options.durations import DurationField, NonNegative
 
-__all__ = ["QlessWorkerOptions"]
+__all__ = ["Outcome", "QlessObserver", "QlessWorkerOptions"]
+
+
+Outcome = Literal["completed", "advanced", "failed", "retried"]
 
 
 class QlessWorkerOptions(DialectOptions):
@@ -40,3 +44,16 @@ class QlessWorkerOptions(DialectOptions):
 
     shutdown_timeout: NonNegative = timedelta(seconds=30)
     """How long running jobs may take to finish after `stop`."""
+
+
+class QlessObserver:
+    """Called on the worker's event loop for each event. Override the methods you need, and return quickly."""
+
+    def taken(self, queue: str, jobs: int) -> None:
+        """Record that the worker asked a queue and got this many jobs."""
+
+    def ended(self, job: QlessJob, outcome: Outcome, seconds: float) -> None:
+        """Record that a handler ended, and the outcome to send; a retry without retries left fails on the server."""
+
+    def lost(self, job: QlessJob) -> None:
+        """Record that the worker lost a running job."""

@@ -14,42 +14,25 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunner, farewell
+from orchestration_queue.dialects.limits import StartLimiter
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
 from orchestration_queue.dialects.qless.commands import command, text_word, text_words
-from orchestration_queue.dialects.qless.completions import QlessCompletion
 from orchestration_queue.dialects.qless.handlers import FORM, QlessHandler, QlessNext, QlessRouter, handler_of_class
 from orchestration_queue.dialects.qless.leases import LeaseKeeper
-from orchestration_queue.dialects.qless.options import QlessWorkerOptions
+from orchestration_queue.dialects.qless.options import Outcome, QlessObserver, QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
-from orchestration_queue.dialects.qless.settling import Settler
-from orchestration_queue.dialects.rates import StartLimiter
+from orchestration_queue.dialects.qless.settling import QlessCompletion, Settler
 from orchestration_queue.errors import OrchestrationQueueError, SandboxedError, UnrecoverableError, UsageError
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.worker.interfaces import check_handler
 
-__all__ = ["Outcome", "QlessObserver", "QlessWorker"]
-
-Outcome = Literal["completed", "advanced", "failed", "retried"]
-
-
-class QlessObserver:
-    """Is called on the worker's event loop as things happen. Override what is of interest; return soon."""
-
-    def taken(self, queue: str, jobs: int) -> None:
-        """Note that the worker asked a queue and got this many jobs."""
-
-    def ended(self, job: QlessJob, outcome: Outcome, seconds: float) -> None:
-        """Note that a handler ended; this outcome goes to the server, where a retry without retries left fails."""
-
-    def lost(self, job: QlessJob) -> None:
-        """Note that a running job is no longer the worker's."""
-
+__all__ = ["QlessWorker"]
 
 log = logging.getLogger("orchestration_queue.qless")
 

@@ -12,7 +12,6 @@ from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiCli
 from orchestration_queue.dialects.chasquimq._async.dead_letters import AsyncChasquiDeadLetters
 from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.schedules import AsyncChasquiSchedules
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiCounts,
@@ -22,6 +21,7 @@ from orchestration_queue.dialects.chasquimq.entries import (
     read_delayed,
     read_jobs,
 )
+from orchestration_queue.dialects.chasquimq.envelope import BackoffSpec
 from orchestration_queue.dialects.chasquimq.jobs import (
     MAX_LENGTH,
     ChasquiJob,
@@ -29,8 +29,8 @@ from orchestration_queue.dialects.chasquimq.jobs import (
     NewChasquiJob,
     PreparedJob,
 )
+from orchestration_queue.dialects.chasquimq.keys import ulids
 from orchestration_queue.dialects.chasquimq.packing import unpack
-from orchestration_queue.dialects.chasquimq.ulid import ulids
 from orchestration_queue.errors import JobFailedError, ServerError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call

@@ -13,7 +13,6 @@ from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient
 from orchestration_queue.dialects.chasquimq._sync.dead_letters import ChasquiDeadLetters
 from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.schedules import ChasquiSchedules
-from orchestration_queue.dialects.chasquimq.backoff import BackoffSpec
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (
     ChasquiCounts,
@@ -23,6 +22,7 @@ from orchestration_queue.dialects.chasquimq.entries import (
     read_delayed,
     read_jobs,
 )
+from orchestration_queue.dialects.chasquimq.envelope import BackoffSpec
 from orchestration_queue.dialects.chasquimq.jobs import (
     MAX_LENGTH,
     ChasquiJob,
@@ -30,8 +30,8 @@ from orchestration_queue.dialects.chasquimq.jobs import (
     NewChasquiJob,
     PreparedJob,
 )
+from orchestration_queue.dialects.chasquimq.keys import ulids
 from orchestration_queue.dialects.chasquimq.packing import unpack
-from orchestration_queue.dialects.chasquimq.ulid import ulids
 from orchestration_queue.errors import JobFailedError, ServerError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call

@@ -23,8 +23,8 @@ from orchestration_queue.dialects.qless.commands import (
     text_words,
     translated,
 )
-from orchestration_queue.dialects.qless.completions import QlessCompletion, completion_batches
 from orchestration_queue.dialects.qless.records import QlessJob, decoded, read_jobs, strings
+from orchestration_queue.dialects.qless.settling import QlessCompletion, completion_batches
 from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.protocol.call import Word, text
 

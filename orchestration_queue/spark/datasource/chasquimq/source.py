@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from orchestration_queue.dialects.chasquimq.jobs import MAX_LENGTH, JobBuilder, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.ulid import ulids
+from orchestration_queue.dialects.chasquimq.keys import ulids
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.call import BATCH_SIZE
 from orchestration_queue.server.clock import now_ms

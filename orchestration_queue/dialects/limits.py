@@ -1,19 +1,37 @@
-"""Rate limits of dialects' workers: how many jobs they may take in a window, over all workers of the same limit."""
+"""Limits of dialects' workers: options that they refuse, and how many jobs they may take in a window."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
-from orchestration_queue.errors import OrchestrationQueueError, ServerError
+from pydantic import model_validator
+
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, ServerError
 from orchestration_queue.options import RateLimit, milliseconds
+from orchestration_queue.options.base import Options
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["StartLimiter"]
+__all__ = ["DialectOptions", "StartLimiter"]
 
 _POLL_S = 0.25
 """How soon to ask again for starts that another worker may have given back."""
+
+
+class DialectOptions(Options):
+    """Refuses limits of :class:`~orchestration_queue.WorkerOptions` that another protocol can't enforce."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_tokens(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("token_limit") is not None:
+            raise InvalidOptionError(
+                f"{cls.__name__} has no `token_limit`, since jobs of this wire report no tokens; "
+                "limit their starts with `rate_limit`."
+            )
+        return values
 
 
 class StartLimiter:

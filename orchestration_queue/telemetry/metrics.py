@@ -1,28 +1,90 @@
-"""Metrics of workers."""
+"""Metrics of this process: its workers, and their calls of the server."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.telemetry.names import metric
-from orchestration_queue.telemetry.prometheus import LabelValues, counter, histogram
+from orchestration_queue.server.instrumentation import watchers
+from orchestration_queue.telemetry.names import Metric, metric
 from orchestration_queue.worker import Worker, WorkerEvent, WorkerEventType
 
-__all__ = ["WorkerMetrics"]
+__all__ = ["CallMetrics", "LabelValues", "WorkerMetrics", "counter", "histogram"]
 
+_MOST_VALUES = 200
+_SEVERAL = "pipeline"
 _OUTCOMES = {
     WorkerEventType.COMPLETED: "completed",
     WorkerEventType.FAILED: "failed",
     WorkerEventType.LOST: "lost",
     WorkerEventType.INTERRUPTED: "interrupted",
 }
+
+
+class LabelValues:
+    """Limits the values of a label that clients choose: after 200, all others are ``other``."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        """Return the label's value."""
+        if value not in self._seen:
+            if len(self._seen) >= _MOST_VALUES:
+                return "other"
+            self._seen.add(value)
+        return value
+
+
+def counter(made: Metric, registry: CollectorRegistry) -> Counter:
+    """Return a counter as described."""
+    return Counter(made.name, made.what, made.labels, registry=registry)
+
+
+def histogram(made: Metric, registry: CollectorRegistry) -> Histogram:
+    """Return a histogram as described."""
+    return Histogram(made.name, made.what, made.labels, registry=registry, buckets=made.buckets)
+
+
+class CallMetrics:
+    """Measures the calls of all connections of this process, of clients and workers, during the block.
+
+    Args:
+        registry: The registry of the metrics.
+
+    Examples:
+        >>> from prometheus_client import REGISTRY
+        >>> with CallMetrics(REGISTRY), Queue("orders") as queue:  # doctest: +SKIP
+        ...     queue.add("order")
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._seconds = histogram(metric("server_call_duration_seconds"), registry)
+        self._errors = counter(metric("server_call_errors_total"), registry)
+
+    def __enter__(self) -> Self:
+        watchers.append(self._count)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        watchers.remove(self._count)
+
+    def _count(self, calls: Sequence[Call], took_s: float, failed: Sequence[tuple[str, str]]) -> None:
+        for name, code in failed:
+            self._errors.labels(name, code).inc()
+        if not any("BLOCK" in call.args and not call.is_function for call in calls):
+            names = {call.name for call in calls}
+            self._seconds.labels(names.pop() if len(names) == 1 else _SEVERAL).observe(took_s)
 
 
 class WorkerMetrics:
