@@ -176,13 +176,26 @@ class WorkerLoop:
 
     async def _run_exchange(self, exchange: Exchange) -> None:
         """Make an exchange. If it fails, its contents are sent with the next one."""
+        asked = time.monotonic()
         try:
-            await self._send_exchange(exchange)
-            self._pauses.reset()
-            self._report_return()
+            result = await self._io.exchange(exchange)
         except OrchestrationQueueError as error:
             self._tell_failure("An exchange with the server failed and will be made again", error)
             self._machine.failed(exchange)
+            return
+        self._pauses.reset()
+        self._report_return()
+        self._machine.exchanged(exchange, len(result.started), result.why)
+        for lease in result.started:
+            self._start(lease, asked)
+        for settlement, verdict in zip(exchange.settle, result.verdicts, strict=True):
+            self._confirmed(settlement, verdict)
+        if result.due_ms >= 0:
+            self.on_due(result.due_ms)
+        self._was_busy = self._was_busy or bool(result.started)
+        if self._was_busy and result.why is Why.EMPTY and self._machine.is_quiet:
+            self._was_busy = False
+            self._announce(WorkerEventType.DRAINED)
 
     def _tell_failure(self, what: str, error: OrchestrationQueueError) -> None:
         """Report a failed call. The next attempt may succeed after a broken connection, but not after a refusal."""
@@ -213,21 +226,6 @@ class WorkerLoop:
             log.info("The server of queue %s is back after %.1f s", self._io.queue, time.monotonic() - self._away_since)
             self._away_since = None
 
-    async def _send_exchange(self, exchange: Exchange) -> None:
-        asked = time.monotonic()
-        result = await self._io.exchange(exchange)
-        self._machine.exchanged(exchange, len(result.started), result.why)
-        for lease in result.started:
-            self._start(lease, asked)
-        for settlement, verdict in zip(exchange.settle, result.verdicts, strict=True):
-            self._confirmed(settlement, verdict)
-        if result.due_ms >= 0:
-            self.on_due(result.due_ms)
-        self._was_busy = self._was_busy or bool(result.started)
-        if self._was_busy and result.why is Why.EMPTY and self._machine.is_quiet:
-            self._was_busy = False
-            self._announce(WorkerEventType.DRAINED)
-
     def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
         """Record that the server has an outcome. Until now the job's lease was held."""
         lease = settlement.lease
@@ -239,7 +237,8 @@ class WorkerLoop:
                 self._lost(lease)
                 return
             case Completion(), _:
-                self._log_completed(lease)
+                if log.isEnabledFor(logging.DEBUG):
+                    self._log_completed(lease)
                 self._announce(WorkerEventType.COMPLETED, lease.record)
             case Failure(reason=reason), _:
                 retries = verdict is Verdict.RETRYING
@@ -254,16 +253,15 @@ class WorkerLoop:
             self._begin(self._continue(lease.scheduler))
 
     def _log_completed(self, lease: Lease) -> None:
-        if log.isEnabledFor(logging.DEBUG):
-            seconds_taken = (self._io.clock.now_ms() - lease.taken_ms) / 1000
-            log.debug(
-                "Job %r (%r) of queue %s completed in %.3f s",
-                lease.job_id,
-                lease.record.name,
-                self._io.queue,
-                seconds_taken,
-                extra=about(self._io.queue, lease.record, outcome="completed", seconds=seconds_taken),
-            )
+        seconds_taken = (self._io.clock.now_ms() - lease.taken_ms) / 1000
+        log.debug(
+            "Job %r (%r) of queue %s completed in %.3f s",
+            lease.job_id,
+            lease.record.name,
+            self._io.queue,
+            seconds_taken,
+            extra=about(self._io.queue, lease.record, outcome="completed", seconds=seconds_taken),
+        )
 
     async def _continue(self, scheduler: str) -> None:
         """Notify a repeat-after-complete schedule that its job has ended."""
@@ -276,7 +274,7 @@ class WorkerLoop:
         self._heartbeat.keep(lease, (lease.lock_ms or self._io.defaults.lease_ms) / 1000, asked)
         self._announce(WorkerEventType.ACTIVE, lease.record)
         self._jobs[lease] = asyncio.create_task(self._run(lease))
-        if self._early_cancels.pop(lease.job_id, 0) >= lease.taken_ms:
+        if self._early_cancels and self._early_cancels.pop(lease.job_id, 0) >= lease.taken_ms:
             self._fail_cancelled(lease)
 
     async def _run(self, lease: Lease) -> None:
@@ -334,8 +332,6 @@ class WorkerLoop:
         except OrchestrationQueueError as error:
             self._tell_failure("Waiting for jobs was interrupted", error)
             self._machine.listen_failed()
-        finally:
-            self._decide()
 
     async def _drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
         try:

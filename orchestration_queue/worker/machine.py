@@ -193,7 +193,7 @@ class Machine:
     @property
     def may_ask(self) -> bool:
         """Whether the next exchange would request jobs if it were offered slots."""
-        if self.listening or len(self.underway) == _MAX_EXCHANGES or not self.wants_jobs:
+        if not self.backlog or self.listening or len(self.underway) == _MAX_EXCHANGES or not self.wants_jobs:
             return False
         return not (self.backlog_unconfirmed and any(exchange.want for exchange in self.underway))
 
@@ -219,7 +219,7 @@ class Machine:
 
     def step(self) -> Step:
         """Return the next action."""
-        if heeded := self._next_heeded():
+        if (self.heeded or self.signals) and (heeded := self._next_heeded()):
             return heeded
         if self.needs_recovery and self.phase is not Phase.ABANDONING:
             return Rest() if self.underway or self.listening else Recover()
@@ -234,9 +234,11 @@ class Machine:
             return Rest()
         if self._may_leave():
             return Leave()
-        if self.is_taking and self.full:
+        if not self.is_taking:
+            return Rest()
+        if self.full:
             return Rest(briefly=True)
-        return self._wait() if self.is_taking and not self.listening else Rest()
+        return Rest() if self.listening else self._wait()
 
     def _next_heeded(self) -> Heeded | None:
         """Return the signals to acknowledge.

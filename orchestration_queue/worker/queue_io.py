@@ -80,6 +80,7 @@ class QueueIO:
         self._waits = waits
         self._options = options
         self._in_cluster = calls.is_cluster
+        self._host = socket.gethostname()
         self.clock = ServerClock()
         self.defaults = QueueDefaults(options)
         self.outages = Outages(seconds(options.lease))
@@ -171,7 +172,7 @@ class QueueIO:
             skip_metrics=not self._options.record_metrics,
         )
         # Before the outcomes: the record may be gone once the failure is settled.
-        notes = exchanges.attempt_notes(self._keys, self._consumer, socket.gethostname(), now_ms, step.settle)
+        notes = exchanges.attempt_notes(self._keys, self._consumer, self._host, now_ms, step.settle)
         until_ms = now_ms + milliseconds(self._options.promotion_interval)
         watch = worker_signals.watch_retries(self._keys, self._consumer, now_ms, until_ms, step.settle)
         with self.outages.watch():  # the jobs that it starts are not renewed until its reply arrives
@@ -219,7 +220,8 @@ class QueueIO:
 
     async def listen(self, want: int, block_ms: int) -> Wakeup:
         """Block on the server for up to ``want`` jobs; return none if it timed out or the :attr:`waker` ended it."""
-        await self._join_signals()  # earlier signals are handled: it only waits once it has found no job
+        if not self._hears_signals:
+            await self._join_signals()  # earlier signals are handled: it only waits once it has found no job
         await self.waker.prepare()
         return await self._read(want, block_ms)
 

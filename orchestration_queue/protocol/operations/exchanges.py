@@ -125,12 +125,13 @@ def attempt_notes(keys: QueueKeys, worker: str, host: str, now_ms: int, settle: 
 
 def _note(settlement: Settlement) -> oq1.AttemptNote | None:
     lease = settlement.lease
-    claim = (lease.job_id, lease.taken_ms, lease.stalled_count)
     if isinstance(settlement, Failure):
-        return oq1.AttemptNote(*claim, settlement.kind, settlement.error, settlement.reason, settlement.traceback)
-    if isinstance(settlement, Completion) and lease.record.is_tracked:
-        return oq1.AttemptNote(*claim, kind="", error="", reason="", traceback="")
-    return None
+        words = (settlement.kind, settlement.error, settlement.reason, settlement.traceback)
+    elif isinstance(settlement, Completion) and lease.record.is_tracked:
+        words = ("", "", "", "")
+    else:
+        return None
+    return oq1.AttemptNote(lease.job_id, lease.taken_ms, lease.stalled_count, *words)
 
 
 def _read_exchange_result(reply: Reply) -> ExchangeResult:
