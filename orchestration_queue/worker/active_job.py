@@ -58,8 +58,8 @@ class BaseActiveJob:
     again later, from the beginning of its handler, without counting an attempt.
     """
 
-    def __init__(self, standing: RunState) -> None:
-        self._state = standing
+    def __init__(self, state: RunState) -> None:
+        self._state = state
 
     @property
     def record(self) -> JobRecord:
@@ -83,7 +83,7 @@ class BaseActiveJob:
 
     @property
     def name(self) -> str:
-        """What kind of job it is: the task's name."""
+        """The job's name: the task to run."""
         return self.record.name
 
     @property
@@ -156,12 +156,14 @@ class BaseActiveJob:
 
     def _with_step(self, data: Any, step: str) -> dict[str, Any]:
         if not isinstance(step, str) or not step:
-            raise UsageError(f"{step!r} is no name of a step; pass the name that the handler will look for.")
+            raise UsageError(
+                f"`next_step` must be a non-empty string, got {step!r}; pass the name that the handler reads."
+            )
         payload = self.data if data is None else data
         if not isinstance(payload, dict):
             raise UsageError(
-                f"The payload of job {self.id!r} is a {type(payload).__name__}, and only a dict can hold a step; "
-                "pass a dict as data."
+                f"The payload of job {self.id!r} is a {type(payload).__name__}, which can't hold a step; "
+                "pass a dict as `data`."
             )
         return {**payload, "step": step}
 
@@ -182,7 +184,7 @@ class BaseActiveJob:
         if not isinstance(reason, str):
             raise UsageError(f"`reason` must be text, got {reason!r}; pass text, or '' for no reason.")
         codec.encode(reason, "The reason")
-        timeout_ms = 0 if timeout is None else _duration_ms("A timeout", timeout)
+        timeout_ms = 0 if timeout is None else _duration_ms("timeout", timeout)
         raise JobInterrupt(partial(Suspension, reason=reason, timeout_ms=timeout_ms))
 
     def rate_limit_group(self, duration: Duration, *, job: _Place = "front", extend: bool = True) -> NoReturn:
@@ -190,7 +192,7 @@ class BaseActiveJob:
 
         Args:
             duration: How long the group pauses: a duration, or seconds.
-            job: Where this job goes: ``front`` or ``back`` puts it there in its group, ``fail`` fails it for good.
+            job: Where this job goes: ``front`` or ``back`` of its group, ``fail`` fails it for good.
             extend: Keep a later end that is already set; False replaces it.
 
         Raises:
@@ -198,22 +200,22 @@ class BaseActiveJob:
         """
         if self.record.group is None:
             raise UsageError(
-                f"Job {self.id!r} of queue {self.queue!r} is of no ordering group that could pause; "
+                f"Job {self.id!r} of queue {self.queue!r} has no ordering group to pause; "
                 "add it with JobOptions(ordering=...), or raise RateLimitError to pause the worker."
             )
         if job not in get_args(_Place):
-            raise UsageError(f"{job!r} is no place for the job; pass one of {', '.join(get_args(_Place))}.")
-        duration_ms = _duration_ms("A pause", duration)
+            raise UsageError(f"`job` must be one of {', '.join(get_args(_Place))}, got {job!r}; pass `job='front'`.")
+        duration_ms = _duration_ms("duration", duration)
         raise JobInterrupt(partial(GroupHold, duration_ms=duration_ms, job=job, is_extending=bool(extend)))
 
 
-def _duration_ms(what: str, duration: Duration) -> int:
+def _duration_ms(name: str, duration: Duration) -> int:
     """Return a duration in milliseconds, at least one."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not is_number or not 0.001 <= seconds <= MAX_DURATION.total_seconds():
         raise UsageError(
-            f"{what} must be a timedelta or seconds, got {duration!r}; pass one from a millisecond to "
+            f"`{name}` must be a timedelta or seconds, got {duration!r}; pass one from a millisecond to "
             f"{MAX_DURATION.days} days."
         )
     return milliseconds(timedelta(seconds=seconds))
@@ -230,5 +232,5 @@ def _moment_ms(until: datetime | Duration) -> int:
     else:
         raise UsageError(f"`until` must have a time zone, got {until!r}; pass an aware datetime, or a timedelta.")
     if moment_ms > latest_ms:
-        raise UsageError(f"{until!r} is more than {MAX_DURATION.days} days away; choose an earlier time.")
+        raise UsageError(f"`until` must be at most {MAX_DURATION.days} days away, got {until!r}; pass an earlier time.")
     return moment_ms

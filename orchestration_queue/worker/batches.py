@@ -39,8 +39,8 @@ class Batches:
     def __init__(self, handler: BatchHandler, batch: Batch, executor: Executor) -> None:
         if isinstance(handler, Sandboxed):
             raise UsageError(
-                "A sandboxed handler takes jobs one by one, and this worker hands them over in batches; "
-                "leave out WorkerOptions(batch=...), or `sandboxed`."
+                "A sandboxed handler takes one job at a time, so it can't take batches; "
+                "drop WorkerOptions(batch=...), or `sandboxed`."
             )
         self._handle = _as_coroutine(handler, executor)
         self._batch = batch
@@ -87,7 +87,7 @@ class Batches:
 
     async def _call(self, members: Sequence[_Member]) -> None:
         try:
-            results = _checked(await self._handle([job for job, _ in members]), len(members))
+            results = _check_results(await self._handle([job for job, _ in members]), len(members))
         except asyncio.CancelledError:
             results = [RuntimeError("the handler was cancelled")] * len(members)
         except BaseException as error:
@@ -138,7 +138,7 @@ def _as_coroutine(handler: BatchHandler, executor: Executor) -> Callable[[list[A
     return in_thread
 
 
-def _checked(results: Any, size: int) -> Sequence[Any]:
+def _check_results(results: Any, size: int) -> Sequence[Any]:
     if results is None:
         return [None] * size
     if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):

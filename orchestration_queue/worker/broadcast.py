@@ -110,9 +110,9 @@ class BroadcastIO(QueueIO):
         # Two concurrent exchanges would both take the same free capacity.
         async with self._taking if step.want and self._is_limited else nullcontext():
             with self.outages.watch():
-                return await self._act(step, await self._look(step))
+                return await self._act(step, await self._check(step))
 
-    async def _look(self, step: Exchange) -> _Seen:
+    async def _check(self, step: Exchange) -> _Seen:
         """Ask which entries are still pending and how many may be read. Without a limit, read them as well."""
         ids = [settlement.lease.entry_id for settlement in step.settle]
         ids += [delivery.entry_id for delivery in (*step.hand_back, *step.start)]
@@ -145,38 +145,40 @@ class BroadcastIO(QueueIO):
     async def _act(self, step: Exchange, seen: _Seen) -> ExchangeResult:
         """Settle, return and start what is still pending for us; read what may be read, and start it too."""
         now = self.clock.now_ms()
-        told = [
-            self._told(settlement, now) if settlement.lease.entry_id in seen.held else _LOST
+        outcomes = [
+            self._settle(settlement, now) if settlement.lease.entry_id in seen.held else _LOST
             for settlement in step.settle
         ]
-        returned = [message for message in self._held(step.hand_back, seen) if isinstance(message, Message)]
-        starting = [*self._held(step.start, seen), *self._wanted(seen.entries)]
+        returned = [message for message in self._select_pending(step.hand_back, seen) if isinstance(message, Message)]
+        starting = [*self._select_pending(step.start, seen), *self._select_matching(seen.entries)]
         read = self._member.read(max(1, seen.more))
         replies = iter(
             await self._calls.pipeline(
                 [
-                    *(call for one in told for call in one.calls),
+                    *(call for one in outcomes for call in one.calls),
                     *(call for message in returned for call in self._member.requeue(message)),
                     *((read.call,) if seen.more else ()),
                     *self._start_calls(starting, now),
                 ]
             )
         )
-        verdicts = tuple(one.read(_last(replies, len(one.calls))) for one in told)
-        _last(replies, 2 * len(returned))
+        verdicts = tuple(one.read(_take_last(replies, len(one.calls))) for one in outcomes)
+        _take_last(replies, 2 * len(returned))
         entries = seen.entries
         if seen.more:
-            entries = read.read(_last(replies, 1))
-        started = await self._started(starting, replies, now)
-        if seen.more and (fresh := self._wanted(entries)):
-            started += await self._started(fresh, iter(await self._calls.pipeline(self._start_calls(fresh, now))), now)
+            entries = read.read(_take_last(replies, 1))
+        started = await self._read_starts(starting, replies, now)
+        if seen.more and (fresh := self._select_matching(entries)):
+            started += await self._read_starts(
+                fresh, iter(await self._calls.pipeline(self._start_calls(fresh, now))), now
+            )
         return ExchangeResult(verdicts, tuple(started), (), _why(step.want, len(entries), seen))
 
     @staticmethod
-    def _held(deliveries: Sequence[Delivery], seen: _Seen) -> list[Delivery]:
+    def _select_pending(deliveries: Sequence[Delivery], seen: _Seen) -> list[Delivery]:
         return [delivery for delivery in deliveries if delivery.entry_id in seen.held]
 
-    def _told(self, settlement: Settlement, now: int) -> Told:
+    def _settle(self, settlement: Settlement, now: int) -> Told:
         options = self._options
         return self._member.settle(
             settlement,
@@ -189,7 +191,7 @@ class BroadcastIO(QueueIO):
     def _start_calls(self, messages: Sequence[Delivery], now: int) -> list[Call]:
         return [call for message in messages for call in self._member.start(message, now)]
 
-    async def _started(self, messages: Sequence[Delivery], replies: Iterator[Reply], now: int) -> list[Lease]:
+    async def _read_starts(self, messages: Sequence[Delivery], replies: Iterator[Reply], now: int) -> list[Lease]:
         """Return the leases of the messages that started; release those that must not start."""
         leases: list[Lease] = []
         revoked: list[Call] = []
@@ -210,14 +212,14 @@ class BroadcastIO(QueueIO):
         return leases
 
     async def _read(self, want: int, block_ms: int) -> Wakeup:
-        return Wakeup(self._wanted(await self._waits.run(self._member.read(want, block_ms))), [])
+        return Wakeup(self._select_matching(await self._waits.run(self._member.read(want, block_ms))), [])
 
     async def _read_pending(self) -> list[Delivery]:
         # The reply doesn't say what the messages were that were trimmed meanwhile.
         pending = await self._calls.run(self._member.read_pending())
-        return self._wanted([message for message in pending if message.job_id])
+        return self._select_matching([message for message in pending if message.job_id])
 
-    def _wanted(self, messages: Sequence[Message]) -> list[Delivery]:
+    def _select_matching(self, messages: Sequence[Message]) -> list[Delivery]:
         """Return the entries that match the subscription; the others only need to be acknowledged."""
         wanted: list[Delivery] = []
         for message in messages:
@@ -246,27 +248,27 @@ class BroadcastIO(QueueIO):
             idle = membership.stalled(self._member, min_idle_ms, after, _PAGE)
             page = idle.read(all_good(await self._calls.pipeline([*sweeping, idle.call]))[-1])
             if page:
-                moved = await self._take_over(page) or moved
+                moved = await self._autoclaim(page) or moved
             if len(page) < _PAGE:
                 break
             sweeping, after = [], f"({page[-1].entry_id}"
         return moved
 
-    async def _take_over(self, page: Sequence[Stalled]) -> bool:
-        silent = await self._silent(page)
-        calls = [call for message, idle_ms in silent for call in membership.claim(self._member, message, idle_ms)]
+    async def _autoclaim(self, page: Sequence[Stalled]) -> bool:
+        stalled = await self._find_stalled(page)
+        calls = [call for message, idle_ms in stalled for call in membership.claim(self._member, message, idle_ms)]
         replies = all_good(await self._calls.pipeline(calls))
         most, now = self._options.max_stalled, self.clock.now_ms()
         moving = [
             call
-            for (message, _), claimed, stalls in zip(silent, replies[::2], replies[1::2], strict=True)
+            for (message, _), claimed, stalls in zip(stalled, replies[::2], replies[1::2], strict=True)
             if claimed  # else another worker was faster
             for call in membership.hand_on(self._member, message, int(stalls or 0), most, now)
         ]
         all_good(await self._calls.pipeline(moving))
         return bool(moving)
 
-    async def _silent(self, page: Sequence[Stalled]) -> list[tuple[Message, int]]:
+    async def _find_stalled(self, page: Sequence[Stalled]) -> list[tuple[Message, int]]:
         """Return the messages that were not renewed for a whole lease, and how long their lease is."""
         entries = [membership.entry(self._member, idle.entry_id) for idle in page]
         replies = all_good(await self._calls.pipeline([entry.call for entry in entries]))
@@ -275,7 +277,7 @@ class BroadcastIO(QueueIO):
         there = [(idle, message) for idle, message in found if message]
         signs = [membership.last_sign(self._member, message) for _, message in there]
         replies = all_good(await self._calls.pipeline([sign.call for sign in signs]))
-        silent: list[tuple[Message, int]] = []
+        stalled: list[tuple[Message, int]] = []
         for (idle, message), sign, reply in zip(there, signs, replies, strict=True):
             if (known := sign.read(reply)) is None:
                 self._skipped.append(idle.entry_id)
@@ -284,11 +286,11 @@ class BroadcastIO(QueueIO):
             lock_ms = int(lease.lock_ms or self.defaults.forgiven_ms)
             # The renewal in the record may be another subscription's; the age of the entry is not.
             if idle.idle_ms >= lock_ms and self.clock.now_ms() - heard_ms >= lock_ms:
-                silent.append((message, lock_ms))
-        return silent
+                stalled.append((message, lock_ms))
+        return stalled
 
 
-def _last(replies: Iterator[Reply], count: int) -> Reply:
+def _take_last(replies: Iterator[Reply], count: int) -> Reply:
     """Return the last of the next replies, or raise the first error among them."""
     return (all_good([next(replies) for _ in range(count)]) or [None])[-1]
 

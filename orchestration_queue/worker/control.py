@@ -39,7 +39,7 @@ class WorkerControl:
 
     Args:
         keys: The queue.
-        options: Concurrency, drain and the like.
+        options: The worker's options.
         slots: Slots shared with the workers of other queues; None for its own.
 
     Raises:
@@ -76,7 +76,7 @@ class WorkerControl:
             UsageError: It is already running.
         """
         if self._has_run:
-            raise UsageError(f"Worker {self.id} has been started, so it keeps its id; make another `Worker`.")
+            raise UsageError(f"Worker {self.id} has been started, so it keeps its id; create another `Worker`.")
         self.id = _new_id()
         return self
 
@@ -147,7 +147,9 @@ class WorkerControl:
         """
         checked_concurrency(concurrency)
         if not self.can_resize:
-            raise UsageError(f"Worker {self.id} has a process for each slot; restart it with another concurrency.")
+            raise UsageError(
+                f"Worker {self.id} can't change its concurrency, because it has a process per slot; restart it."
+            )
         self._call(self._resize, concurrency)
 
     def _resize(self, concurrency: int) -> None:
@@ -340,7 +342,7 @@ def _machine(options: WorkerOptions, shared: SharedSlots | None) -> Machine:
     if options.batch is None:
         return Machine(options.concurrency, shared=shared)
     if shared is not None:
-        raise UsageError("A batch waits until its slots are full, which shared ones may never be; drop one of both.")
+        raise UsageError("`batch` can't be used with shared `slots`, which a batch might never fill; drop one of them.")
     size = options.batch.size
     slots = options.concurrency * size
     return Machine(slots, batch_size=max(size, -(-slots // 2)))

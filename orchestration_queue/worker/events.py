@@ -71,7 +71,7 @@ class Announcer:
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
 
-    def tell(
+    def emit(
         self,
         type_: WorkerEventType,
         job: JobRecord | None = None,

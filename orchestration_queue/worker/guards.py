@@ -23,12 +23,12 @@ __all__ = ["BudgetGuard", "PoolGuard"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
-_ASK_AGAIN_MS = 1000
+_RETRY_MS = 1000
 """Pause when the server is unreachable. The job waits instead of failing."""
 _PAUSES_S = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Pauses before starting a woken job that its worker is still postponing."""
 _BUDGET_PAUSE_MS = 24 * 60 * 60 * 1000
-_ASK_AGAIN_S = 1.0
+_RETRY_S = 1.0
 
 
 class PoolGuard:
@@ -82,8 +82,8 @@ class PoolGuard:
         try:
             grant = await self._connection.run(pools.acquire(holding, self._now_ms()), repeatable=True)
         except OrchestrationQueueError as error:
-            log.warning("Job %s waits because its pools could not be asked for: %s", holding.job_id, error)
-            return Grant(is_held=False, sleep_ms=_ASK_AGAIN_MS, unknown=None, woken=[])
+            log.warning("Job %s waits because slots of its pools could not be acquired: %s", holding.job_id, error)
+            return Grant(is_held=False, sleep_ms=_RETRY_MS, unknown=None, woken=[])
         self._wake(grant.woken)
         return grant
 
@@ -92,7 +92,7 @@ class PoolGuard:
         try:
             self._wake(await self._connection.run(pools.release(holding, self._now_ms()), repeatable=True))
         except OrchestrationQueueError as error:
-            log.warning("Slots of job %s are free only when its lease ends: %s", holding.job_id, error)
+            log.warning("Slots of job %s are released only when its lease expires: %s", holding.job_id, error)
 
     def _wake(self, tokens: Sequence[str]) -> None:
         """Start jobs for which there are slots now, in the background."""
@@ -110,7 +110,7 @@ class PoolGuard:
                     return
                 await asyncio.sleep(pause_s)
         except OrchestrationQueueError as error:
-            log.warning("Jobs that wait for slots of pools start later, because they could not be woken: %s", error)
+            log.warning("Jobs that wait for slots of pools were not woken, and start later: %s", error)
 
     def renew(self, connection: Connection, leases: Sequence[Lease]) -> None:
         """Renew the leases on the slots of running jobs, in the heartbeat's thread and through its connection."""
@@ -177,8 +177,8 @@ class BudgetGuard:
             try:
                 return await self._connection.run(question, repeatable=True)
             except OrchestrationQueueError as error:
-                log.warning("Job %s waits because its flow's budget could not be asked for: %s", job.id, error)
-            await asyncio.sleep(_ASK_AGAIN_S)
+                log.warning("Job %s waits because its flow's budget could not be read: %s", job.id, error)
+            await asyncio.sleep(_RETRY_S)
 
     async def _charge(self, job: AsyncActiveJob, budget_key: str) -> None:
         """Charge what the job used. If this fails, the job's result is more important and the charge is lost."""
@@ -188,4 +188,4 @@ class BudgetGuard:
             if charge is not None and await self._connection.run(charge):
                 self._on_exceeded(job.record)
         except OrchestrationQueueError as error:
-            log.warning("What job %s used could not be charged to its flow's budget: %s", job.id, error)
+            log.warning("The usage of job %s was not charged to its flow's budget: %s", job.id, error)

@@ -55,7 +55,7 @@ class Heartbeat:
         self._tick_s = lease_s / 8
         self._kept: dict[Lease, _RenewedLease] = {}
         self._wake = threading.Event()
-        self._over = False
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)
         self._thread.start()
 
@@ -94,12 +94,12 @@ class Heartbeat:
 
     def close(self) -> None:
         """Stop, and wait for the thread to end, unless the server doesn't answer."""
-        self._over = True
+        self._is_closed = True
         self._wake.set()
         self._thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _run(self) -> None:
-        while not self._over:
+        while not self._is_closed:
             self._wake.wait(self._tick_s)
             self._wake.clear()
             if not (due := self._due()):

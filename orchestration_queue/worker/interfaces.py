@@ -126,7 +126,7 @@ def check_handler(handler: object) -> None:
     if not callable(handler):
         raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}; {advice}.")
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise UsageError(f"`handler` {_name(handler)} is a generator, whose values no job could return; {advice}.")
+        raise UsageError(f"`handler` {_name(handler)} is a generator function, which can't return a result; {advice}.")
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):

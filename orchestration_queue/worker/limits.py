@@ -30,7 +30,7 @@ __all__ = ["RateLimiter", "TokenLimiter", "WorkerLimits"]
 
 log = logging.getLogger("orchestration_queue.worker")
 
-_ASK_AGAIN_MS = 1000
+_RETRY_MS = 1000
 """Pause when the server is unreachable. The job waits instead of failing."""
 
 
@@ -61,7 +61,7 @@ class WorkerLimits:
         self._paused_until = 0.0
         self._is_leaving = False
         self._turn = asyncio.Lock()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def around(self, record: JobRecord) -> Sequence[Middleware]:
         """Return what to wrap around the run of this job, outside of its timeout, outermost first."""
@@ -78,22 +78,22 @@ class WorkerLimits:
     def leave(self) -> None:
         """Return waiting jobs to the queue: shutdown must not wait for a window only to start them."""
         self._is_leaving = True
-        self._news.set()
+        self._changed.set()
 
     def refresh(self, tick: Tick) -> None:
         """Store the queue's current rate limit, and let the waiting job check again."""
         self._rate.set_on_queue(queue_settings.stored_rate_limit(tick.rate_max, tick.rate_window_ms))
-        self._news.set()
+        self._changed.set()
 
     async def _hold(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
         """Start the job when all limits allow it. Jobs wait in line, and only the first of them polls."""
         async with self._turn:
-            self._news.clear()
+            self._changed.clear()
             while not self._is_leaving and (wait_ms := await self._wait_ms()):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_ms / 1000):
-                        await self._news.wait()
-                self._news.clear()
+                        await self._changed.wait()
+                self._changed.clear()
         if self._is_leaving:
             raise JobInterrupt(lambda lease: Postponement(lease, self._now_ms()))
         result = await call_next()
@@ -110,8 +110,8 @@ class WorkerLimits:
         try:
             return (self._tokens and await self._tokens.wait_ms()) or await self._rate.wait_ms()
         except OrchestrationQueueError as error:
-            log.warning("A job waits because its limit could not be asked for: %s", error)
-            return _ASK_AGAIN_MS
+            log.warning("A job waits because its limit could not be checked: %s", error)
+            return _RETRY_MS
 
 
 class RateLimiter:
@@ -129,7 +129,7 @@ class RateLimiter:
     ) -> None:
         self._own = limit
         self._queues: RateLimit | None = None
-        self._has_looked = False
+        self._has_read = False
         self._keys = keys
         self._connection = connection
         self._now_ms = now_ms
@@ -137,16 +137,16 @@ class RateLimiter:
     @property
     def is_in_force(self) -> bool:
         """Whether starts are limited, or may be until the queue's limit has been read."""
-        return not self._has_looked or self._queues is not None or self._own is not None
+        return not self._has_read or self._queues is not None or self._own is not None
 
     def set_on_queue(self, limit: RateLimit | None) -> None:
         """Store the queue's limit."""
         self._queues = limit
-        self._has_looked = True
+        self._has_read = True
 
     async def wait_ms(self) -> int:
         """Count a start and return 0, or return how long to wait before asking again."""
-        if not self._has_looked:
+        if not self._has_read:
             self.set_on_queue(await self._connection.run(queue_settings.global_rate_limit(self._keys), repeatable=True))
         limit = self._queues or self._own
         return (

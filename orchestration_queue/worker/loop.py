@@ -18,7 +18,7 @@ from orchestration_queue.server.clock import Pauses
 from orchestration_queue.worker.events import Announcer, Tallying, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.logs import about
-from orchestration_queue.worker.machine import Exchange, Heeded, Leave, Listen, Machine, Recover, Rest, Watch
+from orchestration_queue.worker.machine import Acknowledge, Exchange, Leave, Listen, Machine, Recover, Rest, Watch
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.runner import Runner
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
@@ -28,7 +28,7 @@ __all__ = ["WorkerLoop"]
 log = logging.getLogger("orchestration_queue.worker")
 
 _EARLY_CANCELS = 100
-"""How many cancelled jobs are remembered because a reply that starts them may be on its way."""
+"""Cancelled jobs to remember in case a reply that starts them is on its way."""
 _MOMENT_S = 0.02
 """How often to check whether a queue at its global concurrency has room again."""
 
@@ -62,7 +62,7 @@ class WorkerLoop:
         self._runner = runner
         self._heartbeat = heartbeat
         self._leader = leader
-        self._announce = announcer.tell
+        self._announce = announcer.emit
         self._block_ms = milliseconds(options.block)
         self.on_due: Callable[[int], object] = lambda _at_ms: None
         """Called with the time, in epoch ms, at which a job postponed here is due."""
@@ -80,7 +80,7 @@ class WorkerLoop:
         self._was_busy = False
         self._was_removed = False
         if self._shared is not None:
-            self._shared.tell(machine, self._changed.set)
+            self._shared.subscribe(machine, self._changed.set)
 
     async def drive(self) -> None:
         """Run until the state machine says to leave."""
@@ -90,7 +90,7 @@ class WorkerLoop:
                     self._begin(self._run_exchange(exchange))
                     if exchange.want and self._shared is not None:
                         self._shared.changed()  # now it may be another queue's turn
-                case Heeded(signals, pass_on):
+                case Acknowledge(signals, pass_on):
                     self._begin(self._drop_signals(signals, pass_on=pass_on))
                 case Listen(want):
                     self._begin(self._listen(want))
@@ -118,7 +118,7 @@ class WorkerLoop:
             self._shared.changed()
 
     def change(self) -> None:
-        """Apply a change from outside, even while the worker is blocked on the server."""
+        """Run the state machine again after a change, even while the worker is blocked on the server."""
         self._decide()
         if self._machine.listening:
             self._begin(self._io.waker.wake_while(lambda: self._machine.listening))
@@ -180,7 +180,7 @@ class WorkerLoop:
         try:
             result = await self._io.exchange(exchange)
         except OrchestrationQueueError as error:
-            self._tell_failure("An exchange with the server failed and will be made again", error)
+            self._report_failure("An exchange with the server failed and will be made again", error)
             self._machine.failed(exchange)
             return
         self._pauses.reset()
@@ -197,7 +197,7 @@ class WorkerLoop:
             self._was_busy = False
             self._announce(WorkerEventType.DRAINED)
 
-    def _tell_failure(self, what: str, error: OrchestrationQueueError) -> None:
+    def _report_failure(self, what: str, error: OrchestrationQueueError) -> None:
         """Report a failed call. The next attempt may succeed after a broken connection, but not after a refusal."""
         self._announce(WorkerEventType.ERROR, reason=str(error))
         if isinstance(error, ServerError) and error.code == "NOGROUP":
@@ -280,11 +280,11 @@ class WorkerLoop:
     async def _run(self, lease: Lease) -> None:
         """Run one job under its lease. Its slot is freed in the same step in which its outcome is queued."""
         try:
-            await self._runner.run(lease, self._tell)
+            await self._runner.run(lease, self._add_outcome)
         except Exception as error:
             # The record is such that no settlement can be built from it: fail this job, and no other.
             log.exception("Job %r of queue %s could not be run", lease.job_id, self._io.queue)
-            self._tell(outcome.malformed(lease, outcome.reason_of(error)))
+            self._add_outcome(outcome.malformed(lease, outcome.reason_of(error)))
         finally:
             self._stopped(lease)
 
@@ -310,15 +310,15 @@ class WorkerLoop:
             self._cancel(lease)
 
     def _fail_cancelled(self, lease: Lease) -> None:
-        self._tell(outcome.cancelled(lease))
+        self._add_outcome(outcome.cancelled(lease))
         self._cancel(lease)
 
     def _lost(self, lease: Lease) -> None:
         log.warning("%s", LeaseLostError(self._io.queue, lease.job_id))
         self._announce(WorkerEventType.LOST, lease.record)
 
-    def _tell(self, settlement: Settlement) -> None:
-        self._machine.tell(settlement)
+    def _add_outcome(self, settlement: Settlement) -> None:
+        self._machine.add_outcome(settlement)
         self._decide()
 
     async def _listen(self, want: int) -> None:
@@ -330,14 +330,14 @@ class WorkerLoop:
                 self.on_due_signals(heard.due)
             self._machine.delivered(heard.deliveries, heard.signals)
         except OrchestrationQueueError as error:
-            self._tell_failure("Waiting for jobs was interrupted", error)
+            self._report_failure("Waiting for jobs was interrupted", error)
             self._machine.listen_failed()
 
     async def _drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
         try:
             await self._io.drop_signals(signals, pass_on=pass_on)
         except OrchestrationQueueError as error:
-            self._tell_failure("A signal could not be passed on, which will be tried again", error)
+            self._report_failure("A signal could not be passed on, which will be tried again", error)
             self._machine.drop_failed()
 
     async def _recover(self) -> None:
@@ -349,9 +349,9 @@ class WorkerLoop:
             self._machine.recovered(found.deliveries, found.signals)
             self._was_removed = False
             if found.signals:
-                self.on_due_signals(())  # which may have said so
+                self.on_due_signals(())  # one of them may say that something is due
             self._report_return()
         except TransportError:
             pass  # the outage continues, and was reported
         except OrchestrationQueueError as error:
-            self._tell_failure("Work could not be taken up again after an outage, which will be tried again", error)
+            self._report_failure("Work could not be taken up again after an outage, which will be tried again", error)

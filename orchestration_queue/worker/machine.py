@@ -1,15 +1,7 @@
 """The worker's state machine. Pure: events go in, the next action comes out. No clock, no socket, no loop.
 
 The machine knows how many jobs run, which outcomes are not sent yet, and whether the queue has a backlog. From these it
-derives the next action:
-
-* :class:`Heeded` - a signal that a list holds a job is no longer this worker's to handle;
-* :class:`Exchange` - one request to the server: send outcomes, start or return delivered jobs, fetch more;
-* :class:`Listen` - nothing is ready: block on the server until a job arrives;
-* :class:`Watch` - nothing is ready, and the slots are shared: block until a job arrives, and leave it there;
-* :class:`Rest` - wait for a local event;
-* :class:`Recover` - a reply was lost: find the jobs that were delivered in it;
-* :class:`Leave` - everything is sent; stop.
+derives the next action: a :data:`Step`.
 
 A worker with a backlog never listens, and one that listens requests jobs only for free slots. Up to two exchanges run
 concurrently, each for half of the slots: while the server works on one, the handlers work on the jobs of the other.
@@ -25,7 +17,7 @@ from orchestration_queue.protocol.lease import Delivery, Settlement
 from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.worker.slots import SharedSlots
 
-__all__ = ["Exchange", "Heeded", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Step", "Watch"]
+__all__ = ["Acknowledge", "Exchange", "Leave", "Listen", "Machine", "Pause", "Phase", "Recover", "Rest", "Watch"]
 
 
 class Phase(Enum):
@@ -67,7 +59,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Heeded:
+class Acknowledge:
     """Acknowledge signals sent to one worker.
 
     Attributes:
@@ -108,7 +100,7 @@ class Leave:
     """Stop: everything is sent."""
 
 
-Step = Exchange | Heeded | Listen | Watch | Rest | Recover | Leave
+Step = Exchange | Acknowledge | Listen | Watch | Rest | Recover | Leave
 
 _MAX_EXCHANGES = 2
 
@@ -133,7 +125,7 @@ class Machine:
         needs_recovery: A reply was lost that may have delivered jobs.
         full: The queue is at its global concurrency.
         signals: Signals to this worker alone, received since it last found the lists empty.
-        heeded: Signals to acknowledge.
+        handled: Signals to acknowledge.
         outdated: Exchanges in progress that may have looked before the latest job became ready.
     """
 
@@ -152,7 +144,7 @@ class Machine:
     needs_recovery: bool = False
     full: bool = False
     signals: list[str] = field(default_factory=list)
-    heeded: list[str] = field(default_factory=list)
+    handled: list[str] = field(default_factory=list)
     outdated: list[Exchange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -219,8 +211,8 @@ class Machine:
 
     def step(self) -> Step:
         """Return the next action."""
-        if (self.heeded or self.signals) and (heeded := self._next_heeded()):
-            return heeded
+        if (self.handled or self.signals) and (acknowledge := self._next_acknowledgement()):
+            return acknowledge
         if self.needs_recovery and self.phase is not Phase.ABANDONING:
             return Rest() if self.underway or self.listening else Recover()
         if len(self.underway) < _MAX_EXCHANGES and (exchange := self._next_exchange()):
@@ -240,19 +232,19 @@ class Machine:
             return Rest(briefly=True)
         return Rest() if self.listening else self._wait()
 
-    def _next_heeded(self) -> Heeded | None:
+    def _next_acknowledgement(self) -> Acknowledge | None:
         """Return the signals to acknowledge.
 
         A signal is sent to one worker. One that can't look for the job, or has no slot for it, passes the signal on.
         """
-        signals, pass_on = self.heeded, False
+        signals, pass_on = self.handled, False
         if not signals and self.signals and not self._may_look:
             signals, pass_on = self.signals, True
         if not signals:
             return None
-        heeded = Heeded(tuple(signals), pass_on)
+        acknowledge = Acknowledge(tuple(signals), pass_on)
         signals.clear()
-        return heeded
+        return acknowledge
 
     @property
     def _may_look(self) -> bool:
@@ -296,13 +288,13 @@ class Machine:
             self.backlog = why in (Why.ENOUGH, Why.FULL)
             self.backlog_unconfirmed = False
             if why is Why.EMPTY:
-                self.heeded += self.signals
+                self.handled += self.signals
                 self.signals.clear()
         elif not exchange.want and why is Why.ENOUGH:
             # Jobs wait in shares; a blocking read only notices those that have been moved to the stream.
-            self._guess()
+            self._assume_backlog()
         if exchange.hand_back:
-            self._guess()
+            self._assume_backlog()
         if why is Why.PAUSED:
             self.pause(Pause.QUEUE)
 
@@ -342,7 +334,7 @@ class Machine:
             self.signals.extend(signals)
             self.look_again()
         if not deliveries:
-            self._guess()
+            self._assume_backlog()
 
     def recovered(self, deliveries: Sequence[Delivery], signals: Sequence[str] = ()) -> None:
         """Add jobs and signals that a lost reply had delivered, which completes recovery.
@@ -354,7 +346,7 @@ class Machine:
         self.needs_recovery = False
         self.look_again()
 
-    def tell(self, settlement: Settlement) -> None:
+    def add_outcome(self, settlement: Settlement) -> None:
         """Add an outcome to those to send."""
         self.outbox.append(settlement)
 
@@ -365,22 +357,22 @@ class Machine:
     def look_again(self) -> None:
         """Record that a job may have become ready, and that requests in progress may have looked too early."""
         self.outdated = list(self.underway)
-        self._guess()
+        self._assume_backlog()
         self.full = False
 
-    def _guess(self) -> None:
+    def _assume_backlog(self) -> None:
         self.backlog_unconfirmed = self.backlog_unconfirmed or not self.backlog
         self.backlog = True
 
-    def pause(self, who: Pause) -> None:
+    def pause(self, reason: Pause) -> None:
         """Take no new jobs until every pause has ended."""
-        self.pauses.add(who)
+        self.pauses.add(reason)
 
-    def resume(self, who: Pause) -> None:
+    def resume(self, reason: Pause) -> None:
         """Take jobs again, unless another pause holds."""
-        if who in self.pauses:
-            self.pauses.remove(who)
-            self._guess()
+        if reason in self.pauses:
+            self.pauses.remove(reason)
+            self._assume_backlog()
 
     def resize(self, slots: int, batch_size: int = 0) -> None:
         """Run at most ``slots`` jobs at a time from now on; running ones continue, even if there are more."""

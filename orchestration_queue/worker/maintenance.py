@@ -70,7 +70,7 @@ class Maintenance:
         self._ticks = 0
         self._next_ms = 0
         self._is_sooner = False
-        self._heard: list[str] = []
+        self._due_signals: list[str] = []
         self._sleeper: Sleeper | None = None
 
     def due_at(self, at_ms: int) -> None:
@@ -79,9 +79,9 @@ class Maintenance:
             self._next_ms, self._is_sooner = at_ms, True
             self._sleeper.wake()
 
-    def heed(self, signals: Sequence[str]) -> None:
+    def tick_now(self, signals: Sequence[str]) -> None:
         """Tick now, as signals to this worker ask for, then drop them."""
-        self._heard += signals
+        self._due_signals += signals
         if self._sleeper is not None:
             self._sleeper.wake()
 
@@ -97,10 +97,10 @@ class Maintenance:
             refresh_s = max(_REGISTER_AT_LEAST_S, seconds(self._options.stalled_interval) / 2)
             group.create_task(self._repeat(timedelta(seconds=refresh_s), self._on_register))
 
-    async def _repeat(self, interval: timedelta, chore: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(self, interval: timedelta, work: Callable[[], Awaitable[None]]) -> None:
         while True:
-            with _reported(chore.__name__.strip("_")):
-                await chore()
+            with _log_failure(work.__name__.strip("_")):
+                await work()
             await asyncio.sleep(interval.total_seconds())
 
     async def _tick_forever(self) -> None:
@@ -110,7 +110,7 @@ class Maintenance:
             while True:
                 self._next_ms = _NEVER_MS  # whatever is recorded from here on is earlier
                 pause_ms = round(1000 * pauses.next_s())  # other workers may rely on it: a failed tick is repeated soon
-                with _reported("tick"):
+                with _log_failure("tick"):
                     due_ms = await self._tick(interval_ms)
                     pause_ms = interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms())
                     pauses.reset()
@@ -146,10 +146,10 @@ class Maintenance:
     async def _tick(self, interval_ms: int) -> int:
         """Run one tick; return when this worker's next one is due before its usual time, -1 for never."""
         self._ticks += 1
-        heard = list(self._heard)
+        signals = list(self._due_signals)
         heal, fires = self._ticks % _HEAL_EVERY == 0, self._leader is not None
-        tick, due_ms = await self._io.tick_and_watch(interval_ms, heard, heal=heal, fires=fires)
-        del self._heard[: len(heard)]
+        tick, due_ms = await self._io.tick_and_watch(interval_ms, signals, heal=heal, fires=fires)
+        del self._due_signals[: len(signals)]
         self._on_tick(tick)
         schedules_due_ms = await self._leader.tick(tick.schedules_due_ms) if self._leader else -1
         return min((due for due in (due_ms, schedules_due_ms) if due >= 0), default=-1)
@@ -159,7 +159,7 @@ class Maintenance:
             await self._io.calls.follow(self._reconciler.round())
 
     async def _reclaim(self) -> None:
-        # A process that was suspended for long would take its own jobs for stalled.
+        # A process that was suspended for long would find its own jobs stalled.
         if self._io.outages.is_recent or self._heartbeat.is_behind:
             return
         if await self._io.reclaim():
@@ -167,9 +167,9 @@ class Maintenance:
 
 
 @contextmanager
-def _reported(chore: str) -> Iterator[None]:
+def _log_failure(what: str) -> Iterator[None]:
     """Log a loop's failure and continue: the next round tries again."""
     try:
         yield
     except OrchestrationQueueError as error:
-        log.warning("The %s loop failed and will be retried: %s", chore, error)
+        log.warning("The %s loop failed and will be retried: %s", what, error)

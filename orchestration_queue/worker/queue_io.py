@@ -84,7 +84,7 @@ class QueueIO:
         self.clock = ServerClock()
         self.defaults = QueueDefaults(options)
         self.outages = Outages(seconds(options.lease))
-        self._named_letters: str | None = None
+        self._named_queue: str | None = None
         self._group, self._start_from = GROUP, "0"
         self.waker = Waker(calls, waits, keys.stream)
         self._signals = signals or SignalReader(calls)
@@ -116,7 +116,7 @@ class QueueIO:
             if error.code != "BUSYGROUP" and not (error.code == "OOM" and await self._has_group()):
                 raise
         self._hears_signals = False
-        self._named_letters = ""
+        self._named_queue = ""
         await self._name_dead_letters()
 
     async def _join_signals(self) -> list[str]:
@@ -137,14 +137,14 @@ class QueueIO:
 
     async def _name_dead_letters(self) -> None:
         """Store where this worker's dead letters go, if that has changed."""
-        letters = self.defaults.dead_letter_queue
-        if letters and letters != self._named_letters:
+        to = self.defaults.dead_letter_queue
+        if to and to != self._named_queue:
             try:
-                await self._calls.execute(worker_registry.name_dead_letter_queue(self._keys, letters), repeatable=True)
+                await self._calls.execute(worker_registry.name_dead_letter_queue(self._keys, to), repeatable=True)
             except ServerError as error:
-                if error.code != "OOM":  # a full server can be drained: dead letters name their queue
+                if error.code != "OOM":  # a full server can still be drained: dead letters name their queue
                     raise
-        self._named_letters = letters
+        self._named_queue = to
 
     async def _has_group(self) -> bool:
         """Whether the workers' group exists; a full server refuses to create it even if it does."""
@@ -183,7 +183,7 @@ class QueueIO:
         if result.letters:
             await self._post(result.letters)
         if result.pending:
-            await self._tell(result.pending)
+            await self._notify(result.pending)
         return result
 
     async def _exchange_beside(
@@ -211,12 +211,12 @@ class QueueIO:
         for to, problem in problems.items():
             log.error("Dead letters of queue %s wait until %s takes them: %s", self.queue, to, problem)
 
-    async def _tell(self, pending: PendingNotifications) -> None:
+    async def _notify(self, pending: PendingNotifications) -> None:
         """Send the notifications that one call could not. If they are lost, the flow reconciler re-sends them."""
         try:
             await self._calls.follow(notify_all([(self._keys, pending)], self.clock.now_ms()))
         except ServerError as error:
-            log.error("Not all jobs that wait for those of queue %s could be told of their end: %s", self.queue, error)
+            log.error("Not all jobs that wait for jobs of queue %s were notified: %s", self.queue, error)
 
     async def listen(self, want: int, block_ms: int) -> Wakeup:
         """Block on the server for up to ``want`` jobs; return none if it timed out or the :attr:`waker` ended it."""
@@ -296,13 +296,13 @@ class QueueIO:
         return (await self._tick(self.clock.now_ms(), heal=heal))[0]
 
     async def tick_and_watch(
-        self, interval_ms: int, heeded: Sequence[str], *, heal: bool, fires: bool
+        self, interval_ms: int, signals: Sequence[str], *, heal: bool, fires: bool
     ) -> tuple[Tick, int]:
         """Tick, drop the signals that asked for it, and read when this worker must tick again.
 
         Args:
             interval_ms: The usual time until then.
-            heeded: The signals.
+            signals: The signals.
             heal: As for :meth:`tick`.
             fires: Whether it also fires repeatable jobs.
 
@@ -311,7 +311,7 @@ class QueueIO:
         """
         now_ms = self.clock.now_ms()
         watch = worker_signals.watch(self._keys, self._consumer, now_ms, now_ms + interval_ms, fires=fires)
-        drop = worker_signals.drop_signals(self._keys, heeded) if heeded else ()
+        drop = worker_signals.drop_signals(self._keys, signals) if signals else ()
         tick, (watched, *_) = await self._tick(now_ms, watch.call, *drop, heal=heal)
         return tick, watch.read(watched)
 
@@ -327,7 +327,7 @@ class QueueIO:
         self.clock.set(tick.server_ms, asked, time.monotonic())
         # Before the first exchange, so that each later signal is read.
         self._last_signal = self._last_signal or f"{tick.server_ms - 1}-0"
-        if self._named_letters is not None:
+        if self._named_queue is not None:
             await self._name_dead_letters()
         return tick, others
 
@@ -357,7 +357,7 @@ class QueueIO:
             if reclaimed.letters:
                 await self._post(reclaimed.letters)
             if reclaimed.pending:
-                await self._tell(reclaimed.pending)
+                await self._notify(reclaimed.pending)
             found = found or bool(reclaimed.retried or reclaimed.failed or reclaimed.timed_out)
             if not reclaimed.has_more:
                 break

@@ -95,12 +95,14 @@ class RemoteControl:
             return
         problem = await self._do(command)
         if command.verb != "ping":
-            log.info("Worker %s was told: %s%s", worker.id, command.verb, f" ({problem})" if problem else "")
+            log.info(
+                "Worker %s carries out the command %s%s", worker.id, command.verb, f" ({problem})" if problem else ""
+            )
         try:
             await self._register()
             await worker.io.reply(command, self._facts(problem))
         except OrchestrationQueueError as error:
-            log.warning("The command %r of a client could not be answered: %s", command.verb, error)
+            log.warning("The reply to the command %r of a client could not be sent: %s", command.verb, error)
         if command.verb == "stop":
             worker.dismiss()  # after the reply, since an idle worker stops immediately
 
@@ -115,17 +117,17 @@ class RemoteControl:
                 worker.resume()
             case "concurrency" if command.value is not None:
                 if not worker.can_resize:
-                    return "it has a process for each slot; restart it with another concurrency"
+                    return "it has a process per slot; restart it with another concurrency"
                 worker.set_concurrency(command.value)
             case "ping" | "stop":
                 pass
             case _:
-                return f"it runs an older version, which knows no command {command.verb!r}"
+                return f"its version has no command {command.verb!r}"
         return None
 
     async def _hand_back(self) -> None:
         """Wait until no job can arrive that the worker had requested before it was paused."""
-        while self._worker.may_receive and self._worker.is_paused:  # noqa: ASYNC110  as of the wait that this ends
+        while self._worker.may_receive and self._worker.is_paused:  # noqa: ASYNC110  nothing signals the last reply
             await asyncio.sleep(_SOON_S)
 
     def _facts(self, problem: str | None) -> dict[str, object]:

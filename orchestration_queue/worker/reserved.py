@@ -59,7 +59,7 @@ def _dag(job: AsyncActiveJob) -> Dag:
         return _DAG.validate_python(stored)
     except ValidationError as error:
         raise UnrecoverableError(
-            f"Job {job.id} is to submit a flow and holds none ({error.errors()[0]['msg']}); set its schedule again."
+            f"Job {job.id} has no valid flow to submit ({error.errors()[0]['msg']}); set its schedule again."
         ) from error
 
 
@@ -89,14 +89,12 @@ class FanOut:
         plan = _plan(job)
         if plan.count is None:
             await self._add(job, plan, await self._elements(job, plan))
-        return await self._judge(job, plan, plan.count or 0)
+        return await self._check_outcomes(job, plan, plan.count or 0)
 
     async def _elements(self, job: AsyncActiveJob, plan: ElementMap) -> list[Any]:
         own = split_job_id(job.id)
         if own is None or plan.over_queue is None:
-            raise UnrecoverableError(
-                f"Job {job.id!r} is to map over a node and is part of no flow; submit it in a flow."
-            )
+            raise UnrecoverableError(f"Job {job.id!r} maps over a node, but belongs to no flow; submit it in a flow.")
         there = QueueKeys(plan.over_queue, self._keys.prefix)
         stored = await self._connection.follow(list_of(there, job_id_of(own[0], plan.over)))
         if stored is None:
@@ -107,12 +105,12 @@ class FanOut:
         values = codec.decode(stored, f"The result of node {plan.over!r}")
         if not isinstance(values, list):
             raise UnrecoverableError(
-                f"Node {plan.over!r} returned a {type(values).__name__}, and only lists can be mapped over; return one."
+                f"Node {plan.over!r} returned a {type(values).__name__}, but only lists can be mapped over; return one."
             )
         if len(values) > MAX_ELEMENTS:
             raise UnrecoverableError(
-                f"Node {plan.over!r} returned {len(values):,} elements, and {MAX_ELEMENTS:,} are the most; "
-                "return lists of some elements each, and let the task handle a whole list."
+                f"Node {plan.over!r} returned {len(values):,} elements, more than the maximum of {MAX_ELEMENTS:,}; "
+                "return lists of several elements, and let the task handle a list."
             )
         return values
 
@@ -134,7 +132,7 @@ class FanOut:
         await job.update_data({**job.data, "count": len(values)})
         raise JobInterrupt(ChildrenWait)
 
-    async def _judge(self, job: AsyncActiveJob, plan: ElementMap, count: int) -> dict[str, Any]:
+    async def _check_outcomes(self, job: AsyncActiveJob, plan: ElementMap, count: int) -> dict[str, Any]:
         failures: dict[str, str] = {}
         failed = 0
         for start in range(0, count, PAGE):
@@ -144,12 +142,12 @@ class FanOut:
                 if record is None or record.state == "failed":
                     failed += 1
                     if len(failures) < _NAMED:
-                        reason = (record and record.failed_reason) or "its job is gone"
+                        reason = (record and record.failed_reason) or "its job was removed"
                         failures[_short(child_id)] = reason[:_REASON_LENGTH]
         if not failed:
             return {"count": count}
         if not plan.allow_failures:
-            raise UnrecoverableError(_told(failed, count, failures))
+            raise UnrecoverableError(_describe_failures(failed, count, failures))
         return {"count": count, "failed": failed, "failures": failures}
 
     def _wait_again(self, job: AsyncActiveJob, child_id: str) -> NoReturn:
@@ -168,8 +166,8 @@ def _plan(job: AsyncActiveJob) -> ElementMap:
         return ElementMap.model_validate(job.data)
     except ValidationError as error:
         raise UnrecoverableError(
-            f"Job {job.id} is to map over a list and does not say how ({error.errors()[0]['msg']}); add it by `map` "
-            "of a builder or a task."
+            f"Job {job.id} is not a valid mapped node ({error.errors()[0]['msg']}); add it with `map` of a builder "
+            "or a task."
         ) from error
 
 
@@ -193,7 +191,7 @@ def _short(job_id: str) -> str:
     return own[1] if own else job_id
 
 
-def _told(failed: int, count: int, failures: dict[str, str]) -> str:
+def _describe_failures(failed: int, count: int, failures: dict[str, str]) -> str:
     named = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
     more = "" if failed == len(failures) else f"; and {failed - len(failures)} more"
     return f"{failed} of {count} elements failed ({named}{more}); fix what they name and retry the flow."

@@ -94,8 +94,8 @@ class Runner:
         self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
         self._sandboxes = SandboxPool(SandboxProcess.start)
 
-    async def run(self, lease: Lease, tell: Callable[[Settlement], None]) -> None:
-        """Run the job and return its outcome, once its handler has really ended.
+    async def run(self, lease: Lease, report: Callable[[Settlement], None]) -> None:
+        """Run the job and report its outcome once its handler has ended.
 
         If a handler outlives its timeout, its outcome is reported at once, but the slot is taken until it ends.
 
@@ -106,11 +106,11 @@ class Runner:
             lease.record.fill_options(self._default_options(lease.record.name))
         with bound_to(self._keys.queue, lease.record):
             run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
-            settlement = await self._settlement(run)
+            settlement = await self._run_to_outcome(run)
             if _is_given_up():
                 # The handler swallowed the worker's cancellation. Its result no longer counts.
                 raise asyncio.CancelledError
-            tell(settlement)
+            report(settlement)
             if run.leftover is not None:
                 await asyncio.wait({run.leftover})
 
@@ -118,7 +118,7 @@ class Runner:
         """End all sandbox processes, and kill those that still run a job."""
         await self._sandboxes.aclose()
 
-    async def _settlement(self, run: _Run) -> Settlement:
+    async def _run_to_outcome(self, run: _Run) -> Settlement:
         lease, job = run.lease, run.job
         if (problem := lease.record.problem) is not None:
             log.error("Job %r of queue %s is malformed and fails: %s", lease.job_id, self._keys.queue, problem)
@@ -126,26 +126,26 @@ class Runner:
         try:
             return outcome.completed(lease, await self._through_middleware(run))
         except JobInterrupt as interrupt:
-            return self._interrupted(run, interrupt)
+            return self._settle_interrupt(run, interrupt)
         except asyncio.CancelledError:
             job.request_stop()
             if _is_given_up():
                 raise
-            return self._failed(run, RuntimeError("the handler was cancelled"))
+            return self._build_failure(run, RuntimeError("the handler was cancelled"))
         except RateLimitError as error:
             failure = outcome.rate_limited(lease, error, self._rate_limit_delay)
             self._on_rate_limit(failure.backoff_ms)
             return failure
         except BaseException as error:
-            return self._failed(run, outcome.without_exit(error))
+            return self._build_failure(run, outcome.without_exit(error))
 
-    def _interrupted(self, run: _Run, interrupt: JobInterrupt) -> Settlement:
+    def _settle_interrupt(self, run: _Run, interrupt: JobInterrupt) -> Settlement:
         try:
             return interrupt.settle(run.lease)
         except Exception as error:
-            return self._failed(run, error)
+            return self._build_failure(run, error)
 
-    def _failed(self, run: _Run, error: BaseException) -> Settlement:
+    def _build_failure(self, run: _Run, error: BaseException) -> Settlement:
         failure = outcome.failed(
             run.lease, error, _chance(), strategies=self._strategies, is_discarded=run.job.is_discarded
         )
@@ -192,7 +192,7 @@ class Runner:
     @staticmethod
     async def _on_loop(handler: Handler, run: _Run, timeout_s: float) -> Any:
         # In its own task, so that a handler that swallows its cancellation can't delay the job's outcome.
-        task = asyncio.ensure_future(_contained(handler, run.job))
+        task = asyncio.ensure_future(_run_coroutine(handler, run.job))
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
             if done:
@@ -211,7 +211,7 @@ class Runner:
 
     async def _in_thread(self, handler: Handler, run: _Run, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
-        thread = loop.run_in_executor(self._executor, copy_context().run, _called, handler, ActiveJob(run.job, loop))
+        thread = loop.run_in_executor(self._executor, copy_context().run, _call, handler, ActiveJob(run.job, loop))
         try:
             done, _ = await asyncio.wait({thread}, timeout=timeout_s)
         except asyncio.CancelledError:
@@ -252,7 +252,7 @@ def _is_coroutine_function(handler: Handler) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
 
 
-async def _contained(handler: Handler, job: AsyncActiveJob) -> Any:
+async def _run_coroutine(handler: Handler, job: AsyncActiveJob) -> Any:
     """Run a coroutine so that an exit in it ends only its own task."""
     try:
         return await handler(job)
@@ -260,7 +260,7 @@ async def _contained(handler: Handler, job: AsyncActiveJob) -> Any:
         raise outcome.without_exit(exit_) from None
 
 
-def _called(handler: Handler, job: ActiveJob) -> Any:
+def _call(handler: Handler, job: ActiveJob) -> Any:
     """Call a function so that whatever it raises can pass through a future, which a StopIteration can't."""
     try:
         return handler(job)

@@ -28,7 +28,7 @@ log = logging.getLogger("orchestration_queue.worker")
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
 _LOCK_PAUSE_MS = 25
 _LOOKS_PER_LOCK = 4
-"""How often a lock held by another worker is tried until it must have expired."""
+"""How many times to try a lock that another worker holds before it must have expired."""
 _LOOKED_MS = 60_000
 """How often the index is compared with all entries, which other clients change without updating it."""
 _ENTRIES_A_TICK = 100
@@ -71,16 +71,16 @@ class SchedulerLeader:
             if token is None:
                 # The lock's holder may have died: retry soon, even if the usual interval is longer.
                 return self._now_ms() + self._lock_ms // _LOOKS_PER_LOCK
-            found = await self._look()
+            found = await self._read_due()
             if has_indexed := found.needs_full_look:
                 await self._index(token)
-                found = await self._look()
+                found = await self._read_due()
             if not found.entries:
                 return self._now_ms() if has_indexed else -1  # the index may have a due time now
             await self._fire(token, found)
         return self._now_ms()  # the server decides what is next, and whether there is more
 
-    async def _look(self) -> schedule_entries.DueEntries:
+    async def _read_due(self) -> schedule_entries.DueEntries:
         return await self._connection.run(schedule_entries.due_entries(self._keys, self._now_ms(), _ENTRIES_A_TICK))
 
     async def _index(self, token: str) -> None:
@@ -88,11 +88,11 @@ class SchedulerLeader:
         stored = await self._connection.run(schedule_entries.entries(self._keys))
         indexed = await self._connection.run(schedule_entries.index(self._keys))
         at_ms = self._now_ms()
-        looks = {name: _first_look(name, text, at_ms) for name, text in stored.items()}
+        looks = {name: _first_check_ms(name, text, at_ms) for name, text in stored.items()}
         wrong = [
             oq1.EntryUpdate(name=name, entry="", look_ms=look_ms)
             for name, look_ms in looks.items()
-            if not _agree(look_ms, indexed.get(name), at_ms)
+            if not _is_indexed(look_ms, indexed.get(name), at_ms)
         ]
         wrong += [
             oq1.EntryUpdate(name=name, entry=schedule_entries.DROP, look_ms=0) for name in indexed.keys() - looks.keys()
@@ -150,7 +150,7 @@ class SchedulerLeader:
                 await self._connection.run(schedule_entries.unlock(self._keys, token))
 
 
-def _first_look(name: str, text: str, at_ms: int) -> int:
+def _first_check_ms(name: str, text: str, at_ms: int) -> int:
     """Return when to check an entry about which nothing else is known."""
     entry = SchedulerEntry.parse(text)
     if entry is None or (entry.is_paused and not entry.members.get("nextRun")):
@@ -161,6 +161,6 @@ def _first_look(name: str, text: str, at_ms: int) -> int:
     return entry.run_at(name) or NEVER_MS
 
 
-def _agree(look_ms: int, indexed_ms: int | None, at_ms: int) -> bool:
+def _is_indexed(look_ms: int, indexed_ms: int | None, at_ms: int) -> bool:
     """Whether the index is correct: no entry is checked too late, or again and again."""
     return indexed_ms is not None and (indexed_ms == look_ms or (look_ms <= at_ms and indexed_ms <= at_ms + CHECK_MS))

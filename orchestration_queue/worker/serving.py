@@ -114,7 +114,7 @@ def run_workers(*workers: Worker, processes: int = 1) -> bool:
     if not isinstance(processes, int) or isinstance(processes, bool) or processes < 1:
         raise UsageError(f"`processes` must be a whole number >= 1, got {processes!r}; pass `processes=1`.")
     if running_loop() is not None:
-        raise UsageError("run_workers() blocks, and an event loop runs in this thread; use `await worker.run()`.")
+        raise UsageError("run_workers() would block the event loop that runs in this thread; use `await worker.run()`.")
     gc.collect()
     gc.freeze()  # a full collection of imported objects blocks all jobs for 20 to 70 ms
     try:
@@ -201,7 +201,7 @@ class _Processes:
             return
         if code == _DISMISSED:
             self._count -= 1
-            log.info("Worker process %d was told to stop and is not replaced", child)
+            log.info("Worker process %d was stopped by a client and is not replaced", child)
             return
         log.error("Worker process %d ended with status %d and is replaced", child, code)
         time.sleep(_RESTART_AFTER_S)

@@ -17,7 +17,7 @@ Polling: TypeAlias = Literal["ordered", "round-robin"]
 
 
 class SlotUser(Protocol):
-    """What the slots must know about each queue's worker."""
+    """A worker that shares slots with those of other queues."""
 
     @property
     def taken(self) -> int:
@@ -47,7 +47,7 @@ class SharedSlots:
         polling: How the queues take turns. Their order is the one in which the workers were created.
 
     Raises:
-        InvalidOptionError: There is no slot, or no such polling.
+        InvalidOptionError: ``count`` or ``polling`` is invalid.
 
     Examples:
         >>> slots = SharedSlots(4)
@@ -56,33 +56,33 @@ class SharedSlots:
 
     def __init__(self, count: int, polling: Polling = "ordered") -> None:
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise InvalidOptionError(f"The slots to share must be a whole number >= 1, got {count!r}; pass 8.")
+            raise InvalidOptionError(f"`count` must be a whole number >= 1, got {count!r}; pass `SharedSlots(8)`.")
         if polling not in get_args(Polling):
             raise InvalidOptionError(
-                f"There is no polling {polling!r}; use {' or '.join(map(repr, get_args(Polling)))}."
+                f"`polling` must be {' or '.join(map(repr, get_args(Polling)))}, got {polling!r}; pass one of them."
             )
         self.count = count
         self.polling = polling
-        self._sharers: list[SlotUser] = []
+        self._users: list[SlotUser] = []
         self._present: set[SlotUser] = set()
         self._listeners: dict[SlotUser, Callable[[], object]] = {}
 
-    def add(self, sharer: SlotUser) -> None:
+    def add(self, user: SlotUser) -> None:
         """Give a worker its rank, after the existing ones."""
-        self._sharers.append(sharer)
+        self._users.append(user)
 
-    def join(self, sharer: SlotUser) -> None:
+    def join(self, user: SlotUser) -> None:
         """Add a worker; those after it wait until it knows whether its queue has jobs."""
-        self._present.add(sharer)
+        self._present.add(user)
 
-    def tell(self, sharer: SlotUser, on_change: Callable[[], object]) -> None:
+    def subscribe(self, user: SlotUser, on_change: Callable[[], object]) -> None:
         """Call this whenever it may be the worker's turn."""
-        self._listeners[sharer] = on_change
+        self._listeners[user] = on_change
 
-    def leave(self, sharer: SlotUser) -> None:
+    def leave(self, user: SlotUser) -> None:
         """Remove a worker, and free its slots."""
-        self._present.discard(sharer)
-        self._listeners.pop(sharer, None)
+        self._present.discard(user)
+        self._listeners.pop(user, None)
         self.changed()
 
     def changed(self) -> None:
@@ -93,26 +93,26 @@ class SharedSlots:
     @property
     def free(self) -> int:
         """Free slots; below 0 if a reply that was counted as lost arrived late."""
-        return self.count - sum(sharer.taken for sharer in self._present)
+        return self.count - sum(user.taken for user in self._present)
 
-    def offer(self, sharer: SlotUser) -> int:
+    def offer(self, user: SlotUser) -> int:
         """How many of the free slots this worker may request jobs for now."""
         free = max(0, self.free)
-        present = [other for other in self._sharers if other in self._present]
+        present = [other for other in self._users if other in self._present]
         if self.polling == "ordered":
-            before = present[: present.index(sharer)]
+            before = present[: present.index(user)]
             return 0 if any(other.wants_jobs for other in before) else free
         asking = [other for other in present if other.may_ask]
-        return _even_share(free, asking, sharer) if sharer in asking else 0
+        return _even_share(free, asking, user) if user in asking else 0
 
-    def took(self, sharer: SlotUser) -> None:
+    def took(self, user: SlotUser) -> None:
         """Record that a worker requests jobs: the others come first the next time."""
         if self.polling == "round-robin":
-            self._sharers.remove(sharer)
-            self._sharers.append(sharer)
+            self._users.remove(user)
+            self._users.append(user)
 
 
-def _even_share(free: int, asking: Sequence[SlotUser], sharer: SlotUser) -> int:
+def _even_share(free: int, asking: Sequence[SlotUser], user: SlotUser) -> int:
     """Return what a worker gets if the free slots go to those with the fewest, and a remainder to the first."""
     fewest_first = sorted(other.taken for other in asking)
     for count in range(1, len(asking) + 1):  # this many of them reach the same level
@@ -121,6 +121,6 @@ def _even_share(free: int, asking: Sequence[SlotUser], sharer: SlotUser) -> int:
             break
     left = free - sum(max(0, level - taken) for taken in fewest_first)
     level_with_it = [other for other in asking if other.taken <= level]
-    if sharer not in level_with_it:
+    if user not in level_with_it:
         return 0
-    return level - sharer.taken + (level_with_it.index(sharer) < left)
+    return level - user.taken + (level_with_it.index(user) < left)

@@ -118,7 +118,7 @@ class Worker(WorkerControl):
             dead_letter_keys(keys, checked.dead_letter_queue)
         if checked.batch is not None and not getattr(handler, "takes_batches", True):
             raise UsageError(
-                "options.batch hands several jobs to a handler at once, and a task takes the arguments of one; "
+                "`options.batch` passes several jobs to a handler at once, but a task takes the arguments of one; "
                 "pass a function of a list of jobs, or drop the batch."
             )
         super().__init__(keys, checked, slots)
@@ -163,7 +163,7 @@ class Worker(WorkerControl):
             UsageError: The worker is running, or has run.
         """
         if self._has_run:
-            raise UsageError(f"Worker {self.id} runs once, and has been started already; make another `Worker`.")
+            raise UsageError(f"Worker {self.id} has been started already, and runs only once; create another `Worker`.")
         self._has_run = True
         refuse_worker_while_importing()
         self._event_loop = asyncio.get_running_loop()
@@ -216,7 +216,7 @@ class Worker(WorkerControl):
             on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
         )
         stack.callback(heartbeat.close)
-        exceeded = partial(self._announcer.tell, WorkerEventType.BUDGET_EXCEEDED)
+        exceeded = partial(self._announcer.emit, WorkerEventType.BUDGET_EXCEEDED)
         self._limits = WorkerLimits(self.options, self.keys, calls, io.clock.now_ms, exceeded)
         stack.push_async_callback(self._limits.pools.aclose)
         interval = as_timedelta(self.options.promotion_interval)
@@ -226,9 +226,9 @@ class Worker(WorkerControl):
         self._loop = loop_ = WorkerLoop(self._machine, io, runner, heartbeat, leader, self._announcer, self.options)
         stack.push_async_callback(loop_.end)
         maintenance = self._make_maintenance(leader, heartbeat, self._make_reconciler())
-        loop_.on_due, loop_.on_due_signals = maintenance.due_at, maintenance.heed
+        loop_.on_due, loop_.on_due_signals = maintenance.due_at, maintenance.tick_now
         maintaining = asyncio.ensure_future(maintenance.run())
-        stack.push_async_callback(_cancelled, maintaining)
+        stack.push_async_callback(_cancel, maintaining)
         maintaining.add_done_callback(lambda _: self._kill())  # they only end with an error, which is raised
         await self._until_available(io.join)
         self._has_joined = True
@@ -307,7 +307,7 @@ class Worker(WorkerControl):
         except OrchestrationQueueError:
             pass  # its registration expires
         except TimeoutError:
-            log.warning("Worker %s leaves, though its server has not answered", self.id)
+            log.warning("Worker %s leaves without a reply from its server", self.id)
 
     def _renewed(self, lease: Lease, answer: Renewal) -> None:
         if self._loop is not None:
@@ -340,7 +340,7 @@ class Worker(WorkerControl):
         await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 
-async def _cancelled(task: asyncio.Future[None]) -> None:
+async def _cancel(task: asyncio.Future[None]) -> None:
     """Cancel a task and wait until it has ended."""
     task.cancel()
     with suppress(asyncio.CancelledError):

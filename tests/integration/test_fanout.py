@@ -192,9 +192,9 @@ async def test_elements_are_retried_as_their_options_say(
 @pytest.mark.parametrize(
     ("returned", "why"),
     [
-        ({"a": 1}, "Node 'list' returned a dict, and only lists can be mapped over; return one."),
-        (None, "Node 'list' returned a NoneType, and only lists can be mapped over; return one."),
-        ([0] * 20_001, "Node 'list' returned 20,001 elements, and 20,000 are the most"),
+        ({"a": 1}, "Node 'list' returned a dict, but only lists can be mapped over; return one."),
+        (None, "Node 'list' returned a NoneType, but only lists can be mapped over; return one."),
+        ([0] * 20_001, "Node 'list' returned 20,001 elements, more than the maximum of 20,000"),
     ],
 )
 async def test_what_cannot_be_mapped_over_fails_the_node(

@@ -307,8 +307,8 @@ async def test_a_stopped_handler_takes_along_the_processes_it_started(
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ("exit", "The sandbox process exited with code 3 while it ran the job; its last words:\nout of ideas"),
-        ("SIGSEGV", "The sandbox process was killed by SIGSEGV while it ran the job; its last words:\nFatal Python"),
+        ("exit", "The sandbox process exited with code 3 while it ran the job; its last output:\nout of ideas"),
+        ("SIGSEGV", "The sandbox process was killed by SIGSEGV while it ran the job; its last output:\nFatal Python"),
         ("SIGKILL", "The sandbox process was killed by SIGKILL, perhaps because memory ran out, while it ran the job."),
     ],
 )
@@ -337,11 +337,11 @@ async def test_a_process_that_dies_takes_along_the_children_that_hold_its_line(
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        (b"\xff" * 8, "The sandbox process sent 4,294,967,295 bytes at once, and was ended"),
-        (b"\0\0\0\2{]", "The sandbox process sent no JSON"),
-        (b"\0\0\0\2[]", "The sandbox process sent no message"),
-        (b"\0\0\0\2{}", "The sandbox process sent no message of ours"),
-        (b'\0\0\0\x10{"kind":"ended"}', "The sandbox process sent no message of ours"),
+        (b"\xff" * 8, "The sandbox process sent a message of 4,294,967,295 bytes, which is too long"),
+        (b"\0\0\0\2{]", "The sandbox process sent a message that is not JSON"),
+        (b"\0\0\0\2[]", "The sandbox process sent a message that is not a JSON object"),
+        (b"\0\0\0\2{}", "The sandbox process sent an invalid message"),
+        (b'\0\0\0\x10{"kind":"ended"}', "The sandbox process sent an invalid message"),
     ],
     ids=["too long", "no JSON", "no object", "no kind", "no ending"],
 )
@@ -497,7 +497,7 @@ async def test_a_handler_that_is_not_found_fails_its_job_with_one_sentence(queue
 
 async def test_batches_are_refused(queue: AsyncQueue, server_url: str) -> None:
     async with working(queue, sandboxed(handlers.echo), server_url, batch=Batch(size=2)):
-        with pytest.raises(JobFailedError, match="takes jobs one by one"):
+        with pytest.raises(JobFailedError, match="takes one job at a time"):
             await (await queue.add("echo")).wait(SOON)
 
 

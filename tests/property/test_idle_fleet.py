@@ -15,8 +15,8 @@ from orchestration_queue.protocol.lease import Completion, Lease
 from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker.machine import (
+    Acknowledge,
     Exchange,
-    Heeded,
     Leave,
     Listen,
     Machine,
@@ -45,7 +45,7 @@ class Member:
     """What ended the wait, whose reply is under way."""
     pending: list[str] = field(default_factory=list)
     """Signals that the server has given it, and does not know to be dropped."""
-    dropping: list[Heeded] = field(default_factory=list)
+    dropping: list[Acknowledge] = field(default_factory=list)
     is_recovering: bool = False
     lost: int = 0
     """Jobs that were started for it in replies that were lost."""
@@ -101,7 +101,7 @@ class Fleet:
             match member.machine.step():
                 case Exchange() as exchange:
                     member.sent.append(exchange)
-                case Heeded() as heeded:
+                case Acknowledge() as heeded:
                     member.dropping.append(heeded)
                 case Listen():
                     assert not member.wait
@@ -205,7 +205,7 @@ class Fleet:
             case "end" if member.running:
                 member.running -= 1
                 self.ended += 1
-                machine.tell(Completion(Lease(JobRecord("1", {}), "1-1"), "null"))
+                machine.add_outcome(Completion(Lease(JobRecord("1", {}), "1-1"), "null"))
                 machine.finished()
             case "pause" | "limit":
                 machine.pause(Pause.WORKER if action == "pause" else Pause.LIMIT)
@@ -224,7 +224,7 @@ class Fleet:
         member.wait, member.heard = "", None
         member.machine.listen_failed()
 
-    def _drop(self, member: Member, heeded: Heeded) -> None:
+    def _drop(self, member: Member, heeded: Acknowledge) -> None:
         if heeded.pass_on:
             self.wake_one()
         member.pending = [signal for signal in member.pending if signal not in heeded.signals]

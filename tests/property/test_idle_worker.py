@@ -79,7 +79,7 @@ class World:
                 self.machine.delivered([Delivery(f"{self.started + n}", "1-1") for n in range(taken)])
             case "end" if self.running:
                 self.running -= 1
-                self.machine.tell(Completion(Lease(JobRecord("1", {}), "1-1"), "null"))
+                self.machine.add_outcome(Completion(Lease(JobRecord("1", {}), "1-1"), "null"))
                 self.machine.finished()
             case _:
                 return False

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from orchestration_queue.protocol.lease import Completion, Delivery, Lease
 from orchestration_queue.protocol.operations.exchanges import Why
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.machine import Exchange, Heeded, Leave, Listen, Machine, Pause, Phase, Recover, Rest
+from orchestration_queue.worker.machine import (
+    Acknowledge,
+    Exchange,
+    Leave,
+    Listen,
+    Machine,
+    Pause,
+    Phase,
+    Recover,
+    Rest,
+)
 
 
 @cache
@@ -46,7 +56,7 @@ def busy(slots: int, why: Why = Why.ENOUGH) -> Machine:
 
 def end(machine: Machine, job_id: str) -> None:
     """A job's handler ends."""
-    machine.tell(outcome(job_id))
+    machine.add_outcome(outcome(job_id))
     machine.finished()
 
 
@@ -359,7 +369,7 @@ def test_a_worker_with_more_slots_takes_more_at_once() -> None:
 def test_outcomes_are_told_whatever_it_is_up_to(bring_about: Callable[[Machine], None]) -> None:
     machine = Machine(1, running=1)
     bring_about(machine)
-    machine.tell(outcome("1"))
+    machine.add_outcome(outcome("1"))
     machine.finished()
     assert machine.step() == Exchange(settle=(outcome("1"),))
 
@@ -378,7 +388,7 @@ def test_a_signal_is_heeded_once_the_lists_are_empty() -> None:
     machine.exchanged(first, started=1, why=Why.ENOUGH)
     second = trip(machine)  # there may be more
     machine.exchanged(second, started=0, why=Why.EMPTY)
-    assert machine.step() == Heeded(("s",), pass_on=False)
+    assert machine.step() == Acknowledge(("s",), pass_on=False)
     assert machine.step() == Listen(1)
 
 
@@ -394,7 +404,7 @@ def test_a_signal_that_came_after_the_question_is_asked_about_again() -> None:
 def test_a_worker_that_cannot_look_passes_a_signal_on() -> None:
     machine = signalled(idle(1))
     machine.pause(Pause.WORKER)
-    assert machine.step() == Heeded(("s",), pass_on=True)
+    assert machine.step() == Acknowledge(("s",), pass_on=True)
     assert machine.step() == Rest()
 
 
@@ -405,7 +415,7 @@ def test_a_worker_without_a_free_slot_passes_a_signal_on(running: int, passes: b
     machine.delivered([Delivery(str(n), f"{n}-0") for n in range(running)], ["s"])
     step = machine.step()
     if passes:
-        assert step == Heeded(("s",), pass_on=True)
+        assert step == Acknowledge(("s",), pass_on=True)
     else:
         assert isinstance(step, Exchange)
         assert (len(step.start), step.want) == (1, 1)
@@ -419,4 +429,4 @@ def test_a_signal_found_in_a_recovery_is_heeded_as_any_other() -> None:
     machine.recovered([], ["s"])
     found = trip(machine)
     machine.exchanged(found, started=0, why=Why.EMPTY)
-    assert machine.step() == Heeded(("s",), pass_on=False)
+    assert machine.step() == Acknowledge(("s",), pass_on=False)

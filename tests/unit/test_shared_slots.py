@@ -57,7 +57,7 @@ class Fleet:
 
     def end(self, queue: int) -> None:
         """One job of the queue ends."""
-        self.machines[queue].tell(Completion(Lease(JobRecord("job", {}), "1-1"), "null"))
+        self.machines[queue].add_outcome(Completion(Lease(JobRecord("job", {}), "1-1"), "null"))
         self.machines[queue].finished()
 
     @property
@@ -256,10 +256,10 @@ def test_there_are_never_more_jobs_than_places_and_none_is_left(
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: SharedSlots(0), "The slots to share must be a whole number >= 1, got 0; pass 8."),
+        (lambda: SharedSlots(0), "`count` must be a whole number >= 1, got 0; pass `SharedSlots(8)`."),
         (
             lambda: SharedSlots(1, "random"),  # type: ignore[arg-type]  # what a caller may write
-            "There is no polling 'random'; use 'ordered' or 'round-robin'.",
+            "`polling` must be 'ordered' or 'round-robin', got 'random'; pass one of them.",
         ),
     ],
 )
@@ -270,5 +270,5 @@ def test_bad_places_are_refused(make: Callable[[], object], says: str) -> None:
 
 
 def test_batches_need_places_of_their_own() -> None:
-    with pytest.raises(UsageError, match="drop one of both"):
+    with pytest.raises(UsageError, match="drop one of them"):
         Worker("q", lambda jobs: None, options=WorkerOptions(batch=Batch(size=2)), slots=SharedSlots(1))

@@ -15,7 +15,7 @@ from orchestration_queue.dagster.steps.fork_safety import changed_files
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
 from orchestration_queue.errors import SandboxDiedError, UsageError
 from orchestration_queue.worker.sandbox.frames import pack, receive
-from orchestration_queue.worker.sandbox.supervised import LAST_WAIT_S, ChildOutput, ChildProcess, Line, manner
+from orchestration_queue.worker.sandbox.supervised import KILL_WAIT_S, ChildOutput, ChildProcess, Streams, describe_exit
 
 __all__ = ["ForkServerProcess", "Running"]
 
@@ -38,7 +38,7 @@ class ForkServerProcess(ChildProcess):
         sources: The files of the code it has loaded, with the times at which they were changed.
     """
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Streams) -> None:
         super().__init__(transport, output, line)
         self.items = 0
         self.memory_bytes = 0
@@ -123,11 +123,11 @@ class ForkServerProcess(ChildProcess):
         with suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError):
             while True:
                 self._heed(await receive(self._reader))
-        await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
+        await asyncio.wait({self._output.exited}, timeout=KILL_WAIT_S)
         if not self._ready.done():
-            words = await self.last_words()
+            words = await self.last_output()
             self._ready.set_exception(
-                SandboxDiedError(f"its process {manner(self.exit_code)}; its last words:\n{words}")
+                SandboxDiedError(f"its process {describe_exit(self.exit_code)}; its last words:\n{words}")
             )
         for running in self._running.values():
             running.died(self.exit_code)
@@ -178,7 +178,7 @@ class Running:
     async def stop(self, grace_s: float) -> None:
         """End it: ask once, ask again, kill; with no grace, kill. Returns when it is gone."""
         asked = ((signal.SIGINT, grace_s / 2), (signal.SIGTERM, grace_s / 2)) if grace_s else ()
-        for which, patience_s in (*asked, (signal.SIGKILL, LAST_WAIT_S)):
+        for which, patience_s in (*asked, (signal.SIGKILL, KILL_WAIT_S)):
             if self.ended.done():
                 return
             self._server.signal_work(self._number, which)

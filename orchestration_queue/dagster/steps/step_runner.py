@@ -25,7 +25,7 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker import AsyncActiveJob, Middleware
-from orchestration_queue.worker.sandbox.supervised import manner
+from orchestration_queue.worker.sandbox.supervised import describe_exit
 
 __all__ = ["StepRunner"]
 
@@ -278,6 +278,7 @@ class StepRunner:
             raise UnrecoverableError(f"Dagster could not run it: {note['reason']}")
         words = last_lines(note)
         raise UnrecoverableError(
-            f"{LOST if running.is_lost else CRASHED}its process ({where['pid']} on {where['host']}) {manner(code)}"
+            f"{LOST if running.is_lost else CRASHED}its process ({where['pid']} on {where['host']}) "
+            + describe_exit(code)
             + (f"; the end of its standard error:\n{words}" if words else ".")
         )

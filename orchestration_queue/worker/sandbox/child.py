@@ -46,18 +46,18 @@ def main(descriptor: int, parent: int, log_level: int) -> None:
     faulthandler.enable(all_threads=False)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
-    line = _Line(socket.socket(fileno=descriptor))
-    signal.signal(signal.SIGTERM, line.terminate)
+    worker = _WorkerConnection(socket.socket(fileno=descriptor))
+    signal.signal(signal.SIGTERM, worker.terminate)
     with suppress(_TerminatedError):
-        while (request := line.requests.get()) is not None:
-            _work(line, request)
+        while (request := worker.requests.get()) is not None:
+            _work(worker, request)
 
 
 class _TerminatedError(SystemExit):
     """The worker ends this process: clean up and exit. A :class:`SystemExit`, which every event loop lets pass."""
 
 
-class _Line:
+class _WorkerConnection:
     """The connection to the worker, in its own thread.
 
     Attributes:
@@ -75,7 +75,7 @@ class _Line:
         self._writer: asyncio.StreamWriter
         self.loop: asyncio.AbstractEventLoop
         self._ready = threading.Event()
-        threading.Thread(target=lambda: asyncio.run(self._speak()), name="oq-sandbox-line", daemon=True).start()
+        threading.Thread(target=lambda: asyncio.run(self._speak()), name="oq-sandbox-worker", daemon=True).start()
         self._ready.wait()
 
     def send(self, frame: Frame) -> None:
@@ -85,13 +85,15 @@ class _Line:
     async def ask(self, job: RemoteJob, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Have the worker call a method of the job. Works from any event loop."""
         if job is not self.job:
-            raise UsageError(f"This run of job {job.id!r} is over, and its sandbox process runs other jobs now.")
+            raise UsageError(f"This run of job {job.id!r} is over; its sandbox process may run another job now.")
         number = next(self._numbers)
         call = {"kind": "call", "run": job.run, "number": number, "method": name, "args": args, "kwargs": kwargs}
         try:
             question = pack(call)
         except (TypeError, ValueError, RecursionError) as error:
-            raise PayloadError(f"job.{name} was given what cannot be written as JSON ({error}).") from None
+            raise PayloadError(
+                f"The arguments of job.{name}() can't be written as JSON ({error}); pass plain values."
+            ) from None
         reply = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._exchange(number, question), self.loop))
         if "error" in reply:
             raise load_error_in_handler(reply["error"], Lease(job.record, ""))
@@ -144,23 +146,23 @@ class _Line:
         os.killpg(0, signal.SIGKILL)
 
 
-def _work(line: _Line, request: Frame) -> None:
+def _work(worker: _WorkerConnection, request: Frame) -> None:
     """Run one job and report how it ended."""
     lease = Lease(JobRecord(request["id"], request["fields"]), request["entry_id"])
     keys = QueueKeys(request["queue"], request["prefix"])
-    job = line.job = RemoteJob(lease.record, keys, line, request["run"])
+    job = worker.job = RemoteJob(lease.record, keys, worker, request["run"])
     try:
         handler = find(Address(**request["address"]))
-        line.send({"kind": "started"})
-        ending: Frame = {"result": _encoded(_run(handler, job, line.loop))}
+        worker.send({"kind": "started"})
+        ending: Frame = {"result": _encoded(_run(handler, job, worker.loop))}
     except _TerminatedError:
         raise
     except BaseException as error:
         ending = {"error": dump_error(error, lease)}
-    line.job = None
+    worker.job = None
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    line.send({"kind": "ended", "memory_bytes": memory_bytes(), **ending})
+    worker.send({"kind": "ended", "memory_bytes": memory_bytes(), **ending})
 
 
 def _run(handler: Callable[[Any], Any], job: RemoteJob, loop: asyncio.AbstractEventLoop) -> Any:

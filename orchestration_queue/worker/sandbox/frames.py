@@ -80,7 +80,9 @@ def take(received: bytearray) -> Frame | None:
 def _size(head: bytes | bytearray) -> int:
     (size,) = _LENGTH.unpack(head)
     if size > _MOST_BYTES:
-        raise SandboxDiedError(f"The sandbox process sent {size:,} bytes at once, and was ended; it must be damaged.")
+        raise SandboxDiedError(
+            f"The sandbox process sent a message of {size:,} bytes, which is too long, and was stopped."
+        )
     return int(size)
 
 
@@ -88,9 +90,11 @@ def _read(body: bytes) -> Frame:
     try:
         frame = json.loads(body)
     except ValueError as error:
-        raise SandboxDiedError(f"The sandbox process sent no JSON ({error}), and was ended.") from None
+        raise SandboxDiedError(
+            f"The sandbox process sent a message that is not JSON ({error}), and was stopped."
+        ) from None
     if not isinstance(frame, dict):
-        raise SandboxDiedError("The sandbox process sent no message, and was ended.")
+        raise SandboxDiedError("The sandbox process sent a message that is not a JSON object, and was stopped.")
     return frame
 
 
@@ -133,7 +137,7 @@ def load_error(frame: Frame, lease: Lease) -> BaseException:
             return error
         return SandboxedError(str(frame["reason"]), kind=str(frame["type"]), traceback=str(frame["traceback"]))
     except (KeyError, TypeError, ValueError, OverflowError, ValidationError) as problem:
-        return SandboxDiedError(f"The sandbox process sent an outcome that makes no sense ({problem!r}).")
+        return SandboxDiedError(f"The sandbox process sent an invalid outcome ({problem!r}).")
 
 
 def load_error_in_handler(frame: Frame, lease: Lease) -> BaseException:

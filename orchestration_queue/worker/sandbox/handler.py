@@ -60,7 +60,7 @@ class Address:
         script = getattr(program, "__file__", None)
         if script is None or not Path(script).is_file():
             raise UsageError(
-                f"A sandboxed handler runs in another process, and {name!r} is defined in a program without a file "
+                f"A sandboxed handler runs in another process, but {name!r} is defined in a program without a file "
                 "(a prompt, a notebook or `python -c`), which cannot be imported there; move it to a module."
             )
         return cls("", name, str(Path(script).resolve()), is_wrapped)
@@ -149,7 +149,7 @@ def sandboxed(
     """
     for option, value in {"max_jobs": max_jobs, "max_memory_mb": max_memory_mb}.items():
         if value is not None and value < 1:
-            raise InvalidOptionError(f"`{option}` is {value}, and a process runs at least one job; pass 1 or more.")
+            raise InvalidOptionError(f"`{option}` must be at least 1, got {value}; pass None for no limit.")
 
     def wrap(function: Callable[[Any], Any]) -> Sandboxed:
         return Sandboxed(
@@ -185,8 +185,8 @@ def find(address: Address) -> Callable[[Any], Any]:
         found, is_wrapped = task, True
     if address.is_wrapped and not is_wrapped:
         raise UsageError(
-            f"{address.name!r} in {where} is the bare function and not the task made of it; "
-            "make it a task by decorating it, so that the name leads to the task."
+            f"{address.name!r} in {where} is the plain function instead of its task; "
+            "decorate it with `@tasks.task`, so that its name refers to the task."
         )
     return found.function if isinstance(found, Sandboxed) else found
 
@@ -196,7 +196,7 @@ def _program(script: str) -> Any:
     if _PROGRAM not in sys.modules:
         spec = importlib.util.spec_from_file_location(_PROGRAM, script)
         if spec is None or spec.loader is None:
-            raise ImportError(f"{Path(script).name} is no Python file")
+            raise ImportError(f"{Path(script).name} is not a Python file")
         module = sys.modules[_PROGRAM] = importlib.util.module_from_spec(spec)
         _importing.add(_PROGRAM)
         try:
@@ -217,6 +217,6 @@ def refuse_worker_while_importing() -> None:
     """
     if _importing:
         raise UsageError(
-            "The program starts its worker when it is imported, and so did its sandbox process; "
+            "The program starts its worker when it is imported, and its sandbox process imports it, too; "
             'put what starts the worker under `if __name__ == "__main__":`.'
         )

@@ -18,7 +18,7 @@ from orchestration_queue.worker.job import AsyncActiveJob
 from orchestration_queue.worker.sandbox.frames import Frame, dump_error, load_error, pack, receive
 from orchestration_queue.worker.sandbox.handler import Sandboxed
 from orchestration_queue.worker.sandbox.remote import answer
-from orchestration_queue.worker.sandbox.supervised import ChildOutput, ChildProcess, Line
+from orchestration_queue.worker.sandbox.supervised import ChildOutput, ChildProcess, Streams
 
 __all__ = ["SandboxPool", "SandboxProcess"]
 
@@ -41,8 +41,8 @@ class SandboxProcess(ChildProcess):
         memory_bytes: Memory used after the last one.
     """
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
-        super().__init__(transport, output, line)
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, streams: Streams) -> None:
+        super().__init__(transport, output, streams)
         self.jobs = 0
         self.memory_bytes = 0
         self._current: tuple[Lease, AsyncActiveJob] | None = None
@@ -77,7 +77,7 @@ class SandboxProcess(ChildProcess):
                         is_started = True
                         limit.reschedule(None if timeout_s is None else loop.time() + timeout_s)
                     else:
-                        self._heed(frame, lease, job)
+                        self._handle(frame, lease, job)
                 self.memory_bytes = int(frame["memory_bytes"])
                 self._over()
                 return frame
@@ -85,12 +85,14 @@ class SandboxProcess(ChildProcess):
             if is_started:
                 raise JobTimeoutError from None
             raise SandboxDiedError(
-                f"The sandbox process was not ready after {_READY_S:.0f} s; see what importing its handler does."
+                f"The sandbox process was not ready after {_READY_S:.0f} s; check what importing its handler does."
             ) from None
         except (asyncio.IncompleteReadError, OSError):
             raise await self.death() from None
         except (KeyError, TypeError, ValueError) as error:
-            raise SandboxDiedError(f"The sandbox process sent no message of ours ({error!r}), and was ended.") from None
+            raise SandboxDiedError(
+                f"The sandbox process sent an invalid message ({error!r}), and was stopped."
+            ) from None
 
     def _request(self, handler: Sandboxed, lease: Lease, job: AsyncActiveJob) -> Frame:
         return {
@@ -104,7 +106,7 @@ class SandboxProcess(ChildProcess):
             "prefix": job.ref.keys.prefix,
         }
 
-    def _heed(self, frame: Frame, lease: Lease, job: AsyncActiveJob) -> None:
+    def _handle(self, frame: Frame, lease: Lease, job: AsyncActiveJob) -> None:
         """Serve the requests of a running handler."""
         if frame["run"] != self.jobs:
             return  # from a thread that an earlier handler left running
@@ -115,11 +117,11 @@ class SandboxProcess(ChildProcess):
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _heed_to_the_end(self) -> None:
+    async def _handle_until_end(self) -> None:
         """Serve a handler that was asked to end: it may still log its cleanup."""
         with contextlib.suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError, TypeError):
             while self._current is not None:
-                self._heed(await receive(self._reader), *self._current)
+                self._handle(await receive(self._reader), *self._current)
 
     def _over(self) -> None:
         """Stop answering requests."""
@@ -142,10 +144,10 @@ class SandboxProcess(ChildProcess):
 
     async def end(self, grace_s: float) -> None:
         """End it and everything it has started: ask, wait, kill. Returns once it is gone."""
-        heeding = asyncio.create_task(self._heed_to_the_end()) if grace_s else None
+        handling = asyncio.create_task(self._handle_until_end()) if grace_s else None
         await super().end(grace_s)
-        if heeding is not None:
-            heeding.cancel()
+        if handling is not None:
+            handling.cancel()
         self._over()
 
 

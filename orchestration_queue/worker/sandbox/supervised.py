@@ -16,7 +16,7 @@ from typing import Self, TypeAlias
 
 from orchestration_queue.errors import SandboxDiedError
 
-__all__ = ["LAST_WAIT_S", "ChildOutput", "ChildProcess", "Line", "manner"]
+__all__ = ["KILL_WAIT_S", "ChildOutput", "ChildProcess", "Streams", "describe_exit"]
 
 log = logging.getLogger("orchestration_queue.worker.sandbox")
 
@@ -26,7 +26,7 @@ _PROGRAM = (
     "gc.disable(); main = import_module(settings.pop('program')).main; gc.enable(); main(**settings)"
 )
 """Without the garbage collector, importing Dagster takes three quarters of the time."""
-LAST_WAIT_S = 5.0
+KILL_WAIT_S = 5.0
 """How long the kernel may take to remove a killed process, and to deliver its last output."""
 _HANG_UP_S = 0.2
 """How long a process's last output may take to arrive."""
@@ -35,17 +35,17 @@ _LAST_LINES = 20
 _LINE_BYTES = 16_384
 """A longer line is logged in pieces, so that endless output does not use up memory."""
 
-Line: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class ChildProcess:
     """A child process and the process group that it leads."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Line) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, streams: Streams) -> None:
         self._transport = transport
         self._output = output
-        self._reader, self._writer = line
-        output.exited.add_done_callback(lambda _: self._bury())
+        self._reader, self._writer = streams
+        output.exited.add_done_callback(lambda _: self._kill_children())
 
     @classmethod
     async def launch(cls, program: str, settings: Mapping[str, object], descriptors: tuple[int, ...] = ()) -> Self:
@@ -61,7 +61,7 @@ class ChildProcess:
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.callback(ours.close)
-            told = {
+            arguments = {
                 "program": program,
                 "path": [str(path) for path in sys.path],
                 "argv": sys.argv,
@@ -72,15 +72,15 @@ class ChildProcess:
             }
             transport, output = await loop.subprocess_exec(
                 ChildOutput,
-                *(sys.executable, "-c", _PROGRAM, json.dumps(told)),
+                *(sys.executable, "-c", _PROGRAM, json.dumps(arguments)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *descriptors),
                 start_new_session=True,
             )
             undo.callback(transport.close)
-            line = await asyncio.open_connection(sock=ours)
+            streams = await asyncio.open_connection(sock=ours)
             undo.pop_all()
-        return cls(transport, output, line)
+        return cls(transport, output, streams)
 
     @property
     def pid(self) -> int:
@@ -99,19 +99,19 @@ class ChildProcess:
 
     async def death(self) -> SandboxDiedError:
         """Return the error for a process that has ended, or has closed its connection."""
-        await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
+        await asyncio.wait({self._output.exited}, timeout=KILL_WAIT_S)
         code = self.exit_code
         await self.end(0)
-        words = await self.last_words()
+        output = await self.last_output()
         return SandboxDiedError(
-            f"The sandbox process {manner(code)} while it ran the job"
-            + (f"; its last words:\n{words}" if words else "."),
+            f"The sandbox process {describe_exit(code)} while it ran the job"
+            + (f"; its last output:\n{output}" if output else "."),
             exit_code=code,
         )
 
-    async def last_words(self) -> str:
+    async def last_output(self) -> str:
         """Return the last lines of its standard error, once it has ended."""
-        await asyncio.wait({self._output.quiet}, timeout=LAST_WAIT_S)
+        await asyncio.wait({self._output.quiet}, timeout=KILL_WAIT_S)
         return "\n".join(self._output.tail)
 
     async def end(self, grace_s: float) -> None:
@@ -121,7 +121,7 @@ class ChildProcess:
             await asyncio.wait({self._output.exited}, timeout=grace_s)
         if not self._output.exited.done():
             self.signal(signal.SIGKILL)
-            await asyncio.wait({self._output.exited}, timeout=LAST_WAIT_S)
+            await asyncio.wait({self._output.exited}, timeout=KILL_WAIT_S)
         self._writer.close()
         self._transport.close()
 
@@ -130,7 +130,7 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def _bury(self) -> None:
+    def _kill_children(self) -> None:
         """Kill the children of the ended process immediately, before its process id can be reused."""
         self.signal(signal.SIGKILL)
         # They may have inherited the connection, and keep it open.
@@ -189,10 +189,10 @@ class ChildOutput(asyncio.SubprocessProtocol):
         log.info("%s: %s", self.speaker, text)
 
 
-def manner(code: int | None) -> str:
+def describe_exit(code: int | None) -> str:
     """Describe how a process ended."""
     if code is None:
-        return "closed its line to the worker"
+        return "closed its connection to the worker"
     if code >= 0:
         return f"exited with code {code}"
     try:
