@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations import job_records
+from orchestration_queue.protocol.operations import job_records, partitions
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.states import JobState
 from tests.conversations import hold, talk
@@ -162,3 +162,26 @@ def test_a_single_parent_is_named_in_the_record(fields: Reply, parent: list[Pare
     members = [KEYS.member("b").encode(), KEYS.member("a").encode(), b"odd"]
     found = talk(job_records.parents(KEYS, "1"), lambda call: members if call.name == "SMEMBERS" else fields)
     assert found == [ParentRef(KEYS, "a"), ParentRef(KEYS, "b")]
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(0, 4))
+def test_pages_of_a_range_of_scores_have_each_job_once_in_order(scores: list[int], until: int) -> None:
+    jobs = [(score, f"j{place:02}") for place, score in enumerate(sorted(scores))]
+    extent = partitions.Partition("scores", JobState.FAILED, "0", str(until))
+
+    def answer(call: Call) -> Reply:
+        low, _, _, _, start, size = call.args
+        is_open, least = str(low).startswith("("), int(str(low).removeprefix("("))
+        found = [each for each in jobs if (each[0] > least if is_open else each[0] >= least) and each[0] <= until]
+        return [word for score, job_id in found[int(start) : int(size)] for word in (job_id.encode(), b"%d" % score)]
+
+    ids: list[str] = []
+    cursor: partitions.Cursor | None = None
+    with mock.patch.object(partitions, "BATCH_SIZE", BATCH):
+        for _ in range(len(jobs) + 1):
+            page, cursor = talk(partitions.page(KEYS, extent, cursor), answer)
+            ids += page
+            if cursor is None:
+                break
+    assert cursor is None
+    assert ids == [job_id for score, job_id in jobs if 0 < score <= until]

@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Budget, Usage
+from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import budgets, queue_settings, usage
 from orchestration_queue.protocol.operations.budgets import BudgetState
 from orchestration_queue.protocol.operations.usage import UsageTotals
+from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import stored_number
+from tests.conversations import talk
 
 KEYS = QueueKeys("q")
 
@@ -99,3 +103,45 @@ def test_a_strange_budget_is_read_without_failing() -> None:
     flat = [word.encode() for pair in fields.items() for word in pair]
     assert budgets.budget(KEYS, "f").read(flat) == BudgetState(Budget(max_tokens_by={"b": 2}), cost_by={"all": 0.5})
     assert budgets.budget(KEYS, "f").read([]) is None
+
+
+@pytest.mark.parametrize(
+    ("start_ms", "end_ms", "minutes"),
+    [
+        (60_000, 60_000, [1]),
+        (60_001, 119_999, [1]),
+        (60_000, 120_000, [1, 2]),
+        (0, 59_999, [0]),
+    ],
+)
+def test_usage_is_summed_by_the_minute(start_ms: int, end_ms: int, minutes: list[int]) -> None:
+    calls: list[Call] = []
+
+    def answer(call: Call) -> Reply:
+        calls.append(call)
+        return [b"jobCount", b"2", b"totalTokens", b"5"] if call.keys[0] == KEYS.usage(60_000) else []
+
+    found = talk(usage.summary("glide", ["q", "q"], start_ms, end_ms), answer)
+    assert [call.keys[0] for call in calls] == [KEYS.usage(60_000 * minute) for minute in minutes]
+    has_used = 1 in minutes
+    assert (found.total.jobs, list(found.queues)) == ((2, ["q"]) if has_used else (0, []))
+
+
+def test_a_summary_that_ends_before_it_starts_or_takes_too_long_is_refused() -> None:
+    with pytest.raises(UsageError, match="end before it starts"):
+        next(usage.summary("glide", ["q"], 120_000, 60_000))
+    most = [f"q{number}" for number in range(usage._MOST_READS)]
+    next(usage.summary("glide", most, 60_000, 60_000))
+    with pytest.raises(UsageError, match="choose fewer queues"):
+        next(usage.summary("glide", [*most, "more"], 60_000, 60_000))
+
+
+def test_the_jobs_of_a_flow_are_found_level_by_level_and_once_each() -> None:
+    waits_for = {"1": ["2", "3"], "2": ["4"], "3": ["4", "1"], "4": []}
+
+    def answer(call: Call) -> Reply:
+        (job_id,) = [job_id for job_id in waits_for if call.keys[0] == KEYS.deps(job_id)]
+        return [*[KEYS.member(each).encode() for each in waits_for[job_id]], b"odd"]
+
+    found = talk(usage.flow_jobs(ParentRef(KEYS, "1")), answer)
+    assert [ref.job_id for ref in found] == ["1", "2", "3", "4"]

@@ -31,7 +31,7 @@ from orchestration_queue.protocol.operations.broadcasts import (
 )
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.operations.job_records import PRIORITY_SHIFT
-from orchestration_queue.protocol.operations.membership import Member, Message
+from orchestration_queue.protocol.operations.membership import Member, Message, hand_on
 from orchestration_queue.protocol.operations.usage import report_tokens
 from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.record import JobRecord
@@ -203,3 +203,9 @@ def test_a_message_starts_with_the_attempts_of_its_own_subscription() -> None:
     again = MEMBER.read_start(message, b"2", [b"name", b"a.b"])
     assert isinstance(again, Lease)
     assert again.record.attempts_made == 2
+
+
+@pytest.mark.parametrize(("stalls", "sent"), [(1, ["HINCRBY", "EXPIRE"]), (2, ["glidemq_fail"]), (3, ["glidemq_fail"])])
+def test_a_message_with_which_workers_were_lost_too_often_fails(stalls: int, sent: list[str]) -> None:
+    message = Message("7", "1-0", "a.b", "")
+    assert names(hand_on(MEMBER, message, stalls, 2, NOW))[:2] == sent

@@ -7,15 +7,16 @@ from contextlib import suppress
 
 import pytest
 
-from orchestration_queue.errors import JobNotFoundError, ServerError, UsageError
+from orchestration_queue.errors import JobNotFoundError, ServerError, StateError, UsageError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations.moves import MovedJobs, move, move_all
+from orchestration_queue.protocol.operations.moves import MovedJobs, finish_moves, move, move_all
+from tests.conversations import named, talk
 
 HERE, THERE = QueueKeys("here"), QueueKeys("there")
 NOW = 1_700_000_000_000
-WEEK_MS = 7 * 86_400_000
+DAY_MS = 86_400_000
 
 
 def asked(reply_to: Callable[[Call], Reply], delay_ms: int | None = None) -> list[Call]:
@@ -63,8 +64,9 @@ def test_a_job_that_was_removed_on_the_way_is_removed_there() -> None:
         asked(resumed(b"removed"))
 
 
-def test_what_the_source_may_have_forgotten_is_placed() -> None:
-    calls = asked(resumed(b"removed", held_ms=NOW - WEEK_MS))
+@pytest.mark.parametrize("days", [6, 7])
+def test_what_the_source_may_have_forgotten_is_placed(days: int) -> None:
+    calls = asked(resumed(b"removed", held_ms=NOW - days * DAY_MS))
     assert calls[-1] == oq1.land_job(THERE, job_id="7", token="token", kept=True, now_ms=NOW)
 
 
@@ -89,3 +91,81 @@ def test_an_unknown_word_is_an_error() -> None:
 
     with pytest.raises(ServerError, match="oq library status"):
         asked(reply_to)
+
+
+def finished(fields: list[bytes | None], held_for: bytes | None = None, end: bytes = b"ok") -> tuple[int, list[Call]]:
+    """Continue the overdue move of job 7 of this queue; return how many failed, and all calls."""
+    calls: list[Call] = []
+
+    def answer(call: Call) -> Reply:
+        calls.append(call)
+        if call.name == "ZRANGEBYSCORE":
+            return [b"7"]
+        if call.name == "HMGET":
+            return fields if call.args[0] == "movingTo" else [None] * 3
+        if call.name == "HGET":
+            return held_for
+        return [b"not_found", b""] if call.name == "oq1_moveOut" else end
+
+    return talk(finish_moves(HERE, NOW), answer), calls
+
+
+def test_a_move_is_continued_ten_seconds_after_it_began() -> None:
+    _, calls = finished([None] * 4)
+    assert calls[0].args == ("-inf", NOW - 10_000, "LIMIT", 0, 20)
+
+
+def test_a_job_that_no_longer_moves_is_forgotten() -> None:
+    failures, calls = finished([None] * 4)
+    assert (failures, calls[-1]) == (0, Call("ZREM", (HERE.moving,), ("7",)))
+
+
+def test_a_move_that_cannot_be_continued_comes_after_the_others() -> None:
+    failures, calls = finished([b"there", None, None, None])
+    assert [call.keys[0] for call in named(calls, "oq1_moveOut")] == [HERE.stream]
+    assert (failures, calls[-1]) == (1, Call("ZADD", (HERE.moving,), ("XX", NOW, "7")))
+
+
+@pytest.mark.parametrize("held_for", [None, b"another"])
+def test_a_job_that_its_source_no_longer_has_is_placed_here(held_for: bytes | None) -> None:
+    failures, calls = finished([None, b"there", b"token", str(NOW - 5).encode()], held_for)
+    assert (failures, named(calls, "oq1_moveOut")) == (0, [])
+    assert calls[-1] == oq1.land_job(HERE, job_id="7", token="token", kept=True, now_ms=NOW)
+    assert named(calls, "HGET")[0].keys == (THERE.job("7"),)
+
+
+def test_a_job_that_was_removed_while_it_arrived_is_removed_here() -> None:
+    failures, calls = finished([None, b"there", b"token", str(NOW - 5).encode()], None, b"removed")
+    assert failures == 1
+    assert oq1.land_job(HERE, job_id="7", token="token", kept=False, now_ms=NOW) in calls
+
+
+def test_a_job_that_its_source_still_has_is_moved_again() -> None:
+    _, calls = finished([None, b"there", b"token", b"5"], b"token")
+    assert [call.keys[0] for call in named(calls, "oq1_moveOut")] == [THERE.stream]
+
+
+@pytest.mark.parametrize(("state", "advice"), [(b"active", "; release it first."), (b"completed", "can be moved.")])
+def test_a_job_that_runs_may_be_moved_once_it_is_released(state: bytes, advice: str) -> None:
+    def reply_to(call: Call) -> Reply:
+        return [None] * 3 if call.name == "HMGET" else [b"state", state]
+
+    with pytest.raises(StateError) as refused:
+        asked(reply_to)
+    assert str(refused.value).endswith(advice)
+
+
+def test_jobs_that_wait_for_a_moved_one_learn_its_new_name() -> None:
+    parents = [HERE.member("1").encode(), QueueKeys("other").member("2").encode(), HERE.member("3").encode()]
+    out = [b"ok", b"token", b"waiting", 0, b"", [], [], [], parents, [], b"digest", 0]
+
+    def reply_to(call: Call) -> Reply:
+        if call.name == "HMGET":
+            return [None] * 3
+        return out if call.name == "oq1_moveOut" else b"ok"
+
+    renames = named(asked(reply_to), "oq1_renameDependency")
+    assert renames == [
+        oq1.rename_dependency(keys, old=HERE.member("7"), new=THERE.member("7"), job_ids=job_ids)
+        for keys, job_ids in ((HERE, ["1", "3"]), (QueueKeys("other"), ["2"]))
+    ]

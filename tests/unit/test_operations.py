@@ -29,6 +29,7 @@ from orchestration_queue.protocol.operations.event_log import EVENT_TYPES
 from orchestration_queue.protocol.operations.queue_state import JobCounts
 from orchestration_queue.protocol.placement import ParentRef, new_job
 from orchestration_queue.states import JobState
+from tests.conversations import talk
 
 KEYS = QueueKeys("q")
 NOW = 1_700_000_000_000
@@ -211,6 +212,20 @@ def test_finished_jobs_are_removed_from_the_set_of_their_state(state: JobState, 
     assert operation.read([b"7"]) == ["7"]
 
 
+@pytest.mark.parametrize(("state", "finished"), [(JobState.COMPLETED, KEYS.completed), (JobState.FAILED, KEYS.failed)])
+def test_a_queue_is_cleaned_of_the_jobs_of_one_state(state: JobState, finished: str) -> None:
+    assert finished in control.clean(KEYS, state, NOW, 5).call.keys
+
+
+def test_a_job_has_no_more_tags_than_it_may() -> None:
+    operation = control.retag(KEYS, "7", NOW, added=["blue"])
+    operation.read(b"ok")
+    with pytest.raises(JobNotFoundError):
+        operation.read(b"not_found")
+    with pytest.raises(StateError, match="more than 20 tags"):
+        operation.read(b"too_many")
+
+
 def test_nodes_that_a_graph_added_are_told_from_those_that_were_there() -> None:
     nodes = [graphs.GraphNode(new_job("work", "{}", JobOptions(job_id=name), NOW)) for name in ("f.a", "f.b")]
     graph = graphs.Graph(nodes, [], [], [])
@@ -273,6 +288,8 @@ def test_counts_do_without_a_group_and_below_zero() -> None:
     assert drive(queue_state.counts(KEYS), [3, [2, b"a", b"b", []], 0, 0, b"-1", 0, 0, 0, 0, None]) == JobCounts(
         1, 2, 0, 0, 0
     )
+    listed = [3, [2, b"a", b"b", []], 0, 0, b"4", 0, 0, 0, 0, None]
+    assert drive(queue_state.counts(KEYS), listed) == JobCounts(1, 6, 0, 0, 0)
     with pytest.raises(ServerError, match="LOADING"):
         drive(queue_state.counts(KEYS), [3, ServerError("LOADING"), 0, 0, None, 0, 0, 0, 0, None])
 
@@ -290,6 +307,66 @@ def test_a_job_active_from_list_and_stream_is_listed_once() -> None:
     entry = [b"5-1", [b"jobId", b"7", b"name", b""]]
     replies = [[[b"5-1", b"w", 1, 1], [b"5-2", b"w", 1, 1]], [b"8", b"7"]]
     assert drive(job_records.job_ids(KEYS, JobState.ACTIVE), replies, [[entry], []]) == ["7", "8"]
+
+
+@pytest.mark.parametrize("listed", [b"2", b"-1", None])
+def test_active_jobs_are_those_of_all_groups_and_of_the_lists(listed: bytes | None) -> None:
+    groups = [[b"name", name, b"pending", pending] for name, pending in ((b"workers", 3), (b"mailer", 4))]
+    assert drive(keyspace.active_jobs(KEYS), [groups, listed]) == (9 if listed == b"2" else 7)
+
+
+def test_a_queue_is_removed_with_its_counter_of_ids_last() -> None:
+    calls: list[Call] = []
+
+    def answer(call: Call) -> Any:
+        calls.append(call)
+        if call.name == "SCAN":
+            return [b"0", [KEYS.job("1").encode(), KEYS.id.encode()]]
+        return len(call.keys)
+
+    first, _, jobs, _, last = (6, 0, 1, 0, 2)
+    assert talk(keyspace.remove_queue(KEYS), answer) == first + jobs + last
+    removed = [call.keys for call in calls if call.name == "UNLINK"]
+    assert (removed[1], removed[-1]) == ((KEYS.job("1"),), (KEYS.id, KEYS.meta))
+
+
+def test_metrics_are_read_from_the_minute_of_the_start_to_that_of_the_end() -> None:
+    minute = 60_000
+
+    def asked(start_ms: int, end_ms: int) -> list[str]:
+        _, *asking = next(queue_state.metrics(KEYS, JobState.COMPLETED, start_ms, end_ms))
+        return [str(word) for call in asking for word in call.args if str(word).endswith(":c")]
+
+    assert asked(minute + 5, 2 * minute + 5) == ["m:60000:c", "m:120000:c"]
+    assert asked(minute, 2 * minute) == ["m:60000:c", "m:120000:c"]
+    assert asked(minute, 2 * minute - 1) == ["m:60000:c"]
+    found = drive(queue_state.metrics(KEYS, JobState.COMPLETED, minute, 2 * minute), [9, [b"4", b"20", None, None]])
+    assert (found.kept, found.count, len(found.minutes)) == (9, 4, 1)
+
+
+def test_what_a_tick_writes_is_read_unless_its_lock_was_lost() -> None:
+    operation = schedule_entries.fire(KEYS, "token", NOW, [], [])
+    assert operation.read([b"7", b"held"]) == ["7", "held"]
+    assert operation.read(b"lost") is None
+
+
+def test_due_entries_come_with_the_state_of_the_job_they_wait_for() -> None:
+    operation = schedule_entries.due_entries(KEYS, NOW, 5)
+    found = operation.read([1, [[b"nightly", b"{}", b"ended", b"5"]]])
+    assert found.needs_full_look
+    assert found.entries == (schedule_entries.DueEntry("nightly", "{}", "ended", 5),)
+    assert not operation.read([0, []]).needs_full_look
+
+
+@pytest.mark.parametrize("reply", [[b"a", b"5", b"b", b"7"], [[b"a", 5.0], [b"b", 7.0]]], ids=["RESP 2", "RESP 3"])
+def test_the_index_of_schedulers_says_when_each_is_due(reply: Any) -> None:
+    assert schedule_entries.index(KEYS).read(reply) == {"a": 5, "b": 7}
+    assert schedule_entries.index(KEYS).read([]) == {}
+
+
+def test_an_entry_is_replaced_if_it_is_what_was_read() -> None:
+    assert "before" in schedule_entries.replace(KEYS, "nightly", "before", "after").call.args
+    assert "" in schedule_entries.replace(KEYS, "nightly", None, "after").call.args
 
 
 def test_locks_and_entries_read_plain_words() -> None:

@@ -161,3 +161,12 @@ def test_a_wait_brings_jobs_and_signals_of_two_kinds() -> None:
 
 def test_suspended_jobs_are_swept_by_the_prefix_of_their_queue() -> None:
     assert f"{KEYS.base}:" in exchanges.sweep_suspended(KEYS, NOW).words
+
+
+def test_what_is_left_to_tell_adds_up() -> None:
+    one, other = Notification("q", "1", "m", "failed"), Notification("q", "2", "m", "failed")
+    both = PendingNotifications((one,), ("7",)) + PendingNotifications((other,), ("8",))
+    assert both == PendingNotifications((one, other), ("7", "8"))
+    assert PendingNotifications((one,))
+    assert PendingNotifications(job_ids=("7",))
+    assert not NONE_PENDING

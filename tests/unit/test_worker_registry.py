@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Reply
-from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.keys import TAKER, QueueKeys
 from orchestration_queue.protocol.operations import worker_registry, worker_signals
 from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
-from orchestration_queue.protocol.operations.worker_signals import WorkerSignal
+from orchestration_queue.protocol.operations.worker_signals import Command, WorkerReply, WorkerSignal
+from tests.conversations import talk
 
 KEYS = QueueKeys("q")
 NOW = 1_700_000_000_000
@@ -123,3 +125,59 @@ def test_signals_say_what_is_due_cancelled_commanded_or_released() -> None:
     assert [signal.is_due for signal in signals] == [True, False, False, False]
     assert signals[1].at_ms == 6
     assert operation.read(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("reply", "has_obeyed"),
+    [
+        (WorkerReply("w"), False),
+        (WorkerReply("w", answered=True), True),
+        (WorkerReply("w", answered=True, problem="busy"), False),
+    ],
+)
+def test_a_worker_obeyed_if_it_answered_without_a_problem(reply: WorkerReply, has_obeyed: bool) -> None:
+    assert reply.has_obeyed is has_obeyed
+
+
+@pytest.mark.parametrize(
+    ("stored", "command"),
+    [
+        ('["1","pause",["w"],null]', Command("1", "pause", ("w",))),
+        ('["1","concurrency",["w"],4]', Command("1", "concurrency", ("w",), 4)),
+        ('["1","concurrency",["w"],"x"]', None),
+        ('["1","pause"]', None),
+        ("{", None),
+        ("5", None),
+    ],
+)
+def test_a_command_is_read_as_it_was_signaled(stored: str, command: Command | None) -> None:
+    assert worker_signals.read_command(stored) == command
+
+
+def test_answers_to_a_command_are_read_as_far_as_they_say() -> None:
+    reading = worker_signals.read_replies(KEYS, Command("1", "ping", ("a", "b", "c")), "0", 100)
+    facts = [b'{"activeJobs":3,"paused":true,"concurrency":4}', b'{"problem":"busy"}', b"5"]
+    entries = [[f"{n}-0".encode(), [b"worker", b"w", b"facts", each]] for n, each in enumerate(facts)]
+    last, (told, busy, odd) = reading.read([[b"stream", entries]])
+    assert last == "2-0"
+    assert told == WorkerReply("w", answered=True, is_paused=True, concurrency=4, active_jobs=3)
+    assert busy == WorkerReply("w", answered=True, problem="busy")
+    assert (odd.answered, odd.problem) == (True, "its answer cannot be read")
+    assert reading.read(None) == ("0", [])
+
+
+@pytest.mark.parametrize(
+    ("consumers", "registered", "expected"),
+    [
+        (ServerError("NOGROUP"), 0, False),
+        ([], 0, False),
+        ([TAKER], 1, False),
+        (["w"], 0, False),
+        ([TAKER, "w"], 1, True),
+    ],
+    ids=["no group", "no consumer", "a taker", "a lost worker", "a worker"],
+)
+def test_a_queue_has_a_worker_if_a_consumer_is_registered(consumers: Any, registered: int, expected: bool) -> None:
+    described = consumers if isinstance(consumers, Exception) else [[b"name", name.encode()] for name in consumers]
+    found = talk(worker_registry.has_worker(KEYS), lambda call: registered if call.name == "EXISTS" else described)
+    assert found is expected
