@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError, UsageError
 from orchestration_queue.options import JobOptions
-from orchestration_queue.protocol.call import Call, Operation
+from orchestration_queue.protocol.call import Call, Operation, pack
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import (
     additions,
@@ -27,7 +28,7 @@ from orchestration_queue.protocol.operations.additions import Added, EncodedData
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.event_log import EVENT_TYPES
 from orchestration_queue.protocol.operations.queue_state import JobCounts
-from orchestration_queue.protocol.placement import ParentRef, new_job
+from orchestration_queue.protocol.placement import JobEncoder, ParentRef, new_job
 from orchestration_queue.states import JobState
 from tests.conversations import talk
 
@@ -129,6 +130,14 @@ IN_A_YEAR = datetime.fromtimestamp(NOW / 1000, UTC) + timedelta(days=365)
 def test_a_worker_is_woken_for_what_no_stream_entry_announces(options: dict[str, Any], wakes: list[str]) -> None:
     jobs = [NewJob("work"), NewJob("work", options=options)]
     assert [call.name for call in additions.waking(KEYS, jobs, NOW)] == wakes
+
+
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(priority=3, attempts=2)])
+def test_jobs_that_differ_in_data_and_id_are_encoded_as_one_by_one(options: JobOptions) -> None:
+    job = JobEncoder.of(options).job("work", "[1]", 'a"b', NOW)
+    alone = new_job("work", "[1]", options.model_copy(update={"job_id": 'a"b'}), NOW)
+    assert json.loads(job.opts) == {"jobId": 'a"b', **options.wire()}
+    assert job._replace(opts="") == alone._replace(opts="")
 
 
 def test_jobs_with_ids_of_their_own_are_counted_if_they_are_new() -> None:
@@ -408,3 +417,15 @@ def test_all_that_the_server_functions_tell_is_known() -> None:
     text = "".join(path.read_text() for path in ours)
     emitted = set(re.findall(r'events\.emit\(\s*\S+,\s+"([a-z-]+)"', text))
     assert {"added", "completed", "group-rate-limited", "retrying"} <= emitted <= EVENT_TYPES
+
+
+def commands(*names: str) -> bytes:
+    return b"".join(b"*1\r\n$%d\r\n%s\r\n" % (len(name), name.encode()) for name in names)
+
+
+def test_commands_for_a_slot_that_moves_are_asked_for() -> None:
+    calls = [Call("PING"), Call("TIME")]
+    assert pack(calls) == commands("PING", "TIME")
+    assert pack(calls, asking=True) == commands("ASKING", "PING", "ASKING", "TIME")
+    assert pack(calls, atomic=True) == commands("MULTI", "PING", "TIME", "EXEC")
+    assert pack(calls, atomic=True, asking=True) == commands("ASKING", "MULTI", "PING", "TIME", "EXEC")

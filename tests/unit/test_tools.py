@@ -76,6 +76,14 @@ def test_each_operator_is_changed_once_and_put_back() -> None:
     assert ast.unparse(tree) == before
 
 
+def test_changes_that_no_test_can_catch_are_still_made() -> None:
+    for change in mutants.EQUIVALENT:
+        path = mutants.PACKAGE / change.partition(": ")[0]
+        assert any(mutant.is_equivalent and change.endswith(mutant.after) for mutant in mutants.mutants_of(path)), (
+            change
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "text", "lines"),
     [
