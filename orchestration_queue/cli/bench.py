@@ -23,7 +23,7 @@ from orchestration_queue.worker import AsyncActiveJob, Worker
 __all__ = ["bench"]
 
 _ALONE = 10
-"""One job in this many is added by a call of its own."""
+"""One of this many jobs is added with a separate call."""
 _STARTS = 200
 
 
@@ -35,7 +35,7 @@ def bench(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure this machine and the server with no-op jobs, in a temporary queue."""
-    figures = asyncio.run(_measured(jobs, concurrency, url, prefix))
+    figures = asyncio.run(_measure(jobs, concurrency, url, prefix))
     if as_json:
         show_json(figures)
         return
@@ -50,40 +50,40 @@ def bench(
     show_table(("one process, no-op jobs", ""), rows)
 
 
-async def _measured(jobs: int, concurrency: int, url: str | None, prefix: str) -> dict[str, float]:
+async def _measure(jobs: int, concurrency: int, url: str | None, prefix: str) -> dict[str, float]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     async with AsyncQueue(f"oq-bench-{uuid4().hex[:8]}", url=url, prefix=prefix) as queue:
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             step = progress.add_task("asking the server", total=None)
 
-            def tell(what: str) -> None:
+            def report(what: str) -> None:
                 progress.update(step, description=what)
 
             try:
-                return await _figures(queue, jobs, concurrency, url, prefix, tell)
+                return await _figures(queue, jobs, concurrency, url, prefix, report)
             finally:
-                tell("tidying up")
+                report("tidying up")
                 await queue.obliterate(force=True)
 
 
 async def _figures(
-    queue: AsyncQueue, jobs: int, concurrency: int, url: str | None, prefix: str, tell: Callable[[str], None]
+    queue: AsyncQueue, jobs: int, concurrency: int, url: str | None, prefix: str, report: Callable[[str], None]
 ) -> dict[str, float]:
-    trips = [await _seconds(queue.is_paused()) for _ in range(100)]
+    exchanges = [await _seconds(queue.is_paused()) for _ in range(100)]
     alone = jobs // _ALONE
-    tell(f"adding {alone:,} jobs one by one")
+    report(f"adding {alone:,} jobs one by one")
     began = time.perf_counter()
     for _ in range(alone):
         await queue.add("nothing")
     adding = time.perf_counter() - began
-    tell(f"adding {jobs - alone:,} jobs in bulk")
+    report(f"adding {jobs - alone:,} jobs in bulk")
     in_bulk = await _seconds(queue.add_bulk([NewJob("nothing")] * (jobs - alone)))
-    tell(f"running {jobs:,} jobs")
+    report(f"running {jobs:,} jobs")
     running = await _seconds(_run(queue, jobs, concurrency, url, prefix))
-    tell(f"adding {_STARTS} jobs to a worker that waits for them")
+    report(f"adding {_STARTS} jobs to a worker that waits for them")
     starts = sorted(await _starts(queue, url, prefix))
     return {
-        "exchange_ms": statistics.median(trips) * 1000,
+        "exchange_ms": statistics.median(exchanges) * 1000,
         "adds_per_s": alone / adding,
         "bulk_adds_per_s": (jobs - alone) / in_bulk,
         "jobs_per_s": jobs / running,
@@ -99,7 +99,7 @@ async def _seconds(work: Awaitable[Any]) -> float:
 
 
 async def _run(queue: AsyncQueue, jobs: int, concurrency: int, url: str | None, prefix: str) -> None:
-    """Run the jobs that wait, from a worker's start to the last job's."""
+    """Run the waiting jobs."""
     left, ended = jobs, asyncio.Event()
 
     async def nothing(_: AsyncActiveJob) -> None:
@@ -108,18 +108,18 @@ async def _run(queue: AsyncQueue, jobs: int, concurrency: int, url: str | None, 
         if not left:
             ended.set()
 
-    async with _working(Worker(queue.name, nothing, url=url, prefix=prefix, options=_options(concurrency))):
+    async with _run_worker(Worker(queue.name, nothing, url=url, prefix=prefix, options=_options(concurrency))):
         await ended.wait()
 
 
 async def _starts(queue: AsyncQueue, url: str | None, prefix: str) -> list[float]:
-    """How long each of some jobs took from its adding to its handler's start, one after the other."""
+    """Return the time from adding a job to its handler's start, for one job after the other."""
     started: asyncio.Queue[float] = asyncio.Queue()
 
     async def note(_: AsyncActiveJob) -> None:
         started.put_nowait(time.perf_counter())
 
-    async with _working(Worker(queue.name, note, url=url, prefix=prefix, options=_options(1))):
+    async with _run_worker(Worker(queue.name, note, url=url, prefix=prefix, options=_options(1))):
         seconds = []
         for _ in range(_STARTS):
             began = time.perf_counter()
@@ -133,7 +133,7 @@ def _options(concurrency: int) -> WorkerOptions:
 
 
 @asynccontextmanager
-async def _working(worker: Worker) -> AsyncIterator[None]:
+async def _run_worker(worker: Worker) -> AsyncIterator[None]:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(worker.run())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, Url, parsed_json, show_json, show_table, tell
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, parsed_json, report, show_json, show_table
 from orchestration_queue.client import Broadcast
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
@@ -31,7 +31,7 @@ def publish(
     """Publish a message to every subscription."""
     with Broadcast(broadcast, url=url, prefix=prefix) as client:
         message = client.publish(subject, parsed_json(data))
-    tell(as_json, f"Published message {message.id} to {broadcast}.", broadcast=broadcast, id=message.id)
+    report(as_json, f"Published message {message.id} to {broadcast}.", broadcast=broadcast, id=message.id)
 
 
 @app.command("ls")
@@ -66,7 +66,7 @@ def subscribe(
     with Broadcast(broadcast, url=url, prefix=prefix) as client:
         is_new = client.subscribe(subscription, start)
     done = "is created" if is_new else "exists already"
-    tell(as_json, f"Subscription {subscription} {done}.", subscription=subscription, is_new=is_new)
+    report(as_json, f"Subscription {subscription} {done}.", subscription=subscription, is_new=is_new)
 
 
 @app.command("unsubscribe")
@@ -81,4 +81,4 @@ def unsubscribe(
     with Broadcast(broadcast, url=url, prefix=prefix) as client:
         removed = client.unsubscribe(subscription)
     done = "is removed" if removed else "did not exist"
-    tell(as_json, f"Subscription {subscription} {done}.", subscription=subscription, removed=removed)
+    report(as_json, f"Subscription {subscription} {done}.", subscription=subscription, removed=removed)

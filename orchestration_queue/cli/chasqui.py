@@ -22,10 +22,10 @@ from orchestration_queue.cli.common import (
     moment_text,
     parsed_json,
     parsed_rate,
+    report,
     show_fields,
     show_json,
     show_table,
-    tell,
 )
 from orchestration_queue.cli.targets import Sandbox, named_handler
 from orchestration_queue.cli.text import dump, print_line
@@ -80,7 +80,7 @@ def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
     """Pause a queue: workers start no more jobs. Those of chasquimq 1.3.0 ignore it."""
     with _open(queue, url) as client:
         client.pause()
-    tell(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
+    report(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
 
 
 @app.command("resume")
@@ -88,7 +88,7 @@ def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None
     """Resume a paused queue."""
     with _open(queue, url) as client:
         client.resume()
-    tell(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
+    report(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
 
 
 @app.command("events")
@@ -139,7 +139,7 @@ def move(
         f"Moved {counted(moved.jobs, 'ready job')}, {counted(moved.delayed, 'delayed job')} and "
         f"{counted(moved.schedules, 'schedule')}; left {moved.left.total():,}."
     )
-    tell(as_json, sentence, jobs=moved.jobs, delayed=moved.delayed, schedules=moved.schedules, left=dict(moved.left))
+    report(as_json, sentence, jobs=moved.jobs, delayed=moved.delayed, schedules=moved.schedules, left=dict(moved.left))
     if not as_json:
         for reason, number in moved.left.most_common():
             print_line(f"  {number:,} left: {reason}")
@@ -193,7 +193,7 @@ def add_job(
     with _open(queue, url) as client:
         added = client.add(name, parsed_json(data), delay=delay, attempts=attempts, job_id=job_id)
     sentence = f"Added job {added.id}." if added.is_new else f"The id {added.id} is taken; nothing was added."
-    tell(as_json, sentence, queue=queue, id=added.id, is_new=added.is_new)
+    report(as_json, sentence, queue=queue, id=added.id, is_new=added.is_new)
 
 
 @job.command("ls")
@@ -219,7 +219,7 @@ def cancel_job(
     with _open(queue, url) as client:
         is_cancelled = client.cancel(job_id)
     sentence = f"Cancelled job {job_id}." if is_cancelled else f"Job {job_id} does not wait for its time."
-    tell(as_json, sentence, queue=queue, id=job_id, is_cancelled=is_cancelled)
+    report(as_json, sentence, queue=queue, id=job_id, is_cancelled=is_cancelled)
 
 
 @dead.command("ls")
@@ -279,7 +279,7 @@ def replay_dead(
         raise UsageError("Name dead letters, or pass --all; see `oq chasqui dead ls`.")
     with _open(queue, url) as client:
         replayed = client.replay_dead_letters(limit, ids=ids or None, reason=reason)
-    tell(as_json, f"Ready again: {counted(replayed, 'job')}.", queue=queue, replayed=replayed)
+    report(as_json, f"Ready again: {counted(replayed, 'job')}.", queue=queue, replayed=replayed)
 
 
 @dead.command("purge")
@@ -288,7 +288,7 @@ def purge_dead(queue: QueueName, yes: Yes = False, url: Url = None, as_json: Jso
     ask(yes, f"Remove all dead letters of queue {queue}?")
     with _open(queue, url) as client:
         removed = client.purge_dead_letters()
-    tell(as_json, f"Removed {counted(removed, 'dead letter')}.", queue=queue, removed=removed)
+    report(as_json, f"Removed {counted(removed, 'dead letter')}.", queue=queue, removed=removed)
 
 
 @scheduler.command("ls")
@@ -322,4 +322,4 @@ def remove_schedule(
     with _open(queue, url) as client:
         is_removed = client.remove_schedule(key)
     sentence = f"Removed schedule {key}." if is_removed else f"Queue {queue} has no schedule {key}."
-    tell(as_json, sentence, queue=queue, key=key, is_removed=is_removed)
+    report(as_json, sentence, queue=queue, key=key, is_removed=is_removed)

@@ -35,12 +35,12 @@ __all__ = [
     "parsed_instant",
     "parsed_json",
     "parsed_rate",
+    "report",
     "seconds_text",
     "show_fields",
     "show_json",
     "show_table",
     "state_text",
-    "tell",
     "time_text",
 ]
 
@@ -107,7 +107,7 @@ def console() -> Console:
     return out if out.is_terminal else Console(width=_NO_TERMINAL)
 
 
-def tell(as_json: bool, sentence: str, **facts: object) -> None:
+def report(as_json: bool, sentence: str, **facts: object) -> None:
     """Report what was done: in a sentence, or as JSON."""
     if as_json:
         show_json(facts)

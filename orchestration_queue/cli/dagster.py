@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, Url, tell
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, report
 from orchestration_queue.cli.worker import MetricsHost, MetricsPort, MetricsQueue, QueueMetrics, endpoint, log_to_stderr
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
@@ -35,16 +35,16 @@ def _group() -> None:
     pass
 
 
-def _demand_home(who: str) -> None:
+def _require_home(who: str) -> None:
     if not os.environ.get("DAGSTER_HOME"):
-        raise UsageError(f"DAGSTER_HOME is not set, and {who} needs the instance that launches the runs; set it.")
+        raise UsageError(f"DAGSTER_HOME is not set, but {who} needs the instance that launches the runs; set it.")
 
 
 @contextmanager
 def _importing_dagster() -> Iterator[None]:
-    """Keep the collector from what is imported, which stays: that takes a tenth of the time.
+    """Import without the garbage collector, which takes a tenth of the time.
 
-    A worker leaves Dagster to its fork servers, and is refused here where it is missing.
+    A worker leaves Dagster to its fork servers, but is refused here if it is missing.
     """
     gc.disable()
     try:
@@ -103,7 +103,7 @@ def work(
     """Run Dagster's steps and runs until SIGTERM or SIGINT, then finish active ones. A second signal exits at once."""
     log_to_stderr(log_level)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # Dagster's; it reports each of its plugins at import
-    _demand_home("a worker")
+    _require_home("a worker")
     with _importing_dagster():
         from orchestration_queue.dagster.steps import CodeLocation, DagsterWorker, Recycling
     here = working_directory or os.getcwd()  # noqa: PTH109  Dagster wants text
@@ -191,7 +191,7 @@ def run(
     ] = 0.25,
 ) -> None:
     """Run Dagster's daemon with short pauses between sensor ticks. Other options go to `dagster-daemon run`."""
-    _demand_home("a daemon")
+    _require_home("a daemon")
     with _importing_dagster():
         from orchestration_queue.dagster._compat import read_migrations_once, run_daemon
         from orchestration_queue.dagster.steps.database import sqlite_engines
@@ -208,11 +208,11 @@ def tidy(
     as_json: JsonFlag = False,
 ) -> None:
     """Stop jobs whose runs have ended or were deleted, and resume or fail runs whose jobs have ended."""
-    _demand_home("a sweep")
+    _require_home("a sweep")
     with _importing_dagster():
         import dagster as dg
 
         from orchestration_queue.dagster.runs.sweep import sweep
     with dg.DagsterInstance.get() as instance:
         swept = sweep(instance, queue or ())
-    tell(as_json, str(swept), **asdict(swept))
+    report(as_json, str(swept), **asdict(swept))

@@ -127,6 +127,6 @@ def _replay(
 @verb(app, "purge")
 def _purge(client: Queue, yes: Yes = False) -> Done:
     """Remove all dead letters of a queue."""
-    ask(yes, f"Drop all dead letters of queue {client.name}?")
+    ask(yes, f"Remove all dead letters of queue {client.name}?")
     dropped = client.dead_letters.purge()
     return Done(f"Removed {counted(dropped, 'dead letter')}.", {"dropped": dropped})

@@ -121,7 +121,7 @@ def add(
     elif wait is not None:
         typer.echo(dump(added["result"]))
     else:
-        print_line(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} was there already.")
+        print_line(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} already exists.")
 
 
 @app.command("show")

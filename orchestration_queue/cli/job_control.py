@@ -46,7 +46,9 @@ def _cancel(client: Queue, job_id: JobId) -> Done:
     """Cancel a job: waiting jobs fail at once, active ones when their worker is notified."""
     job = client.get(job_id)
     if job.record.is_finished:
-        raise StateError(f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}); nothing is stopped.")
+        raise StateError(
+            f"Job {job_id!r} of queue {client.name!r} has ended ({job.record.state}), so it can't be cancelled."
+        )
     done = job.cancel()
     happens = "is notified to stop" if done is Cancellation.FLAGGED else "will not run"
     return Done(f"Job {job_id} {happens}.", {"id": job_id, "cancellation": done})

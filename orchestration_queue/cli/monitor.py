@@ -33,15 +33,15 @@ def events(
     after: Annotated[
         str, typer.Option(help="Start after the event of this id; 0-0: with the oldest, $: with the next.")
     ] = "$",
-    limit: Annotated[int | None, typer.Option(help="Leave after this many; default on Ctrl-C.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Exit after this many; default on Ctrl-C.", min=1)] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Print a queue's events as they happen, one line of JSON each."""
     with known_queue(queue, url, prefix) as client, client.events(after) as events_:
         for event in islice(events_, limit):
-            said = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
-            typer.echo(dump(said | dict(event.fields)))
+            line = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
+            typer.echo(dump(line | dict(event.fields)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Snapshot:
 
     @property
     def ended(self) -> int:
-        """How many finished jobs are kept. Of a queue that keeps none, this says nothing."""
+        """How many finished jobs are kept: 0 for a queue that keeps none."""
         return self.counts.completed + self.counts.failed
 
 
@@ -67,7 +67,7 @@ def _take_snapshot(queue: Queue) -> _Snapshot:
 
 def top(
     interval: Annotated[float, typer.Option(help="Seconds between two rounds.", min=0.1)] = 1.0,
-    rounds: Annotated[int | None, typer.Option(help="Leave after this many; default on Ctrl-C.", min=1)] = None,
+    rounds: Annotated[int | None, typer.Option(help="Exit after this many; default on Ctrl-C.", min=1)] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,

@@ -13,10 +13,10 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
+    report,
     show_fields,
     show_json,
     show_table,
-    tell,
 )
 from orchestration_queue.client import Pool, Pools
 from orchestration_queue.errors import InvalidOptionError, StateError
@@ -103,7 +103,7 @@ def set_(
     """Define a pool, or change how many slots it has."""
     with Pools(url=url, prefix=prefix) as client:
         client.set(name, slots)
-    tell(as_json, f"Pool {name} has {slots:,} slot{'' if slots == 1 else 's'}.", name=name, slots=slots)
+    report(as_json, f"Pool {name} has {slots:,} slot{'' if slots == 1 else 's'}.", name=name, slots=slots)
 
 
 @app.command("rm")
@@ -119,4 +119,4 @@ def rm(
     with Pools(url=url, prefix=prefix) as client:
         removed = client.remove(name)
     sentence = f"Removed pool {name}." if removed else f"Pool {name} was not defined."
-    tell(as_json, sentence, name=name, removed=removed)
+    report(as_json, sentence, name=name, removed=removed)

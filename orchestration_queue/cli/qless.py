@@ -23,10 +23,10 @@ from orchestration_queue.cli.common import (
     moment_text,
     parsed_json,
     parsed_rate,
+    report,
     show_fields,
     show_json,
     show_table,
-    tell,
 )
 from orchestration_queue.cli.targets import Sandbox, named_handler
 from orchestration_queue.cli.text import dump, print_line
@@ -77,7 +77,7 @@ def pause(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None:
     """Pause a queue: it hands out no jobs."""
     with QlessClient(url=url) as client:
         client.pause(queue)
-    tell(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
+    report(as_json, f"Queue {queue} is paused.", queue=queue, is_paused=True)
 
 
 @app.command("resume")
@@ -85,7 +85,7 @@ def resume(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> None
     """Resume a paused queue."""
     with QlessClient(url=url) as client:
         client.unpause(queue)
-    tell(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
+    report(as_json, f"Queue {queue} is running again.", queue=queue, is_paused=False)
 
 
 @app.command("workers")
@@ -130,7 +130,7 @@ def unfail(
     """Make failed jobs ready in a queue, oldest failures first."""
     with QlessClient(url=url) as client:
         count = client.unfail(queue, group, limit)
-    tell(as_json, f"Ready again in queue {queue}: {counted(count, 'job')}.", queue=queue, group=group, count=count)
+    report(as_json, f"Ready again in queue {queue}: {counted(count, 'job')}.", queue=queue, group=group, count=count)
 
 
 @app.command("check")
@@ -192,7 +192,7 @@ def move(
         f"{counted(moved.dependent, 'dependent job')} as {counted(moved.flows, 'flow')} and "
         f"{counted(moved.schedules, 'recurring job')}; left {moved.left.total():,}."
     )
-    tell(as_json, sentence, **asdict(moved))
+    report(as_json, sentence, **asdict(moved))
     if not as_json:
         for reason, number in moved.left.most_common():
             print_line(f"  {number:,} left: {reason}")
@@ -252,7 +252,7 @@ def add_job(
     with QlessClient(url=url) as client:
         options: dict[str, Any] = {"delay": delay, "priority": priority, "retries": retries, "tags": tags, "jid": jid}
         jid = client.put(queue, klass, parsed_json(data), **options)
-    tell(as_json, f"Added job {jid}.", queue=queue, id=jid)
+    report(as_json, f"Added job {jid}.", queue=queue, id=jid)
 
 
 @job.command("ls")
@@ -313,7 +313,7 @@ def cancel_job(jid: Jid, yes: Yes = False, url: Url = None, as_json: JsonFlag = 
     ask(yes, f"Remove job {jid}?")
     with QlessClient(url=url) as client:
         client.cancel(jid)
-    tell(as_json, f"Cancelled job {jid}.", id=jid)
+    report(as_json, f"Cancelled job {jid}.", id=jid)
 
 
 @config.command("ls")
@@ -341,7 +341,7 @@ def set_config(
         else:
             client.set_config(option, value)
     sentence = f"Option {option} has its default again." if value is None else f"Option {option} is {value} now."
-    tell(as_json, sentence, option=option, value=value)
+    report(as_json, sentence, option=option, value=value)
 
 
 def _show_jobs(jobs: list[QlessJob], as_json: bool) -> None:

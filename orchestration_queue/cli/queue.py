@@ -188,7 +188,8 @@ def _limit(
         "per": None if window is None else seconds(window.duration),
     }
     starts = "no rate limit" if window is None else f"{window.max} starts in {seconds(window.duration):g} s"
-    return Done(f"Queue {client.name}: {most or 'no maximum of'} active jobs, {starts}.", facts)
+    active = "no concurrency limit" if most is None else f"at most {most} active jobs"
+    return Done(f"Queue {client.name}: {active}, {starts}.", facts)
 
 
 @app.command("failures")

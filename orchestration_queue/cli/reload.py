@@ -46,25 +46,25 @@ def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
         from watchfiles import PythonFilter, watch
     except ImportError as error:
         raise UsageError("--reload needs the package watchfiles; install orchestration-queue[cli].") from error
-    told = threading.Event()
+    stopped = threading.Event()
     running = _start(arguments)
 
     def stop(number: int, _frame: object) -> None:
-        told.set()
+        stopped.set()
         if number == signal.SIGTERM:  # Ctrl-C reaches the whole group by itself
             running.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    for changes in watch(directory, watch_filter=PythonFilter(), stop_event=told, raise_interrupt=False):
+    for changes in watch(directory, watch_filter=PythonFilter(), stop_event=stopped, raise_interrupt=False):
         changed = ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes}))
         _logger.info("Restarting after a change in %s", changed)
         running.terminate()
         running.wait()
-        if told.is_set():
+        if stopped.is_set():
             break
         running = _start(arguments)
-        if told.is_set():  # meanwhile, when the signal went to the one before
+        if stopped.is_set():  # a signal that arrived meanwhile went to the previous process
             running.terminate()
     return running.wait()
 

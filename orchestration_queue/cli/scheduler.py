@@ -53,7 +53,7 @@ SchedulerName = Annotated[str, typer.Argument(metavar="NAME", help="The schedule
 
 
 class Missed(StrEnum):
-    """How runs that were not made in time are handled."""
+    """What to do about missed runs."""
 
     FIRE_ONCE = "fire_once"
     SKIP = "skip"
@@ -153,7 +153,7 @@ def add(
     if flow is not None:
         if data is not None or template != JobTemplate():
             raise ScheduleError(
-                "--job, --data, --priority and --attempts describe a job, and --flow submits a flow; drop them."
+                "--job, --data, --priority and --attempts describe a job, but --flow submits a flow; drop them."
             )
         template = FlowTemplate(named_dag(flow))
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
@@ -177,13 +177,13 @@ def _schedule(
     given = [name for name, value in (("--cron", cron), ("--every", every), ("--after", after)) if value is not None]
     if len(given) != 1:
         raise ScheduleError(
-            f"A scheduler runs by one of --cron, --every and --after, and {' and '.join(given) or 'none'} "
-            f"{'are' if given else 'is'} given; give one."
+            f"A scheduler needs exactly one of --cron, --every and --after, got {' and '.join(given) or 'none'}; "
+            "pass one."
         )
     if cron is not None:
         return Cron(cron, tz, day_or=day_or, **options)
     if tz is not None or day_or is not None:
-        raise ScheduleError(f"--tz and --day-or say how a --cron pattern is read, and {given[0]} has none; drop them.")
+        raise ScheduleError(f"--tz and --day-or apply to a --cron pattern, but not to {given[0]}; drop them.")
     if every is not None:
         return Every(every, **options)
     return RepeatAfterComplete(after or 0, **options)
@@ -239,9 +239,9 @@ def run(
     if as_json:
         show_json({"queue": queue, "scheduler": name, "id": job.id if job else None, "is_queued": job is None})
     elif job is None:
-        print_line(f"Scheduler {name} makes a job as soon as that of the run before has ended.")
+        print_line(f"Scheduler {name} adds a job as soon as the previous run's job has ended.")
     else:
-        print_line(f"Scheduler {name} made job {job.id}.")
+        print_line(f"Scheduler {name} added job {job.id}.")
 
 
 @app.command("next")

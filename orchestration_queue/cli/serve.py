@@ -125,7 +125,7 @@ def _run(
     names, chasqui, qless = (
         None if each is None else [name for part in each.split(",") if (name := part.strip())] for each in queues
     )
-    # A page of another site must not reach an open port of this machine under a name of its own.
+    # Other hosts are refused, so that no website reaches this port by DNS rebinding.
     hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]
     app = create_app(
         url, prefix=prefix, queues=names, compression=compression, access=access, console=console, hosts=hosts,

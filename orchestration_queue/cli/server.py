@@ -12,7 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, Url, moment_text, show_fields, show_json, show_table, tell
+from orchestration_queue.cli.common import (
+    JsonFlag,
+    Prefix,
+    Url,
+    moment_text,
+    report,
+    show_fields,
+    show_json,
+    show_table,
+)
 from orchestration_queue.client import Queue
 from orchestration_queue.dialects.qless import commands as qless
 from orchestration_queue.doctor.server import Server
@@ -45,13 +54,15 @@ library_app = typer.Typer(help="Inspect and load the function libraries on the s
 def start(url: Url = None, as_json: JsonFlag = False) -> None:
     """Start the embedded server and keep it running until `oq server stop`."""
     place = _embedded(url)
-    # Marked while we use it, so that there is no moment at which its supervisor could leave.
+    # Pinned while this connection uses it, so that its supervisor can't leave in between.
     with Connection.open(place) as connection, explained(place.path):
         was_kept = is_pinned(place.path)
         pin(place.path)
         facts = _facts(place, connection)
     again = "was kept running already" if was_kept else "is kept running"
-    tell(as_json, f"The server in {place.path} {again} (process {facts['pid']}); end it by `oq server stop`.", **facts)
+    report(
+        as_json, f"The server in {place.path} {again} (process {facts['pid']}); end it with `oq server stop`.", **facts
+    )
 
 
 @app.command("stop")
@@ -69,7 +80,7 @@ def stop(url: Url = None, as_json: JsonFlag = False) -> None:
         if was_running
         else f"No server runs in {place.path}."
     )
-    tell(as_json, said, directory=str(place.path), was_running=was_running, running=is_running)
+    report(as_json, said, directory=str(place.path), was_running=was_running, running=is_running)
 
 
 @app.command("status")
@@ -79,7 +90,7 @@ def status(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag =
     with explained(place.path):
         is_running = has_supervisor(place.path)
     if not is_running:
-        tell(
+        report(
             as_json, f"No server runs in {place.path}; see `oq server start`.", running=False, directory=str(place.path)
         )
         raise typer.Exit(_NOT_RUNNING)
@@ -165,7 +176,7 @@ def dump_library(
     library = next((library for library in libraries if library.name == name), None)
     if library is None:
         names = ", ".join(library.name for library in libraries)
-        raise UsageError(f"There is no library {name!r}; there are {names}.")
+        raise UsageError(f"Library {name!r} is unknown; use one of {names}.")
     if script and library is not qless.LIBRARY:
         raise UsageError(f"Library {name!r} is not available as a script; `oq library dump qless --script` is.")
     typer.echo(qless.script_text() if script else library.text, nl=False)

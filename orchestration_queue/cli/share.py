@@ -46,5 +46,5 @@ def set_(
 def rm(queue: Queue, name: ShareName) -> Done:
     """Reset the weight of a share to 1; its jobs are kept."""
     removed = queue.shares.remove(name)
-    sentence = f"Share {name} has weight 1 again." if removed else f"Share {name} had no weight of its own."
+    sentence = f"Share {name} has weight 1 again." if removed else f"Share {name} already had weight 1."
     return Done(sentence, {"name": name, "removed": removed})

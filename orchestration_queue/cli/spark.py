@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, tell
+from orchestration_queue.cli.common import JsonFlag, report
 
 __all__ = ["app"]
 
@@ -13,7 +13,7 @@ app = typer.Typer(help="Make Spark start faster on this machine.", no_args_is_he
 
 @app.callback()
 def _spark() -> None:
-    """Spark's commands. Without this, the only one would stand for all of them."""
+    """Keep `archive` a subcommand: without a callback, typer would run it for `oq spark`."""
 
 
 @app.command("archive")
@@ -22,4 +22,4 @@ def archive(as_json: JsonFlag = False) -> None:
     from orchestration_queue.spark.build_archive import make_class_archive
 
     path = make_class_archive()
-    tell(as_json, f"Spark starts with the class archive {path} from now on.", archive=str(path))
+    report(as_json, f"Spark starts with the class archive {path} from now on.", archive=str(path))

@@ -21,7 +21,7 @@ from orchestration_queue.worker.sandbox import Sandboxed, sandboxed
 __all__ = ["Sandbox", "TargetImportError", "named_handler", "named_object"]
 
 Sandbox: TypeAlias = Annotated[
-    bool, typer.Option("--sandbox", help="Run each job in a process and a working directory of its own.")
+    bool, typer.Option("--sandbox", help="Run each job in a separate process, with its own working directory.")
 ]
 
 _OURS = str(Path(__file__).parents[1])
@@ -82,7 +82,7 @@ def _module_of_file(words: str) -> tuple[str, str]:
     """Return the dotted name of a file's module, and the directory from which it is imported."""
     path = Path(words)
     if not path.is_file():
-        raise UsageError(f"There is no file {words!r}; check the path before the colon.")
+        raise UsageError(f"File {words!r} does not exist; check the path before the colon.")
     path = path.resolve()
     names = [] if path.stem == "__init__" else [path.stem]
     root = path.parent

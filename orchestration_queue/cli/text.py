@@ -12,7 +12,7 @@ from rich.text import Text
 __all__ = ["Cell", "clean", "dump", "print_line", "styled", "text_of"]
 
 Cell = str | Text
-"""What a table holds: plain text, which is escaped, or text of ours that carries its style."""
+"""A cell of a table: plain text, which is escaped, or styled text."""
 
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"

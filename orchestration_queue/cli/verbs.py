@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, tell
+from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, report
 from orchestration_queue.client import MovedJobs, Queue
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.call import Call
@@ -80,7 +80,7 @@ def verb(
         def command(queue: str, url: str | None, prefix: str, as_json: bool, **own: Any) -> None:
             with known_queue(queue, url, prefix, may_create=may_create) as client:
                 done = act(client, **own)  # type: ignore[call-arg]  # typer goes by the signature below
-            tell(as_json, done.sentence, queue=queue, **done.facts)
+            report(as_json, done.sentence, queue=queue, **done.facts)
 
         first, *own = inspect.signature(act, eval_str=True).parameters.values()
         parameters = [

@@ -61,14 +61,14 @@ def endpoint(
 
     Args:
         workers: The workers of this process.
-        host: Where to listen.
+        host: The address to listen on.
         port: The port; 0 for any.
         queues: The queues whose depth is shown, too.
-        url: The server of these.
-        prefix: First part of every key of theirs.
+        url: Their server.
+        prefix: First part of their keys.
 
     Raises:
-        UsageError: prometheus-client is not installed, or the port cannot be had.
+        UsageError: prometheus-client is not installed, or the port can't be listened on.
     """
     if port is None:
         yield
@@ -218,7 +218,9 @@ def log_to_stderr(level: str, *, as_json: bool = False) -> None:
     """
     known = logging.getLevelNamesMapping()
     if level.upper() not in known:
-        raise UsageError(f"There is no log level {level!r}; use debug, info, warning or error.")
+        raise UsageError(
+            f"`--log-level` must be debug, info, warning or error, got {level!r}; pass `--log-level info`."
+        )
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if as_json else text)

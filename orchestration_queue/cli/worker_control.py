@@ -106,7 +106,7 @@ def _simple(verb: WorkerVerb) -> Callable[..., None]:
         prefix: Prefix = DEFAULT_PREFIX,
         as_json: JsonFlag = False,
     ) -> None:
-        _tell(verb, queue, names, everyone, timeout, url, prefix, as_json)
+        _send_command(verb, queue, names, everyone, timeout, url, prefix, as_json)
 
     return command
 
@@ -124,7 +124,7 @@ def stop(
     """Stop workers after their active jobs, as on SIGTERM. A supervisor may restart them."""
     _check(names, everyone)
     ask(yes, f"Stop {'all workers' if everyone else counted(len(names or ()), 'worker')} of queue {queue}?")
-    _tell("stop", queue, names, everyone, timeout, url, prefix, as_json)
+    _send_command("stop", queue, names, everyone, timeout, url, prefix, as_json)
 
 
 def concurrency(
@@ -138,7 +138,7 @@ def concurrency(
     as_json: JsonFlag = False,
 ) -> None:
     """Change the concurrency of workers. Active jobs continue, even beyond it."""
-    _tell("concurrency", queue, names, everyone, timeout, url, prefix, as_json, jobs)
+    _send_command("concurrency", queue, names, everyone, timeout, url, prefix, as_json, jobs)
 
 
 def _check(names: Sequence[str] | None, everyone: bool) -> None:
@@ -146,7 +146,7 @@ def _check(names: Sequence[str] | None, everyone: bool) -> None:
         raise UsageError("No worker is named; pass worker ids, or --all; see `oq worker ls`.")
 
 
-def _tell(
+def _send_command(
     verb: WorkerVerb,
     queue: str,
     names: Sequence[str] | None,

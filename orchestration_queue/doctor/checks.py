@@ -1,4 +1,4 @@
-"""Checks of this machine, and every other check in turn."""
+"""Checks of this machine, and the run of all checks."""
 
 from __future__ import annotations
 

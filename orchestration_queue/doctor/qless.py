@@ -24,7 +24,7 @@ _MANY_FAILED = 10_000
 
 
 def qless_names(connection: Connection) -> list[str]:
-    """Return the names of the qless queues of a server, as it lists them; none to users who may not read them."""
+    """Return the names of the qless queues of a server, as it lists them; none for users without the permission."""
     try:
         return texts(connection.execute(Call("ZRANGE", ("ql:queues",), (0, -1)), repeatable=True))
     except ServerError:
@@ -157,7 +157,7 @@ def qless_consistency(inspected: InspectedQless) -> Iterator[Finding]:
         yield hint(
             inspected.name,
             "The server lacks our function library for qless, so its records were not compared",
-            "jobs that no queue holds stay unseen",
+            "jobs that are in no queue are not found",
             "oq qless check, which loads it",
         )
         return

@@ -48,7 +48,7 @@ class InspectedQueue:
         return f"queue {self.queue.name}"
 
     def is_broadcast(self) -> bool:
-        """Return whether subscriptions read its stream; each then has a pending list of its own."""
+        """Return whether subscriptions read its stream; each then has its own pending list."""
         described, _ = self.connection.follow(queue_state.groups(self.queue.keys))
         return any(group["name"] != GROUP for group in described)
 
@@ -162,28 +162,30 @@ def jobs(inspected: InspectedQueue) -> Iterator[Finding]:
             else f"oq job show {inspected.queue.name} {job_id}, then add it again and remove this one",
             partial(_put_back, inspected, job_id) if waits else None,
         )
-    for job_id, news in seen.waiting_in_vain.items():
+    for job_id, notifications in seen.waiting_in_vain.items():
         yield problem(
             inspected.name,
             f"Job {job_id} waits for others, all of which have ended{part}",
             "its notification was lost, by a worker of another library or one that died",
             "notify it; in flows of this library a worker does so within seconds",
-            partial(_notify, inspected, job_id, news),
+            partial(_notify, inspected, job_id, notifications),
         )
     for group in seen.stalled_groups:
         yield problem(
             inspected.name,
-            f"The parked jobs of the ordering group {group.name!r} ({group.parked:,}) wait for {_whom(group)}",
+            f"The parked jobs of the ordering group {group.name!r} ({group.parked:,}) wait for {_awaited(group)}",
             "none of them can run",
             "release the next one",
             partial(_repair_group, inspected, group),
         )
 
 
-def _whom(group: StalledGroup) -> str:
+def _awaited(group: StalledGroup) -> str:
     if group.seen_active:
-        return f"{count(group.seen_active, 'active job')}, gone by now"
-    return f"the job with number {group.seen_turn}, which is gone" if group.turn != group.seen_turn else "no job"
+        return f"{count(group.seen_active, 'active job')} that no longer exist"
+    return (
+        f"the job with number {group.seen_turn}, which no longer exists" if group.turn != group.seen_turn else "no job"
+    )
 
 
 def _put_back(inspected: InspectedQueue, job_id: str) -> str:
@@ -193,10 +195,10 @@ def _put_back(inspected: InspectedQueue, job_id: str) -> str:
     return f"job {job_id} is due now" if word == repairs.PUT_BACK else f"job {job_id} has moved on by itself"
 
 
-def _notify(inspected: InspectedQueue, job_id: str, news: tuple[Notification, ...]) -> str:
-    inspected.connection.follow(notify_all([(inspected.queue.keys, PendingNotifications(news))], now_ms()))
+def _notify(inspected: InspectedQueue, job_id: str, notifications: tuple[Notification, ...]) -> str:
+    inspected.connection.follow(notify_all([(inspected.queue.keys, PendingNotifications(notifications))], now_ms()))
     job = inspected.queue.get(job_id)
-    return f"notified job {job_id}, which is {job.read_state() if job else 'gone'}"
+    return f"notified job {job_id}, which is {job.read_state() if job else 'removed'}"
 
 
 def _repair_group(inspected: InspectedQueue, group: StalledGroup) -> str:
@@ -259,7 +261,7 @@ def damaged(inspected: InspectedQueue) -> Iterator[Finding]:
         yield hint(
             inspected.name,
             f"{count(len(found), 'key')} of another type than expected was set aside: {', '.join(found)}",
-            "what it held is not used, and is removed a week after",
+            "its content is not used, and is removed after a week",
             "find the client that wrote it; copy what you need, then remove it",
         )
 
@@ -312,7 +314,7 @@ def growth(inspected: InspectedQueue) -> Iterator[Finding]:
         yield hint(
             inspected.name,
             f"Its events stream has {events:,} entries",
-            "it should be about a thousand: another client adds to it without trimming",
+            "it should have about a thousand: another client adds to it without trimming",
             f"XTRIM {inspected.queue.keys.events} MAXLEN ~ 1000",
         )
 

@@ -34,12 +34,12 @@ class Server:
 
     @classmethod
     def inspect(cls, url: ServerUrl, connection: Connection) -> Server:
-        """Read ``INFO``; it is empty for a user who may not."""
+        """Read ``INFO``; it is empty for a user without the permission."""
         try:
-            said = text(connection.execute(Call("INFO"), repeatable=True))
+            info = text(connection.execute(Call("INFO"), repeatable=True))
         except ServerError:
-            said = ""
-        lines = (line.partition(":") for line in said.splitlines() if not line.startswith("#"))
+            info = ""
+        lines = (line.partition(":") for line in info.splitlines() if not line.startswith("#"))
         return cls(url, connection, {name: value for name, colon, value in lines if colon})
 
     @property
@@ -64,7 +64,7 @@ def rights(server: Server) -> Iterator[Finding]:
         if isinstance(reply, Exception) and "has no permissions" in str(reply):
             yield problem(
                 server.where,
-                f"The user may not do what the rule {rule} allows",
+                f"The user lacks the permission {rule}",
                 "clients, workers or these checks need it",
                 f"grant it: ACL SETUSER <user> {rule}, with ~<prefix>:* as its keys",
             )
@@ -143,7 +143,7 @@ def libraries(server: Server) -> Iterator[Finding]:
     replies = server.connection.pipeline([library.ask for library in LIBRARIES], repeatable=True)
     for library, reply in zip(LIBRARIES, replies, strict=True):
         if isinstance(reply, Exception) and not is_missing_function(str(reply)):
-            continue  # a matter of rights
+            continue  # the check of rights reports it
         theirs = None if isinstance(reply, Exception) else optional_text(reply)
         if next_step(library.version, theirs) is Step.KEEP:
             continue
@@ -155,8 +155,8 @@ def libraries(server: Server) -> Iterator[Finding]:
         yield hint(
             server.where,
             f"The function library {library.name} is {'missing' if theirs is None else f'of version {theirs}'}",
-            "the next client or worker loads it, if its user may",
-            "oq library load, as a user who may",
+            "the next client or worker loads it, if its user has the permission",
+            "oq library load, as a user with that permission",
             fix,
         )
 
@@ -167,7 +167,7 @@ def clock(server: Server) -> Iterator[Finding]:
     try:
         seconds, microseconds = server.connection.execute(Call("TIME"), repeatable=True)
     except ServerError:
-        return  # a matter of rights
+        return  # the check of rights reports it
     skew = int(seconds) * 1000 + int(microseconds) // 1000 - (sent + now_ms()) // 2
     if abs(skew) > _SKEW_MS:
         yield hint(

@@ -1,4 +1,4 @@
-"""Some of a queue's jobs: what they say of themselves, and whether the queue's lists agree."""
+"""A bounded number of a queue's jobs, compared with the queue's lists."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def survey(keys: QueueKeys) -> Conversation[Survey]:
             suspects = {job_id: state for job_id, state in again.items() if state == suspects[job_id]}
     parents = [job_id for job_id, state in states.items() if state == JobState.WAITING_CHILDREN]
     pending = yield from _in_vain(keys, parents)
-    told_late = yield from _states(keys, list(pending))
-    in_vain = {job_id: pending[job_id] for job_id, state in told_late.items() if state == JobState.WAITING_CHILDREN}
+    states_now = yield from _states(keys, list(pending))
+    in_vain = {job_id: pending[job_id] for job_id, state in states_now.items() if state == JobState.WAITING_CHILDREN}
     names = {record.fields.get("groupKey", "") for record in records if record.state == JobState.GROUP_WAITING}
     stalled = (yield from stalled_groups(keys, names, _all_ids(keys))) if names and is_whole else []
     return Survey(len(states), is_whole, states, tuple(suspects) if is_short else None, in_vain, tuple(stalled))
@@ -116,8 +116,8 @@ def _in_vain(keys: QueueKeys, parents: list[str]) -> Conversation[dict[str, tupl
         for job_id, size in zip(piece, sizes, strict=True):
             if 0 < size <= _MOST_AWAITED:
                 (reply,) = all_good((yield [Call("SMEMBERS", (keys.deps(job_id),))]))
-                if news := (yield from _ends(keys, job_id, texts(reply))):
-                    found[job_id] = news
+                if outcomes := (yield from _ends(keys, job_id, texts(reply))):
+                    found[job_id] = outcomes
     return found
 
 

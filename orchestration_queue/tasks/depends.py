@@ -137,7 +137,7 @@ def Depends(provider: Provider, /, *, scope: Lifetime = "job") -> Any:  # noqa: 
     """
     if scope not in ("job", "worker") or not callable(provider):
         raise UsageError(
-            f"Depends({provider!r}, scope={scope!r}) provides nothing; pass a function, and job or worker."
+            f"Depends() needs a function and scope 'job' or 'worker', got {provider!r} and {scope!r}; pass a function."
         )
     return Dependency(provider, scope)
 
@@ -175,8 +175,8 @@ def _check(dependency: Dependency) -> None:
     for inner in dependencies_of(provider).values():
         if dependency.scope == "worker" and inner.scope == "job":
             raise UsageError(
-                f"Provider {named} serves a whole worker, but depends on {provider_name(inner.provider)}, which serves "
-                'one job; make that scope="worker", too.'
+                f"Provider {named} is worker-scoped, but depends on {provider_name(inner.provider)}, which is "
+                'job-scoped; make that scope="worker", too.'
             )
 
 

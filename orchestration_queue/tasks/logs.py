@@ -76,7 +76,7 @@ class JobLogs:
         self, level: int = logging.INFO, formatter: logging.Formatter | None = None, max_lines: int = 10_000
     ) -> None:
         if max_lines < 1:
-            raise UsageError(f"A log of at most {max_lines} lines holds nothing; pass 1 or more.")
+            raise UsageError(f"`max_lines` must be >= 1, got {max_lines!r}; pass `max_lines=1000`.")
         self._max_lines = max_lines
         self._runs: dict[int, _Lines] = {}
         self._lock = Lock()

@@ -15,7 +15,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.tasks.clients import Clients
 from orchestration_queue.tasks.depends import Provider
 from orchestration_queue.tasks.logs import JobLogs
-from orchestration_queue.tasks.scope import opened_for_worker
+from orchestration_queue.tasks.scope import open_for_worker
 from orchestration_queue.tasks.task import Isolation, Task
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Middleware
 from orchestration_queue.worker.interfaces import check_middleware
@@ -186,7 +186,7 @@ class Tasks:
 
     def lifespan(self) -> AbstractAsyncContextManager[None]:
         """Return a context for a worker's life, in which worker-scoped dependencies are open."""
-        return opened_for_worker(self._overrides, [task.function for task in self._tasks.values()])
+        return open_for_worker(self._overrides, [task.function for task in self._tasks.values()])
 
     @contextmanager
     def override(self, provider: Callable[..., Any], value: object) -> Iterator[None]:

@@ -27,7 +27,7 @@ from orchestration_queue.tasks.depends import (
     shared_dependencies,
 )
 
-__all__ = ["JobScope", "Wait", "WorkerScope", "finish", "opened_for_worker", "waiting_from_thread", "worker_scope"]
+__all__ = ["JobScope", "Wait", "WorkerScope", "finish", "make_thread_wait", "open_for_worker", "worker_scope"]
 
 T = TypeVar("T")
 
@@ -130,10 +130,10 @@ class JobScope(_Scope):
         if dependency.scope == "job" or provider in self._overrides:
             return await super().value(dependency)
         try:
-            return self._worker.shared(provider)  # type: ignore[union-attr]  # no worker, no value: the same answer
+            return self._worker.shared(provider)  # type: ignore[union-attr]  # without a worker: the same error
         except (AttributeError, KeyError):
             raise UsageError(
-                f"{provider_name(provider)} serves a whole worker, and no worker had it when it started; "
+                f"{provider_name(provider)} is worker-scoped, but the worker started without it; "
                 "define tasks before starting the worker, or override the provider."
             ) from None
 
@@ -151,7 +151,7 @@ def worker_scope() -> WorkerScope | None:
 
 
 @asynccontextmanager
-async def opened_for_worker(overrides: Mapping[Provider, Any], functions: Iterable[Provider]) -> AsyncIterator[None]:
+async def open_for_worker(overrides: Mapping[Provider, Any], functions: Iterable[Provider]) -> AsyncIterator[None]:
     """Open a worker's values for all jobs that this asyncio task starts, until the context exits."""
     async with WorkerScope(overrides) as scope:
         await scope.open(functions)
@@ -162,12 +162,14 @@ async def opened_for_worker(overrides: Mapping[Provider, Any], functions: Iterab
             _worker_scope.reset(token)
 
 
-def waiting_from_thread(worker: WorkerScope | None) -> Wait:
+def make_thread_wait(worker: WorkerScope | None) -> Wait:
     """Return how code in a thread waits for the worker's event loop: it blocks."""
 
     async def wait(awaitable: Awaitable[T]) -> T:
         if worker is None:
-            raise UsageError("A coroutine cannot provide anything here, because no worker's loop is there to run it.")
+            raise UsageError(
+                "A coroutine can't be a provider here, because no worker's event loop can run it; use a plain function."
+            )
         return asyncio.run_coroutine_threadsafe(_await(awaitable), worker.loop).result()
 
     return wait

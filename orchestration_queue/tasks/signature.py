@@ -112,8 +112,8 @@ class TaskSignature:
         """
         if shared := next(shared_dependencies(self._function), None):
             raise UsageError(
-                f"Task {self._name!r} runs in a process of its own, where {provider_name(shared.provider)}, "
-                'which serves a whole worker, cannot be reached; make it scope="job".'
+                f"Task {self._name!r} runs in a separate process, which can't reach the worker-scoped "
+                f'{provider_name(shared.provider)}; make it scope="job".'
             )
 
     def arguments(self, job: RunningJob) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class TaskSignature:
         except PydanticSerializationError:  # bytes, which some codecs support
             return self._arguments.validate_python(data)
 
-    def written(self, result: object) -> Any:
+    def dump_result(self, result: object) -> Any:
         """Return a function's result as JSON types.
 
         Raises:
@@ -152,7 +152,7 @@ class TaskSignature:
             return plain(result)
         except ValueError as error:
             raise UnrecoverableError(
-                f"Task {self._name!r} returned what cannot be written as JSON ({error}); "
+                f"Task {self._name!r} returned a value that can't be written as JSON ({error}); "
                 "return values of types that pydantic can write."
             ) from None
 
@@ -167,7 +167,7 @@ class TaskSignature:
             return self._result.validate_json(to_json(value, inf_nan_mode="constants"))
         except ValidationError as error:
             raise PayloadError(
-                f"The result of task {self._name!r} is not what its function is annotated to return, because "
+                f"The result of task {self._name!r} does not match its function's return annotation, because "
                 f"{_problem(error, 'the result')}; correct the annotation, or read the job's record."
             ) from None
 

@@ -16,7 +16,7 @@ from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.tasks.clients import AsyncTaskJob, Clients, TaskJob
 from orchestration_queue.tasks.depends import Provider, RunningJob, dependencies_of, running
-from orchestration_queue.tasks.scope import JobScope, Wait, finish, waiting_from_thread, worker_scope
+from orchestration_queue.tasks.scope import JobScope, Wait, finish, make_thread_wait, worker_scope
 from orchestration_queue.tasks.signature import TaskSignature
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler
 from orchestration_queue.worker.sandbox import sandboxed
@@ -100,7 +100,9 @@ class Task(Generic[P, R_co]):
     def with_options(self, options: JobOptions) -> Self:
         """Return the task with other options for its jobs. Options that are not given are kept."""
         variant = copy.copy(self)
-        variant.options = JobOptions(**_said(self.options) | _said(JobOptions.coerce(options, "options")))
+        variant.options = JobOptions(
+            **_explicit_options(self.options) | _explicit_options(JobOptions.coerce(options, "options"))
+        )
         return variant
 
     def with_queue(self, queue: str) -> Self:
@@ -312,7 +314,7 @@ class AsyncTask(Generic[P, R_co]):
         return [task._handle(job) for job in await task._clients.async_queue(task._queue).add_bulk(mine)]
 
 
-def _said(options: JobOptions) -> dict[str, Any]:
+def _explicit_options(options: JobOptions) -> dict[str, Any]:
     """Return the arguments that were given explicitly."""
     return {name: getattr(options, name) for name in options.model_fields_set}
 
@@ -330,7 +332,7 @@ def make_handler(function: Callable[..., Any], signature: TaskSignature, overrid
 
     async def call(arguments: dict[str, Any]) -> Any:
         result = function(**arguments)
-        return signature.written(await result if is_coroutine else result)
+        return signature.dump_result(await result if is_coroutine else result)
 
     async def run(job: RunningJob, wait: Wait | None = None) -> Any:
         """Run a job. With a plain function this never suspends: `wait` blocks for whatever must be awaited."""
@@ -345,6 +347,6 @@ def make_handler(function: Callable[..., Any], signature: TaskSignature, overrid
         return await run(job)
 
     def run_in_thread(job: ActiveJob) -> Any:
-        return finish(run(job, waiting_from_thread(worker_scope())))
+        return finish(run(job, make_thread_wait(worker_scope())))
 
     return run_on_loop if is_coroutine else run_in_thread

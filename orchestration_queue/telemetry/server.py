@@ -23,20 +23,20 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class TelemetryServer:
-    """Answers ``/metrics``, ``/livez`` and ``/readyz`` from a thread of its own.
+    """Answers ``/metrics``, ``/livez`` and ``/readyz`` from a separate thread.
 
-    ``/livez`` says 200 as long as the process should live: an outage of the queue's server is no reason to start every
-    worker. ``/readyz`` says 503 until all workers have joined their queues, while they cannot reach the server,
-    and once they are told to stop.
+    ``/livez`` returns 200 as long as the process runs, also during an outage of the queue's server, which must not
+    restart every worker. ``/readyz`` returns 503 until all workers have joined their queues, while they can't reach
+    the server, and once they are stopping.
 
     Args:
         registry: The metrics.
-        workers: The workers that the probes speak for; they may come later.
-        host: Where to listen; by default this machine alone.
+        workers: The workers that the probes check; more can be added later.
+        host: The address to listen on; by default only this machine can connect.
         port: The port; 0 takes any free one, which is then in :attr:`port`.
 
     Raises:
-        UsageError: The port cannot be had.
+        UsageError: The port can't be listened on.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class TelemetryServer:
         self._registry = registry
         self._workers = workers
         try:
-            self._http = ThreadingHTTPServer((host, port), self._answering())
+            self._http = ThreadingHTTPServer((host, port), self._make_handler())
         except (OSError, OverflowError) as error:
             raise UsageError(
-                f"The port {port} of {host} cannot be listened on ({error}); choose another --metrics-port."
+                f"Cannot listen on port {port} of {host} ({error}); choose another --metrics-port."
             ) from error
         self._http.daemon_threads = True
         self.port: int = self._http.server_address[1]
@@ -70,18 +70,18 @@ class TelemetryServer:
         behind = [worker.keys.queue for worker in self._workers if not worker.is_ready]
         return (503, f"not ready: {', '.join(behind)}\n") if behind else (200, "ready\n")
 
-    def _answering(self) -> type[BaseHTTPRequestHandler]:
+    def _make_handler(self) -> type[BaseHTTPRequestHandler]:
         pages: dict[str, Callable[[str], tuple[int, str, bytes]]] = {
             "/metrics": self._metrics,
             "/livez": lambda _accept: (200, _TEXT, b"alive\n"),
             "/readyz": lambda _accept: _page(*self._ready()),
         }
 
-        class Answering(BaseHTTPRequestHandler):
-            """One request."""
+        class Handler(BaseHTTPRequestHandler):
+            """Answers one request."""
 
             def do_GET(self) -> None:
-                """Answer."""
+                """Send the page, or 404 and the paths that exist."""
                 page = pages.get(self.path.partition("?")[0])
                 status, kind, body = (
                     page(self.headers.get("Accept", "")) if page else _page(404, f"{', '.join(pages)} are here\n")
@@ -93,10 +93,10 @@ class TelemetryServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is http.server's
-                """Probes come every few seconds: they belong into no log."""
+                """Log at debug level only: probes come every few seconds."""
                 log.debug(format, *args)
 
-        return Answering
+        return Handler
 
     def _metrics(self, accept: str) -> tuple[int, str, bytes]:
         encode, kind = choose_encoder(accept)

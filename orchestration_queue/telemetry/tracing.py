@@ -58,7 +58,7 @@ def _attributes(operation: str, queue: str, task: str) -> dict[str, str]:
 
 @contextmanager
 def trace_jobs(provider: TracerProvider | None = None) -> Iterator[None]:
-    """During the block, give every job that this process adds a span of its own, in the current trace.
+    """During the block, give every job that this process adds a span in the current trace.
 
     Args:
         provider: The tracer provider; default: OpenTelemetry's global one.

@@ -202,7 +202,7 @@ class _Wanted:
     def __post_init__(self) -> None:
         for name, value in self.criteria.items():
             if name not in _CRITERIA:
-                raise UsageError(f"There is no criterion {name!r}; pass {', '.join(_CRITERIA)}, or `where`.")
+                raise UsageError(f"Criterion {name!r} is unknown; pass {', '.join(_CRITERIA)}, or `where`.")
             if name == "tags" and isinstance(value, str):
                 raise UsageError(f"`tags` must be a list of tags, got {value!r}; pass `tags=[{value!r}]`.")
 

@@ -223,11 +223,11 @@ def _end(clock: TimeMachine, until: datetime | Duration | None, *, including_del
     if until is None:
         return None
     if including_delayed:
-        raise UsageError("Both including_delayed and until are given, and they end at different times; pass either.")
+        raise UsageError("`including_delayed` and `until` exclude each other; pass one of them.")
     now = clock.now()
     end = clock.moment(until)
     if end < now:
-        raise UsageError(f"{end} is over for the queues, where it is {now}; pass an `until` that is yet to come.")
+        raise UsageError(f"`until` must not be in the past, got {end} at {now}; pass a later time.")
     return end
 
 
@@ -245,7 +245,7 @@ class _DrainSession:
         self._queue = AsyncQueue(queue.name, connection=connection, prefix=queue.keys.prefix)
         self._connection = connection
         self._clock = clock
-        self._witness = Recorder()
+        self._recorder = Recorder()
         interval = min(options.promotion_interval, _PROMOTION_INTERVAL)
         self._options = options.model_copy(update={"promotion_interval": interval})
         self._worker = Worker(
@@ -254,9 +254,9 @@ class _DrainSession:
             url=connection.url,
             options=self._options,
             prefix=queue.keys.prefix,
-            middleware=[self._witness],
+            middleware=[self._recorder],
         )
-        self._worker.subscribe(self._witness.hear)
+        self._worker.subscribe(self._recorder.hear)
 
     async def drain(self, seconds: float | None, *, including_delayed: bool, end: datetime | None) -> list[JobRecord]:
         """Run until there is nothing to do; return the jobs that finished."""
@@ -287,7 +287,7 @@ class _DrainSession:
             elif not seen.is_busy:
                 patience = _PATIENCE
                 due_ms = seen.next_due_ms if end is not None else seen.next_job_due_ms
-                if not self._go_on(due_ms, including_delayed=including_delayed, end=end):
+                if not self._travel_on(due_ms, including_delayed=including_delayed, end=end):
                     return
                 pause_s = _SHORTEST_PAUSE_S
             elif seen.is_due:
@@ -295,7 +295,7 @@ class _DrainSession:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    def _go_on(self, due_ms: int | None, *, including_delayed: bool, end: datetime | None) -> bool:
+    def _travel_on(self, due_ms: int | None, *, including_delayed: bool, end: datetime | None) -> bool:
         """Travel to what is due next, if it is part of this drain; otherwise to its end."""
         due = when(due_ms)
         if due is not None and (including_delayed or (end is not None and due <= end)):
@@ -311,14 +311,16 @@ class _DrainSession:
         running = f", among them {', '.join(active)}" if active else ""
         return (
             f"Queue {self._queue.name!r} still has work after {seconds:g} s: {counts.waiting} jobs ready, "
-            f"{counts.active} active{running}; look why they do not end, or pass a longer `timeout`."
+            f"{counts.active} active{running}; check why they do not end, or pass a longer `timeout`."
         )
 
     async def _finished(self, failed_before: set[str]) -> list[JobRecord]:
         """Return the jobs that ended here, and those that failed without running: expired or revoked."""
         failed = [job.record for job in await self._queue.jobs(JobState.FAILED)]
-        unseen = {record.id: record for record in failed if record.id not in failed_before | self._witness.ended.keys()}
-        ended = await self._connection.follow(self._witness.records(self._queue.keys))
+        unseen = {
+            record.id: record for record in failed if record.id not in failed_before | self._recorder.ended.keys()
+        }
+        ended = await self._connection.follow(self._recorder.records(self._queue.keys))
         return sorted([*ended, *unseen.values()], key=lambda record: record.finished_at or self._clock.now())
 
     def raise_first_of(self, failed: list[JobRecord]) -> None:
@@ -330,7 +332,7 @@ class _DrainSession:
         if not failed:
             return
         first, *others = failed
-        error = self._witness.errors.get(first.id) or JobFailedError(
+        error = self._recorder.errors.get(first.id) or JobFailedError(
             self._queue.name, first.id, first.failed_reason or "it left no reason"
         )
         error.add_note(f"Job {first.id} ({first.name}) of queue {self._queue.name} failed for good from this.")

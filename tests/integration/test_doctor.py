@@ -334,7 +334,7 @@ async def test_a_group_that_counts_a_job_that_is_gone_goes_on(queue: Queue, serv
     await _ran(queue, server_url, 0, until=lambda: raw.zcard(f"{queue.keys.base}:groupq:k") == 2)
     assert found(server_url, queue.name, within="ordering group") == [], "one is active"
     raw.delete(queue.keys.job(gone.id))
-    within = "ordering group 'k' (2) wait for 1 active job, gone by now"
+    within = "ordering group 'k' (2) wait for 1 active job that no longer exist"
     assert repair(server_url, queue, within) == "ready now: 1 job"
     assert await _ran(queue, server_url, 2) == ["2", "3"]
 
@@ -345,7 +345,7 @@ async def test_a_group_that_waits_for_the_turn_of_a_job_that_is_gone_goes_on(
     queue.add_bulk([NewJob("a", options=ORDERED) for _ in range(3)])
     raw.delete(queue.keys.job("1"))
     await _ran(queue, server_url, 0, until=lambda: raw.zcard(f"{queue.keys.base}:groupq:k") == 2)
-    assert repair(server_url, queue, "wait for the job with number 1, which is gone") == "ready now: 1 job"
+    assert repair(server_url, queue, "wait for the job with number 1, which no longer exists") == "ready now: 1 job"
     assert await _ran(queue, server_url, 2) == ["2", "3"]
 
 

@@ -151,7 +151,7 @@ def test_a_run_by_hand(oq: Oq, queue_name: str, schedulers: JobSchedulers) -> No
         False,
         ran["id"],
     )
-    assert "made job repeat.nightly." in oq("scheduler", "run", queue_name, "nightly").stdout
+    assert "added job repeat.nightly." in oq("scheduler", "run", queue_name, "nightly").stdout
 
 
 def test_a_run_by_hand_that_would_overlap(oq: Oq, queue_name: str, schedulers: JobSchedulers) -> None:
@@ -217,10 +217,10 @@ def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: Jo
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "one of --cron, --every and --after, and none is given"),
-        (("--cron", "* * * * *", *EVERY), "--cron and --every are given"),
-        ((*EVERY, "--tz", "UTC"), "how a --cron pattern is read, and --every has none"),
-        (("--after", "9", "--day-or"), "and --after has none"),
+        ((), "exactly one of --cron, --every and --after, got none"),
+        (("--cron", "* * * * *", *EVERY), "got --cron and --every"),
+        ((*EVERY, "--tz", "UTC"), "apply to a --cron pattern, but not to --every"),
+        (("--after", "9", "--day-or"), "but not to --after"),
         (("--every", "0"), "every must be a positive safe integer"),
         (("--every", "often"), "oq scheduler add --help"),
         (("--after", "0"), "repeatAfterComplete must be a positive safe integer"),
@@ -247,7 +247,7 @@ def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: Jo
         ((*EVERY, "--flow", f"{__name__}:nix"), "has no 'nix'"),
         ((*EVERY, "--flow", f"{__name__}:EVERY"), "is a tuple, not a flow; name a Dag"),
         ((*EVERY, "--flow", f"{__name__}:Dag"), "needs arguments, so it can't be called; name a Dag, or a function"),
-        ((*EVERY, "--flow", f"{__name__}:DAG", "--data", "null"), "describe a job, and --flow submits a flow"),
+        ((*EVERY, "--flow", f"{__name__}:DAG", "--data", "null"), "describe a job, but --flow submits a flow"),
     ],
 )
 def test_bad_options_are_2_and_nothing_is_written(oq: Oq, raw: Any, arguments: tuple[str, ...], says: str) -> None:

@@ -150,7 +150,7 @@ async def test_a_result_that_is_not_as_annotated_is_refused_where_it_is_read(
 
     async with working(tasks, queue_name, server_url):
         job = await lie.aio.add()
-        with pytest.raises(PayloadError, match="not what its function is annotated to return"):
+        with pytest.raises(PayloadError, match="does not match its function's return annotation"):
             await job.wait()
 
 

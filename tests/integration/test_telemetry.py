@@ -274,6 +274,6 @@ def _is_ready(port: int) -> bool:
 def test_a_port_that_is_taken_is_refused_in_one_sentence() -> None:
     with (
         TelemetryServer(CollectorRegistry(), port=0) as first,
-        pytest.raises(UsageError, match=rf"port {first.port} of 127\.0\.0\.1 cannot be listened on .*--metrics-port"),
+        pytest.raises(UsageError, match=rf"Cannot listen on port {first.port} of 127\.0\.0\.1 .*--metrics-port"),
     ):
         TelemetryServer(CollectorRegistry(), port=first.port)

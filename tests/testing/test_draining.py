@@ -308,9 +308,9 @@ def test_what_does_not_end_is_named(oq_queue: Queue) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (lambda: {"until": DAY, "including_delayed": True}, "pass either"),
-        (lambda: {"until": -DAY}, "yet to come"),
-        (lambda: {"until": datetime.now(UTC) - DAY}, "yet to come"),
+        (lambda: {"until": DAY, "including_delayed": True}, "pass one of them"),
+        (lambda: {"until": -DAY}, "must not be in the past"),
+        (lambda: {"until": datetime.now(UTC) - DAY}, "must not be in the past"),
         (lambda: {"until": datetime(2040, 1, 1)}, "aware"),  # noqa: DTZ001
         (lambda: {"until": timedelta.max}, "cannot count"),
         (lambda: {"timeout": -1}, "`timeout` must be"),

@@ -43,7 +43,7 @@ def test_a_module_a_file_and_a_file_of_a_package_are_found(directory: Path) -> N
     [
         ("oqt_app", "write module:object or file.py:object, like pipeline:tasks"),
         ("oqt_none:x", "run from its directory, install it, or name its file"),
-        ("oqt_none.py:x", "There is no file 'oqt_none.py'"),
+        ("oqt_none.py:x", "File 'oqt_none.py' does not exist"),
         ("oqt_app:taks", "the closest name is 'tasks'"),
         ("oqt_app:zzz", "check the name after the colon"),
         ("json.py:dumps", "has the same name as the module 'json'"),

@@ -117,7 +117,7 @@ def test_the_same_rule_holds_for_the_other_dialects_and_for_tasks(value: object,
     assert json.loads(qless.encode([value])) == [written]
     assert chasquimq.unpack(chasquimq.pack([value])) == [written]
     assert signature.data((value,), {}) == {"given": written}
-    assert signature.written(value) == written
+    assert signature.dump_result(value) == written
 
 
 def test_keys_that_are_no_text_are_written_as_pydantic_does() -> None:

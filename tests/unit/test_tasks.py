@@ -253,7 +253,9 @@ def test_a_result_that_cannot_be_written_fails_the_job_for_good(result: object) 
     def give() -> Any:
         return result
 
-    with pytest.raises(UnrecoverableError, match=r"Task 'give' returned what cannot be written as JSON \(.+\); return"):
+    with pytest.raises(
+        UnrecoverableError, match=r"Task 'give' returned a value that can't be written as JSON \(.+\); return"
+    ):
         tasks.handler("give")(job({}))
 
 
@@ -390,7 +392,9 @@ def test_results_are_read_as_the_function_is_annotated() -> None:
         return Opaque()
 
     assert orders._signature.result({"1": {"number": 1, "unitPrice": "2.50"}})[1].price == Decimal("2.50")
-    with pytest.raises(PayloadError, match=r"not what its function is annotated to return, because 1\.number: Field"):
+    with pytest.raises(
+        PayloadError, match=r"does not match its function's return annotation, because 1\.number: Field"
+    ):
         orders._signature.result({"1": {}})
     with pytest.raises(UsageError, match="which no JSON can be read as"):
         opaque._signature.result({})
@@ -476,7 +480,7 @@ def test_a_value_takes_the_place_of_a_provider_while_it_is_overridden() -> None:
     with tasks.override(opened.yielding, "stub"), tasks.override(opened.plain, "shared stub"):
         assert tasks.handler("run")(job({})) == ["outer of stub", "shared stub"]
     assert opened.said == []
-    with pytest.raises(UsageError, match=r"serves a whole worker, and no worker had it"):
+    with pytest.raises(UsageError, match=r"is worker-scoped, but the worker started without it"):
         tasks.handler("run")(job({}))
 
 
@@ -487,7 +491,7 @@ def test_outside_of_jobs_there_is_no_current_job() -> None:
 
 def test_what_runs_in_a_process_of_its_own_cannot_share_a_workers_values() -> None:
     tasks = Tasks()
-    with pytest.raises(UsageError, match=r"serves_a_job, which serves a whole worker, cannot be reached"):
+    with pytest.raises(UsageError, match=r"which can't reach the worker-scoped serves_a_job"):
         tasks.task(isolation="process")(needs_shared)
     with pytest.raises(UsageError, match="which cannot find"):
         tasks.task(isolation="process")(lambda: None)
