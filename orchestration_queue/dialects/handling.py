@@ -17,21 +17,19 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S
 from orchestration_queue.worker.interfaces import CallNext, check_middleware
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
 from orchestration_queue.worker.sandbox.process import SandboxPool
 from orchestration_queue.worker.sandbox.supervised import ChildProcess
 
-__all__ = ["FAREWELL_S", "DialectMiddleware", "HandlerRunner", "JobForm", "Sandboxes", "farewell"]
+__all__ = ["DialectMiddleware", "HandlerRunner", "JobForm", "Sandboxes", "run_on_shutdown"]
 
 J = TypeVar("J")
 
 DialectMiddleware: TypeAlias = Callable[[Any, CallNext], Awaitable[Any]]
 """Called with a dialect's job and a function that runs the rest of the chain; returns the job's result."""
-
-FAREWELL_S = 2.0
-"""How long shutdown waits for an unresponsive server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +159,11 @@ class HandlerRunner(Generic[J]):
             return await self._sandboxes.run(handler, job)
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
             return await handler(job)
-        call = partial(copy_context().run, _contained, handler, job)
+        call = partial(copy_context().run, _call, handler, job)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
-def _contained(handler: Callable[[J], Any], job: J) -> Any:
+def _call(handler: Callable[[J], Any], job: J) -> Any:
     """Run a function so that all it raises can pass through a future, which a StopIteration cannot."""
     try:
         return handler(job)
@@ -173,8 +171,8 @@ def _contained(handler: Callable[[J], Any], job: J) -> Any:
         raise RuntimeError(f"the handler raised {error!r}") from error
 
 
-async def farewell(act: Callable[[], Awaitable[object]]) -> None:
+async def run_on_shutdown(act: Callable[[], Awaitable[object]]) -> None:
     """Run a coroutine on shutdown, unless the server does not respond."""
     with suppress(OrchestrationQueueError, TimeoutError):
-        async with asyncio.timeout(FAREWELL_S):
+        async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
             await act()

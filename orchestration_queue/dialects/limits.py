@@ -88,7 +88,7 @@ class StartLimiter:
 
     async def _count(self, change: int) -> int:
         key = f"{self._key}:{self._window}"
-        # What is given back late may find the count expired: it needs an expiry of its own.
+        # A late return may find the count expired and create it again, so it sets the expiry, too.
         calls = [Call("INCRBY", (key,), (change,)), Call("PEXPIRE", (key,), (2 * self._duration_ms,))]
         counted, _ = await self._connection.pipeline(calls, atomic=True)
         return int(counted)

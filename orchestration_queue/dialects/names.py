@@ -1,4 +1,4 @@
-"""Ids of other queues' jobs as ids of ours."""
+"""Convert other protocols' job ids."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _MAX_ID = 200
 
 
 def own_id(job_id: str) -> str:
-    """Return a valid job id for our protocol, always the same for the same id."""
+    """Return a valid job id for this package's protocol, always the same for the same id."""
     safe = quote(job_id, safe="")
     return safe if len(safe) <= _MAX_ID else hashlib.sha256(job_id.encode()).hexdigest()

@@ -30,12 +30,12 @@ class Waker:
         self._waits = waits
         self._near = near
         self._waiting_as: int | None = None
-        self._is_name_doubted = False
+        self._is_id_stale = False
 
     async def prepare(self) -> None:
         """Find out the client id by which the server can end the next blocking read."""
-        if self._waiting_as is None or self._is_name_doubted:
-            self._is_name_doubted = False
+        if self._waiting_as is None or self._is_id_stale:
+            self._is_id_stale = False
             who = Call("CLIENT", args=("ID",), near=self._near)
             self._waiting_as = integer(await self._waits.execute(who))
 
@@ -56,7 +56,7 @@ class Waker:
             return True
         # The read may be on its way with this id, so the id stays. If the socket was replaced, or in a cluster the
         # queue has moved, the next read asks again.
-        self._is_name_doubted = True
+        self._is_id_stale = True
         return False
 
     async def wake_while(self, is_waiting: Callable[[], object]) -> None:

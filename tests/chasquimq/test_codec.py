@@ -22,7 +22,7 @@ from orchestration_queue.dialects.chasquimq.envelope import (
 from orchestration_queue.dialects.chasquimq.keys import ulid, ulids
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.packing import pack, unpack
-from orchestration_queue.dialects.chasquimq.reader import Rejection, judge
+from orchestration_queue.dialects.chasquimq.reader import Rejection, check_entry
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, first_fire, next_fire
 from orchestration_queue.errors import InvalidOptionError, PayloadError, ScheduleError
 from tests.chasquimq.vectors import VECTORS, labels
@@ -216,7 +216,9 @@ def test_specs_are_read_with_the_tolerance_of_the_original(case: dict[str, Any])
     st.integers(0, 5),
 )
 def test_every_entry_is_run_or_becomes_a_dead_letter(pairs: list[tuple[bytes, bytes]], deliveries: int) -> None:
-    taken = judge("q", "1-1", [word for pair in pairs for word in pair], deliveries, ChasquiWorkerOptions(attempts=3))
+    taken = check_entry(
+        "q", "1-1", [word for pair in pairs for word in pair], deliveries, ChasquiWorkerOptions(attempts=3)
+    )
     if isinstance(taken, Rejection):
         assert taken.reason in {"malformed", "oversize_payload", "decode_failed", "retries_exhausted"}
     else:

@@ -15,7 +15,7 @@ from orchestration_queue.dialects.chasquimq.entries import find_envelope
 from orchestration_queue.dialects.chasquimq.envelope import join_member, split_member
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.reader import Delivery, judge
+from orchestration_queue.dialects.chasquimq.reader import Delivery, check_entry
 from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec
 from orchestration_queue.doctor.chasquimq import CHASQUIMQ_CHECKS, InspectedChasquiQueue
 from orchestration_queue.errors import PayloadError
@@ -179,7 +179,7 @@ def is_new(taken: set[str], packed: bytes) -> bool:
 def is_runnable(packed: bytes) -> bool:
     """Whether a worker hands the job to its handler."""
     options = ChasquiWorkerOptions(attempts=2, max_payload_bytes=4000)
-    return isinstance(judge("q", "1-1", [b"d", packed], 0, options), Delivery)
+    return isinstance(check_entry("q", "1-1", [b"d", packed], 0, options), Delivery)
 
 
 def is_drained(server: Any, keys: ChasquiKeys) -> bool:

@@ -28,7 +28,7 @@ from orchestration_queue.dialects.chasquimq import (
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.packing import pack
-from orchestration_queue.dialects.chasquimq.reader import Delivery, Rejection, judge
+from orchestration_queue.dialects.chasquimq.reader import Delivery, Rejection, check_entry
 from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec, due_fires
 from orchestration_queue.doctor.chasquimq import InspectedChasquiQueue, chasquimq_growth
 from orchestration_queue.doctor.finding import Severity
@@ -109,7 +109,7 @@ def test_t2_a_job_whose_workers_die_starts_as_often_as_its_attempts_say() -> Non
     packed = pack_envelope(Envelope("a", pack(None), 1, retry=RetryOverride(3)))
     starts = []
     for deliveries in range(5):
-        taken = judge("q", "1-1", [b"d", packed], deliveries, ChasquiWorkerOptions())
+        taken = check_entry("q", "1-1", [b"d", packed], deliveries, ChasquiWorkerOptions())
         if isinstance(taken, Delivery):
             starts.append(taken.attempt)
         else:

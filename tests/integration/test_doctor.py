@@ -135,7 +135,7 @@ def test_what_a_user_may_not_do_is_told_by_the_rule(own: tuple[redis.Redis, str]
     raw, _ = own
     raw.execute_command("ACL", "SETUSER", "poor", "on", ">pw", "~glide:*", "+@all", "-info", "-time", "-del")  # type: ignore[no-untyped-call]
     url = f"unix://poor:pw@{tmp_path / 'own.sock'}"
-    rules = [finding.action.split("<user> ")[1].split(",")[0] for finding in found(url, within="the rule")]
+    rules = [finding.action.split("<user> ")[1].split(",")[0] for finding in found(url, within="lacks the permission")]
     assert rules == ["+info", "+time", "+@write"]
     assert all("pw" not in f"{finding.where}{finding.what}" for finding in found(url))
 

@@ -111,7 +111,7 @@ async def test_what_cannot_move_stays_and_is_counted_with_the_reason(
     assert (moved.jobs, moved.dependent, moved.left.total()) == (0, 0, 3)
     assert sorted(moved.left.values()) == [1, 2]
     assert any("another queue" in reason for reason in moved.left)
-    assert any("cannot do both" in reason for reason in moved.left)
+    assert any("can't wait for both" in reason for reason in moved.left)
     assert {jid for jid in ("tied", "free", "both") if await qless.get(jid)} == {"tied", "free", "both"}
     assert await qless.complete(job) == "complete"
     assert (await ours.counts()).waiting == 0

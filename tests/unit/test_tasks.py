@@ -342,7 +342,7 @@ def test_functions_that_no_job_can_call_are_refused(function: Callable[..., Any]
         (lambda: Tasks(codec="pickle"), "There is no codec 'pickle'"),
         (lambda: Tasks().task(queue="{a}")(serves_a_job), "contains '{'"),
         (lambda: Depends(cast(Any, "a name")), "pass a function"),
-        (lambda: Depends(serves_a_job, scope=cast(Any, "request")), "a function, and job or worker"),
+        (lambda: Depends(serves_a_job, scope=cast(Any, "request")), "a function and scope 'job' or 'worker'"),
     ],
 )
 def test_what_cannot_be_set_up_is_refused(make: Callable[[], Any], says: str) -> None:

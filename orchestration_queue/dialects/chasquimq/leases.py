@@ -11,14 +11,14 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import Connection, ServerUrl
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseRenewer"]
 
 log = logging.getLogger("orchestration_queue.chasquimq")
 
 _BATCH = 500
 
 
-class LeaseKeeper:
+class LeaseRenewer:
     """Renews leases three times per lease.
 
     Args:

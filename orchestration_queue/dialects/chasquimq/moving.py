@@ -1,4 +1,4 @@
-"""How a job or a schedule is converted for the other wire."""
+"""Convert jobs and schedules between ChasquiMQ's protocol and this package's."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from orchestration_queue.schedules.cron import CronPattern
 __all__ = ["Moved", "chasqui_job", "chasqui_schedule", "due_ms", "own_job", "own_schedule"]
 
 _DEFAULT_ATTEMPTS = 25
-"""How often the original's workers run a job that does not say."""
+"""Attempts of the original's workers for a job without its own number."""
 _PRIORITY_SHIFT = 2**42
 _STAYS = ("parentId", "parentIds", "groupKey", "orderingKey", "deps")
-"""Fields of jobs that depend on others: what they stand for exists on our wire alone."""
+"""Fields of jobs that depend on others, which only this package's protocol has."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Moved:
 
 
 def own_job(queue: str, name: str, envelope: Envelope, delay: timedelta) -> NewJob:
-    """Return a ChasquiMQ job as a job of ours.
+    """Convert a ChasquiMQ job.
 
     Raises:
         OrchestrationQueueError: Our protocol can't represent it.
@@ -73,18 +73,18 @@ def own_job(queue: str, name: str, envelope: Envelope, delay: timedelta) -> NewJ
 
 
 def due_ms(score: Reply) -> int:
-    """Return when a job of ours may start, from its score among the delayed and prioritized; 0 for immediately."""
+    """Return when a job may start, from its score among the delayed and prioritized ones; 0 for immediately."""
     return 0 if score is None else int(float(score)) % _PRIORITY_SHIFT
 
 
 def chasqui_job(record: JobRecord, now_ms: int, due: int) -> NewChasquiJob:
-    """Return a job of ours as a ChasquiMQ job.
+    """Convert a job to one of ChasquiMQ.
 
     Raises:
         UsageError: It uses something that ChasquiMQ does not have.
     """
     if found := next((name for name in _STAYS if record.fields.get(name)), None):
-        raise UsageError(f"it has {found}, and ChasquiMQ knows no jobs that depend on others")
+        raise UsageError(f"it has {found}, but ChasquiMQ has no dependent jobs")
     backoff = record.options.get("backoff")
     pauses = BackoffSpec(backoff["type"], int(backoff["delay"])).checked() if isinstance(backoff, dict) else None
     return NewChasquiJob(
@@ -98,7 +98,7 @@ def chasqui_job(record: JobRecord, now_ms: int, due: int) -> NewChasquiJob:
 
 
 def own_schedule(spec: RepeatSpec, fired: int) -> tuple[Schedule, JobTemplate]:
-    """Return a ChasquiMQ repeatable job as a schedule of ours and its template.
+    """Convert a ChasquiMQ repeatable job to a schedule and its template.
 
     Raises:
         OrchestrationQueueError: Our schedules can't represent it.
@@ -116,7 +116,7 @@ def own_schedule(spec: RepeatSpec, fired: int) -> tuple[Schedule, JobTemplate]:
 
 
 def chasqui_schedule(name: str, entry: SchedulerEntry) -> dict[str, Any]:
-    """Return a schedule of ours as the arguments of :meth:`ChasquiQueue.put_schedule`.
+    """Convert a schedule to the arguments of :meth:`ChasquiQueue.put_schedule`.
 
     Raises:
         UsageError: ChasquiMQ's schedules can't represent it.
@@ -134,7 +134,7 @@ def chasqui_schedule(name: str, entry: SchedulerEntry) -> dict[str, Any]:
         and CronPattern.parse(timing.pattern).restricts_both_days,
     }
     if found := next((what for what, is_so in strange.items() if is_so), None):
-        raise UsageError(f"it {found}, which ChasquiMQ cannot say")
+        raise UsageError(f"it {found}, which ChasquiMQ does not support")
     return {
         "name": entry.template.get("name") or name,
         "data": data,

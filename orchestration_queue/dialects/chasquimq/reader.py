@@ -21,7 +21,7 @@ from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.waker import Waker
 
-__all__ = ["Delivery", "Entry", "Reader", "Rejection", "judge"]
+__all__ = ["Delivery", "Entry", "Reader", "Rejection", "check_entry"]
 
 log = logging.getLogger("orchestration_queue.chasquimq")
 
@@ -77,7 +77,7 @@ class Rejection:
     attempt: int = 0
 
 
-def judge(
+def check_entry(
     queue: str, entry_id: str, flat: Sequence[bytes] | None, deliveries: int, options: ChasquiWorkerOptions
 ) -> Delivery | Rejection:
     """Decide whether an entry can run.
@@ -102,7 +102,7 @@ def judge(
     retry = envelope.retry
     own = None if retry is None else retry.max_attempts
     max_attempts = options.attempts if own is None else own
-    # The original counts one delivery less, and starts a job whose workers die once too often.
+    # The original counts one delivery less, so it runs a job whose workers die once too often.
     failed = max(envelope.attempt, deliveries)
     if failed >= max_attempts:
         return Rejection(entry_id, packed, name, "retries_exhausted", attempt=failed)

@@ -31,9 +31,9 @@ class ChasquiRef:
 
     A node that fails has the dead letter's reason, such as ``retries_exhausted``, as its kind of failure.
 
-    The node itself is a task on a queue of ours, whose worker needs :func:`add_relay`. It adds the job, waits for its
-    end, and returns its result, using one slot and one connection meanwhile. A task that is taken over by another
-    worker waits for the same job; a retried one adds another.
+    The node itself is a task on a queue of this package, whose worker needs :func:`add_relay`. It adds the job, waits
+    for its end, and returns its result, using one slot and one connection meanwhile. A task that is taken over by
+    another worker waits for the same job; a retried one adds another.
 
     Attributes:
         queue: The ChasquiMQ queue.
@@ -116,7 +116,7 @@ def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
             data = {**(data or {}), results_as: await job.upstream_results()}
         pauses = None if backoff is None else BackoffSpec.from_wire(backoff)
         async with AsyncChasquiQueue(queue, url=url) as remote:
-            sent = await _sent(job, queue, url)
+            sent = await _identify(job, queue, url)
             await remote.add(name, data, attempts=attempts, backoff=pauses, job_id=sent["id"])
             try:
                 return await remote.wait(sent["id"], after=sent["after"])
@@ -128,8 +128,8 @@ def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
                 raise Failed(str(error), kind=error.kind) from None
 
 
-async def _sent(job: AsyncActiveJob, queue: str, url: str | None) -> dict[str, Any]:
-    """Return id and cursor of the attempt's job, kept before it is added so that a takeover finds them."""
+async def _identify(job: AsyncActiveJob, queue: str, url: str | None) -> dict[str, Any]:
+    """Return the id and cursor of this attempt's job, stored before it is added so that a takeover finds them."""
     sent = job.record.progress
     if isinstance(sent, dict) and sent.get("attempt") == job.attempt and {"id", "after"} <= sent.keys():
         return sent

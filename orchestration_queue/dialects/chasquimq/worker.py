@@ -16,15 +16,16 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.dialects.chasquimq.jobs import FORM, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
-from orchestration_queue.dialects.chasquimq.leases import LeaseKeeper
+from orchestration_queue.dialects.chasquimq.leases import LeaseRenewer
 from orchestration_queue.dialects.chasquimq.maintenance import Promoter, Scheduler
 from orchestration_queue.dialects.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.reader import Delivery, Entry, Reader, Rejection, judge
+from orchestration_queue.dialects.chasquimq.reader import Delivery, Entry, Reader, Rejection, check_entry
 from orchestration_queue.dialects.chasquimq.settling import Outbox, Settler, build_event
-from orchestration_queue.dialects.handling import FAREWELL_S, DialectMiddleware, HandlerRunner, farewell
+from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunner, run_on_shutdown
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import seconds
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
+from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S
 
 __all__ = ["ChasquiHandler", "ChasquiRouter", "ChasquiWorker"]
 
@@ -85,9 +86,9 @@ class ChasquiWorker:
         if not isinstance(handler, ChasquiRouter) and not callable(handler):
             raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}.")
         if options is not None and not isinstance(options, ChasquiWorkerOptions):
-            raise UsageError(f"`options` must be ChasquiWorkerOptions, got {options!r}.")
+            raise UsageError(f"`options` must be ChasquiWorkerOptions, got {options!r}; pass ChasquiWorkerOptions().")
         if observer is not None and not isinstance(observer, ChasquiObserver):
-            raise UsageError(f"`observer` must be a ChasquiObserver, got {observer!r}.")
+            raise UsageError(f"`observer` must be a ChasquiObserver, got {observer!r}; derive yours from it.")
         self._observer = observer or ChasquiObserver()
         self.id = f"c-{uuid.uuid4()}"
         self._keys = ChasquiKeys(queue)
@@ -131,10 +132,10 @@ class ChasquiWorker:
         self._loop = asyncio.get_running_loop()
         self._freed = asyncio.Event()
         async with AsyncExitStack() as stack:
-            self._heed_signals(stack, self._loop)
+            self._handle_signals(stack, self._loop)
             await self._work(stack, self._loop)
 
-    def _heed_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
+    def _handle_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stop)
@@ -153,7 +154,7 @@ class ChasquiWorker:
         await reader.create_group()
         await stack.enter_async_context(self._handlers)
         self._lost: set[str] = set()
-        self._leases = LeaseKeeper(
+        self._leases = LeaseRenewer(
             calls.url,
             keys,
             options.group,
@@ -164,19 +165,19 @@ class ChasquiWorker:
         stack.push_async_callback(asyncio.to_thread, self._leases.close)
         self._outbox = Outbox(calls, keys, options.group, self._leases.drop)
         self._settler = Settler(keys, options, self._outbox, self._observer)
-        stack.push_async_callback(farewell, reader.leave)
+        stack.push_async_callback(run_on_shutdown, reader.leave)
         await self._serve(stack, calls, reader)
 
     async def _serve(self, stack: AsyncExitStack, calls: AsyncConnection, reader: Reader) -> None:
         background = [asyncio.ensure_future(self._outbox.run()), asyncio.ensure_future(reader.watch())]
-        stack.push_async_callback(farewell, self._outbox.flush)
+        stack.push_async_callback(run_on_shutdown, self._outbox.flush)
         if self._options.run_promoter:
             promoter = Promoter(calls, self._keys, self.id, self._options, self._observer)
-            stack.push_async_callback(farewell, promoter.release)
+            stack.push_async_callback(run_on_shutdown, promoter.release)
             background.append(asyncio.ensure_future(promoter.run()))
         if self._options.run_schedulers:
             scheduler = Scheduler(calls, self._keys, f"s-{uuid.uuid4()}", self._options)
-            stack.push_async_callback(farewell, scheduler.release)
+            stack.push_async_callback(run_on_shutdown, scheduler.release)
             background.append(asyncio.ensure_future(scheduler.run()))
         stack.push_async_callback(_cancel, background)
         stack.push_async_callback(self._finish)
@@ -208,8 +209,8 @@ class ChasquiWorker:
 
     def _take(self, entry: Entry) -> None:
         if entry.id in self._leases:
-            return  # ours: its lease was not renewed in time, and now it is
-        taken = judge(self._keys.queue, entry.id, entry.flat, entry.deliveries, self._options)
+            return  # it runs here: its lease was renewed late
+        taken = check_entry(self._keys.queue, entry.id, entry.flat, entry.deliveries, self._options)
         self._leases.hold(entry.id)
         if isinstance(taken, Rejection):
             self._settler.reject(taken)
@@ -255,13 +256,13 @@ class ChasquiWorker:
                 self._lost.add(entry_id)
 
     async def _finish(self) -> None:
-        """Let the running jobs end, within the time that they have; give up the rest."""
+        """Wait for running jobs within the shutdown timeout, then cancel the rest."""
         if self._running:
             await asyncio.wait(self._running.values(), timeout=seconds(self._options.shutdown_timeout))
         for task in self._running.values():
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running.values(), timeout=FAREWELL_S)
+            await asyncio.wait(self._running.values(), timeout=SHUTDOWN_TIMEOUT_S)
 
 
 def _microseconds(started: int) -> int:

@@ -33,15 +33,15 @@ __all__ = [
     "checked_message",
     "checked_number",
     "command",
+    "duration_s",
     "encode",
     "job_words",
-    "lasts",
     "new_jid",
     "option_words",
     "script_text",
     "text_word",
     "text_words",
-    "translated",
+    "translate_error",
 ]
 
 LIBRARY = Library("qless", "3", "qless_version")
@@ -104,7 +104,7 @@ def checked_number(number: object, option: str) -> float:
     return number
 
 
-def lasts(duration: object, option: str, *, positive: bool = False) -> float:
+def duration_s(duration: object, option: str, *, positive: bool = False) -> float:
     """Return a duration in seconds.
 
     Raises:
@@ -190,13 +190,13 @@ def job_words(
 ) -> list[Word]:
     """Return the arguments of `put` and `requeue`; `data` is JSON."""
     names = (text_word(queue, "queue"), text_word(jid, "jid"), text_word(klass, "klass"))
-    return [me, *names, data, lasts(delay, "delay"), *option_words(options)]
+    return [me, *names, data, duration_s(delay, "delay"), *option_words(options)]
 
 
 _LOST = ("not currently running", "another worker", "another queue")
 
 
-def translated(error: ServerError, jid: str, queue: str = "*") -> OrchestrationQueueError:
+def translate_error(error: ServerError, jid: str, queue: str = "*") -> OrchestrationQueueError:
     """Return the exception for a refusal."""
     if any(words in str(error) for words in _LOST):
         return LeaseLostError(queue, jid)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from pydantic import TypeAdapter
 
 from orchestration_queue.dialects.handling import JobForm
-from orchestration_queue.dialects.qless.commands import lasts
+from orchestration_queue.dialects.qless.commands import duration_s
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import UnrecoverableError
 
@@ -90,7 +90,7 @@ def _next_as_json(returned: Any) -> dict[str, Any] | None:
     return {
         "queue": returned.queue,
         "data": returned.data,
-        "delay": lasts(returned.delay, "delay"),
+        "delay": duration_s(returned.delay, "delay"),
         "depends": list(returned.depends),
     }
 

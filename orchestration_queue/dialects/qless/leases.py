@@ -12,14 +12,14 @@ from orchestration_queue.errors import OrchestrationQueueError, StateError
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["LeaseRenewer"]
 
 log = logging.getLogger("orchestration_queue.qless")
 
 _SOONEST_S, _LATEST_S = 0.05, 20.0
 
 
-class LeaseKeeper:
+class LeaseRenewer:
     """Sends heartbeats three times per lock, and immediately when a lock is reported lost.
 
     Args:
@@ -53,8 +53,8 @@ class LeaseKeeper:
             self._held.pop(jid, None)
             self._next_at.pop(jid, None)
 
-    def doubt(self, jid: str | None = None) -> None:
-        """Check immediately whether a job, or each that is held, is still the worker's."""
+    def check(self, jid: str | None = None) -> None:
+        """Check immediately whether this job's lock, or every lock, is still held."""
         with self._lock:
             self._next_at |= {held: 0.0 for held in self._held if jid in (held, None)}
         self._wake.set()

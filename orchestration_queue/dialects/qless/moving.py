@@ -1,4 +1,4 @@
-"""How a qless job, recurring job or group of dependent jobs is converted for our wire."""
+"""Convert qless jobs, recurring jobs and groups of dependent jobs to this package's."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PlacedJob:
 
 
 def own_job(placed: PlacedJob, now: float) -> NewJob:
-    """Return a job as one of ours.
+    """Convert a job.
 
     Raises:
         UsageError: Our protocol can't represent it.
@@ -76,7 +76,7 @@ def own_job(placed: PlacedJob, now: float) -> NewJob:
 
 
 def own_recurring(job: QlessRecurringJob, due: float) -> tuple[Every, JobTemplate]:
-    """Return a recurring job as a schedule of ours and its template.
+    """Convert a recurring job to a schedule and its template.
 
     Raises:
         UsageError: Our schedules can't represent it.
@@ -96,15 +96,15 @@ def groups(placed: Mapping[str, PlacedJob]) -> list[list[PlacedJob]]:
         seen.add(jid)
         while ahead:
             group.append(placed[ahead.pop()])
-            news = {other for other in group[-1].linked if other in placed and other not in seen}
-            seen |= news
-            ahead += sorted(news)
+            found_now = {other for other in group[-1].linked if other in placed and other not in seen}
+            seen |= found_now
+            ahead += sorted(found_now)
         found.append(group)
     return found
 
 
 def own_flow(group: Iterable[PlacedJob], queue: str, live: frozenset[str], now: float) -> tuple[str, Dag]:
-    """Return jobs that wait for each other as a flow of ours and its id.
+    """Convert jobs that wait for each other to a flow; return its id, too.
 
     Args:
         group: The jobs.
@@ -120,10 +120,10 @@ def own_flow(group: Iterable[PlacedJob], queue: str, live: frozenset[str], now: 
     nodes = []
     for placed in jobs:
         if placed.linked & live:
-            raise UsageError("it is linked with a job that runs, has failed or is in another queue")
+            raise UsageError("it is linked to a job that is running, has failed or is in another queue")
         deps = [own_id(other) for other in placed.job.dependencies if other in names]
         if deps and placed.due > now:
-            raise UsageError("it waits for other jobs and for its time, and nodes of our flows cannot do both")
+            raise UsageError("it waits for other jobs and for its time, but a flow's node can't wait for both")
         job = placed.job
         encode_data(job.klass, job.data)
         delay = timedelta(seconds=max(0.0, placed.due - now))
@@ -136,7 +136,7 @@ def own_flow(group: Iterable[PlacedJob], queue: str, live: frozenset[str], now: 
 def _options(priority: float, retries: int, tags: Iterable[str], **more: Any) -> JobOptions:
     """Return how a job is placed and retried.
 
-    Our most urgent priority is 1; what has none runs after what has one, as 0 does below a positive priority there.
+    The most urgent priority is 1 here. Jobs without one run last, as those with 0 do in qless.
     """
     urgency = MAX_PRIORITY - math.ceil(min(priority, MAX_PRIORITY - 1)) if priority > 0 else 0
     headers = {TAGS_HEADER: json.dumps(list(tags))} if tags else {}

@@ -25,7 +25,7 @@ class QlessWorkerOptions(DialectOptions):
     """Concurrent jobs."""
 
     order: Literal["ordered", "round-robin"] = "ordered"
-    """`ordered` empties the first queue before it polls the next; `round-robin` takes from each in turn."""
+    """`ordered` empties the first queue before it polls the next; `round-robin` alternates between them."""
 
     interval: Annotated[DurationField, Field(ge=timedelta(milliseconds=10))] = timedelta(seconds=1)
     """How long to wait before polling again if no queue had a job."""

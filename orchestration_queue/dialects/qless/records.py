@@ -1,4 +1,4 @@
-"""The server's records, as values."""
+"""The server's records as values."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = [
     "QlessRecurringJob",
     "QlessStats",
     "QlessWorkerCounts",
-    "decoded",
+    "decode_json",
     "read_event",
     "read_jobs",
     "strings",
 ]
 
 
-def decoded(reply: Reply) -> Any:
+def decode_json(reply: Reply) -> Any:
     """Read JSON.
 
     Raises:
@@ -166,7 +166,7 @@ def _failure(found: Mapping[str, Any] | None) -> QlessFailure | None:
 
 def read_jobs(reply: Reply) -> list[QlessJob]:
     """Read an array of jobs."""
-    return [QlessJob.read(fields) for fields in decoded(reply) or ()]
+    return [QlessJob.read(fields) for fields in decode_json(reply) or ()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class QlessRecurringJob:
     @classmethod
     def read(cls, reply: Reply) -> QlessRecurringJob:
         """Read a recurring job."""
-        fields = decoded(reply)
+        fields = decode_json(reply)
         names = ("jid", "klass", "queue", "interval", "priority", "retries", "count", "backlog")
         data, tags = json.loads(fields["data"]), tuple(strings(fields["tags"]))
         return cls(**{name: fields[name] for name in names}, data=data, tags=tags)
@@ -265,7 +265,7 @@ class QlessStats:
     @classmethod
     def read(cls, reply: Reply) -> QlessStats:
         """Read statistics."""
-        found = decoded(reply)
+        found = decode_json(reply)
         wait, run = (
             Durations(found[kind]["count"], found[kind]["mean"], found[kind]["std"], tuple(found[kind]["histogram"]))
             for kind in ("wait", "run")
@@ -295,6 +295,6 @@ def read_event(channel: bytes, payload: bytes) -> QlessEvent:
     short = channel.decode(errors="replace").removeprefix("ql:")
     text = payload.decode(errors="replace")
     if short == "log" or short.startswith("w:"):
-        fields = decoded(text)
+        fields = decode_json(text)
         return QlessEvent(short, fields.get("event", ""), fields.get("jid"), fields)
     return QlessEvent(short, short, text, {"jid": text})

@@ -73,7 +73,7 @@ def _batches(completions: Sequence[QlessCompletion]) -> Iterator[CompletionBatch
 
 
 class Settler:
-    """Sends outcomes. Outages delay them; a job whose lock is lost by then runs again elsewhere.
+    """Sends outcomes. An outage delays them; a job whose lock is lost meanwhile runs again elsewhere.
 
     Args:
         connection: Where to.
@@ -98,7 +98,7 @@ class Settler:
             await self._task
 
     async def _send(self) -> None:
-        # After the loop's other callbacks, so that what ends together is sent together.
+        # After the event loop's other callbacks, so that jobs that end together are sent together.
         await asyncio.sleep(0)
         while self._pending:
             batch = self._pending[:_BATCH]

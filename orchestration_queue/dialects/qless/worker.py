@@ -16,13 +16,13 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
-from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunner, farewell
+from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunner, run_on_shutdown
 from orchestration_queue.dialects.limits import StartLimiter
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
 from orchestration_queue.dialects.qless.commands import command, text_word, text_words
 from orchestration_queue.dialects.qless.handlers import FORM, QlessHandler, QlessNext, QlessRouter, handler_of_class
-from orchestration_queue.dialects.qless.leases import LeaseKeeper
+from orchestration_queue.dialects.qless.leases import LeaseRenewer
 from orchestration_queue.dialects.qless.options import Outcome, QlessObserver, QlessWorkerOptions
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.dialects.qless.settling import QlessCompletion, Settler
@@ -43,25 +43,24 @@ class QlessWorker:
     """Takes jobs of qless's queues and runs them, beside workers of other clients.
 
     A handler returns to complete its job, returns :class:`QlessNext` to move it on, or raises to fail it, in the group
-    ``<queue>-<exception>``. A coroutine function runs on the event loop, a plain function in a thread, and a handler
-    that is :func:`~orchestration_queue.sandboxed` in a process of its own, each job in a new working directory that is
-    removed after it. Locks are kept while handlers run. A handler on the loop or in a process is stopped as soon as its
-    job's lock is lost or the job is cancelled; what one in a thread returns then is discarded.
+    ``<queue>-<exception>``. A coroutine function runs on the event loop, a plain function in a thread, and a
+    :func:`~orchestration_queue.sandboxed` one in a separate process, with a new working directory per job. Locks are
+    renewed while handlers run. A handler on the event loop or in a process is stopped as soon as its job's lock is lost
+    or the job is cancelled; the result of one in a thread is then discarded.
 
     Args:
         queues: The queues' names, the most important first.
         handler: One handler for all jobs, or a router by class; None runs the method of the Python class that a job
             names, as :func:`handler_of_class` finds it.
-        url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        name: The worker's name, which no other may have; default one of its own.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        name: The worker's unique name; default: generated from host and process.
         options: Concurrency, order and retries.
-        observer: Is called as things happen.
-        middleware: What to wrap around every run of a handler, the outermost first: coroutine functions of the job and
-            of what runs the rest, on the worker's loop. What they return counts as the handler's; what they raise
-            fails the job.
+        observer: Called for each event of the worker, for metrics.
+        middleware: What to wrap around every run of a handler, outermost first: coroutine functions of the job and of a
+            function that runs the rest, on the worker's event loop. They return the result, or raise to fail the job.
 
     Raises:
-        UsageError: An argument is wrong.
+        UsageError: An argument is invalid.
 
     Attributes:
         name: The worker's name.
@@ -98,35 +97,35 @@ class QlessWorker:
 
     @property
     def running(self) -> int:
-        """How many jobs run on this worker."""
+        """How many jobs it is running."""
         return len(self._running)
 
     def stop(self) -> None:
-        """Take no further jobs, finish the running ones within ``options.shutdown_timeout``, and return from `run`.
+        """Take no new jobs, finish the running ones within ``options.shutdown_timeout``, and return from `run`.
 
-        Call it from any thread.
+        Thread-safe.
         """
         self._is_stopping = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._freed.set)
 
     async def run(self) -> None:
-        """Work until :meth:`stop` is called, or the process is asked to end by SIGTERM, SIGINT or SIGQUIT.
+        """Serve until :meth:`stop` is called, or the process receives SIGTERM, SIGINT or SIGQUIT.
 
         Raises:
-            TransportError: The server cannot be reached at the start. Later outages are survived.
+            TransportError: The server is unreachable at the start. Later outages are survived.
         """
         self._loop = asyncio.get_running_loop()
         self._freed = asyncio.Event()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._client)
             connection = await self._client._connection()
-            self._heed_signals(stack, self._loop)
+            self._handle_signals(stack, self._loop)
             if (lifespan := getattr(self._handler, "lifespan", None)) is not None:
                 await stack.enter_async_context(lifespan())
             await stack.enter_async_context(self._handlers)
             loop = self._loop
-            self._leases = LeaseKeeper(
+            self._leases = LeaseRenewer(
                 connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
@@ -135,14 +134,14 @@ class QlessWorker:
                 self._limiters = {
                     queue: StartLimiter(limit, connection, f"oq:qless:starts:{queue}") for queue in self._queues
                 }
-            stack.push_async_callback(farewell, partial(self._client.deregister, self.name))
-            stack.push_async_callback(farewell, self._settler.flush)
+            stack.push_async_callback(run_on_shutdown, partial(self._client.deregister, self.name))
+            stack.push_async_callback(run_on_shutdown, self._settler.flush)
             stack.push_async_callback(self._finish)
             listening = asyncio.ensure_future(self._listen(connection.url))
             stack.push_async_callback(_cancel, listening)
             await self._take_jobs()
 
-    def _heed_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
+    def _handle_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
                 loop.add_signal_handler(number, self.stop)
@@ -165,7 +164,7 @@ class QlessWorker:
                         await self._freed.wait()
 
     async def _pop(self, free: int) -> list[QlessJob]:
-        """Take jobs, of the first queues first, or of each in turn."""
+        """Take jobs from the first queues first, or round-robin."""
         queues = self._queues
         share = free
         if self._options.order == "round-robin":
@@ -199,7 +198,7 @@ class QlessWorker:
 
     def _start(self, job: QlessJob) -> None:
         if job.jid in self._running:
-            self._running[job.jid].cancel()  # its lock was lost, and now it is ours again
+            self._running[job.jid].cancel()  # its lock was lost, and this worker took it again
         self._leases.hold(job)
         task = asyncio.ensure_future(self._run(job))
         self._running[job.jid] = task
@@ -258,21 +257,21 @@ class QlessWorker:
         self._lose(job.jid)
 
     async def _listen(self, url: ServerUrl) -> None:
-        """Have a lock be checked at once that is said to be lost."""
+        """Check locks as soon as the server reports them lost."""
         while True:
             try:
                 async with AsyncQlessEvents(f"w:{self.name}", url=url) as events:
                     await events.start()
-                    self._leases.doubt()  # what was said before is not heard
+                    self._leases.check()  # earlier messages were missed
                     async for event in events:
                         if event.jid is not None:
-                            self._leases.doubt(event.jid)
+                            self._leases.check(event.jid)
             except OrchestrationQueueError as error:
                 log.warning("Worker %s receives no notifications of lost locks: %s", self.name, error)
                 await asyncio.sleep(_PAUSE_S)
 
     async def _finish(self) -> None:
-        """Let the running jobs end, within the time that they have; the locks of the rest expire."""
+        """Wait for running jobs within the shutdown timeout; the locks of the rest expire."""
         tasks = set(self._running.values())
         if tasks:
             await asyncio.wait(tasks, timeout=seconds(self._options.shutdown_timeout))

@@ -172,7 +172,7 @@ class AsyncChasquiMove:
                 raise
 
     def _for_ours(self, name: str, packed: bytes, due: int, moved: Moved) -> NewJob | None:
-        """Return the job of ours; None, counted with the reason, when it has to stay."""
+        """Return the converted job; None, counted with the reason, if it must stay."""
         try:
             return own_job(
                 self._keys.queue, name, unpack_envelope(packed), timedelta(milliseconds=max(0, due - now_ms()))

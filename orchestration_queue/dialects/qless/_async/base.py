@@ -8,7 +8,7 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from orchestration_queue.dialects.qless.commands import LIBRARY, command, text_word, translated
+from orchestration_queue.dialects.qless.commands import LIBRARY, command, text_word, translate_error
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import ServerError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word
@@ -67,13 +67,13 @@ class AsyncQlessConnection:
         return await (await self._connection()).execute(call)
 
     async def _about(self, job: QlessJob | str, name: str, *words: Word) -> Reply:
-        """Send a command about a job, and raise what its refusal stands for."""
+        """Send a command about a job; translate a refusal into the specific error."""
         try:
             return await self.command(name, *words)
         except ServerError as error:
             if isinstance(job, QlessJob):
-                raise translated(error, job.jid, job.queue) from None
-            raise translated(error, job) from None
+                raise translate_error(error, job.jid, job.queue) from None
+            raise translate_error(error, job) from None
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Self
 
 from orchestration_queue.dialects.qless._async.base import AsyncQlessConnection
-from orchestration_queue.dialects.qless.commands import Duration, checked_count, lasts, text_words
+from orchestration_queue.dialects.qless.commands import Duration, checked_count, duration_s, text_words
 from orchestration_queue.dialects.qless.records import QlessEvent, read_event
 from orchestration_queue.errors import TransportError
 from orchestration_queue.options import as_timedelta
@@ -76,7 +76,7 @@ class AsyncQlessEvents(AsyncQlessConnection):
         Raises:
             TransportError: The subscription broke. Read again to resubscribe.
         """
-        most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + lasts(timeout, "timeout")
+        most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + duration_s(timeout, "timeout")
         await self.start()
         while True:
             # The reply to a ping comes after the messages that were published before it.

@@ -13,16 +13,16 @@ from orchestration_queue.dialects.qless.commands import (
     checked_message,
     checked_number,
     command,
+    duration_s,
     encode,
     job_words,
-    lasts,
     new_jid,
     option_words,
     text_word,
     text_words,
-    translated,
+    translate_error,
 )
-from orchestration_queue.dialects.qless.records import QlessJob, decoded, read_jobs, strings
+from orchestration_queue.dialects.qless.records import QlessJob, decode_json, read_jobs, strings
 from orchestration_queue.dialects.qless.settling import QlessCompletion, completion_batches
 from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.protocol.call import Word, text
@@ -79,7 +79,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
     async def get(self, jid: str) -> QlessJob | None:
         """Return a job; None if it does not exist."""
         reply = await self.command("get", text_word(jid, "jid"))
-        return None if reply is None else QlessJob.read(decoded(reply))
+        return None if reply is None else QlessJob.read(decode_json(reply))
 
     async def get_many(self, jids: Sequence[str]) -> list[QlessJob]:
         """Return the jobs that exist."""
@@ -147,7 +147,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         for batch, reply in zip(batches, replies, strict=True):
             outcomes |= batch.outcomes(reply)
         return [
-            translated(outcome, job.jid, job.queue) if isinstance(outcome, ServerError) else outcome
+            translate_error(outcome, job.jid, job.queue) if isinstance(outcome, ServerError) else outcome
             for job, (_, outcome) in zip(jobs, sorted(outcomes.items()), strict=True)
         ]
 
@@ -157,7 +157,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         checked_job(job)
         words: list[Word] = [job.jid, self.worker, job.queue, job.encoded if data is None else encode(data)]
         if next_queue is not None:
-            words += ["next", text_word(next_queue, "next_queue"), "delay", lasts(delay, "delay")]
+            words += ["next", text_word(next_queue, "next_queue"), "delay", duration_s(delay, "delay")]
             words += option_words({"depends": depends})
         elif delay or depends:
             raise UsageError("`delay` and `depends` apply to the next queue; pass `next_queue`, too.")
@@ -200,7 +200,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         more = (
             () if group is None or message is None else (text_word(group, "group"), checked_message(message, "message"))
         )
-        words = (job.jid, job.queue, self.worker, lasts(delay, "delay"), *more)
+        words = (job.jid, job.queue, self.worker, duration_s(delay, "delay"), *more)
         return int(await self._about(job, "retry", *words))
 
     async def heartbeat(self, job: QlessJob, data: Any = None) -> int:
@@ -253,12 +253,12 @@ class AsyncQlessJobs(AsyncQlessConnection):
     async def tag(self, jid: str, *tags: str) -> list[str]:
         """Tag a job, and return all its tags."""
         words = ("add", text_word(jid, "jid"), *text_words(tags, "tags"))
-        return strings(decoded(await self._about(jid, "tag", *words)))
+        return strings(decode_json(await self._about(jid, "tag", *words)))
 
     async def untag(self, jid: str, *tags: str) -> list[str]:
         """Remove tags from a job, and return the remaining ones."""
         words = ("remove", text_word(jid, "jid"), *text_words(tags, "tags"))
-        return strings(decoded(await self._about(jid, "tag", *words)))
+        return strings(decode_json(await self._about(jid, "tag", *words)))
 
     async def track(self, jid: str) -> bool:
         """Publish a job's events; return whether that is new."""

@@ -12,7 +12,7 @@ from orchestration_queue.dialects.names import own_id
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
 from orchestration_queue.dialects.qless.commands import text_word
 from orchestration_queue.dialects.qless.moving import PlacedJob, QlessMoved, groups, own_flow, own_job, own_recurring
-from orchestration_queue.dialects.qless.records import QlessJob, decoded
+from orchestration_queue.dialects.qless.records import QlessJob, decode_json
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word, text, texts
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -131,7 +131,7 @@ class AsyncQlessMove:
         """Read jobs; those that cannot be read are counted."""
         due = dict(page)
         found = {}
-        for fields in decoded(await self._theirs.command("multiget", *due)) or ():
+        for fields in decode_json(await self._theirs.command("multiget", *due)) or ():
             try:
                 job = QlessJob.read(fields)
             except ServerError:
@@ -191,7 +191,7 @@ class AsyncQlessMove:
             except _STAYS as error:
                 moved.left[_reason(error)] += len(group)
                 continue
-            # Dependents that are gone are named, as no job is removed that an unnamed one waits for.
+            # Removed dependents are named, too: qless refuses to remove a job while an unnamed one waits for it.
             await self._theirs.cancel(*{jid for one in group for jid in (one.job.jid, *one.job.dependents)})
             moved.dependent += len(group)
             moved.flows += 1

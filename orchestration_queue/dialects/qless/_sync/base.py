@@ -9,7 +9,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from orchestration_queue.dialects.qless.commands import LIBRARY, command, text_word, translated
+from orchestration_queue.dialects.qless.commands import LIBRARY, command, text_word, translate_error
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import ServerError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word
@@ -68,13 +68,13 @@ class QlessConnection:
         return (self._connection()).execute(call)
 
     def _about(self, job: QlessJob | str, name: str, *words: Word) -> Reply:
-        """Send a command about a job, and raise what its refusal stands for."""
+        """Send a command about a job; translate a refusal into the specific error."""
         try:
             return self.command(name, *words)
         except ServerError as error:
             if isinstance(job, QlessJob):
-                raise translated(error, job.jid, job.queue) from None
-            raise translated(error, job) from None
+                raise translate_error(error, job.jid, job.queue) from None
+            raise translate_error(error, job) from None
 
     def close(self) -> None:
         """Close the connection."""

@@ -12,8 +12,8 @@ from orchestration_queue.dialects.qless.commands import (
     Duration,
     checked_count,
     checked_number,
+    duration_s,
     encode,
-    lasts,
     new_jid,
     option_words,
     text_word,
@@ -25,7 +25,7 @@ from orchestration_queue.dialects.qless.records import (
     QlessRecurringJob,
     QlessStats,
     QlessWorkerCounts,
-    decoded,
+    decode_json,
     strings,
 )
 from orchestration_queue.errors import InvalidOptionError, UsageError
@@ -55,11 +55,11 @@ class QlessClient(QlessJobs):
 
     def queues(self) -> list[QlessCounts]:
         """Count the jobs of all queues, in the order in which they were first used."""
-        return [QlessCounts.read(fields) for fields in decoded(self.command("queues")) or ()]
+        return [QlessCounts.read(fields) for fields in decode_json(self.command("queues")) or ()]
 
     def counts(self, queue: str) -> QlessCounts:
         """Count the jobs of a queue."""
-        return QlessCounts.read(decoded(self.command("queues", text_word(queue, "queue"))))
+        return QlessCounts.read(decode_json(self.command("queues", text_word(queue, "queue"))))
 
     def length(self, queue: str) -> int:
         """Return how many jobs of a queue are running, ready or scheduled."""
@@ -90,12 +90,12 @@ class QlessClient(QlessJobs):
 
     def failures(self) -> dict[str, int]:
         """Count the failed jobs by group."""
-        return {group: int(count) for group, count in (decoded(self.command("failed")) or {}).items()}
+        return {group: int(count) for group, count in (decode_json(self.command("failed")) or {}).items()}
 
     def failed(self, group: str, offset: int = 0, count: int = _PAGE) -> list[str]:
         """Return the ids of a group's failed jobs, the newest first."""
         words = (text_word(group, "group"), *_page(offset, count))
-        return strings(decoded(self.command("failed", *words))["jobs"])
+        return strings(decode_json(self.command("failed", *words))["jobs"])
 
     def unfail(self, queue: str, group: str, count: int = _PAGE) -> int:
         """Make failed jobs ready, those that failed first first, and return how many."""
@@ -105,15 +105,15 @@ class QlessClient(QlessJobs):
     def tagged(self, tag: str, offset: int = 0, count: int = _PAGE) -> list[str]:
         """Return the ids of jobs with a tag, in the order in which they were tagged."""
         words = ("get", text_word(tag, "tag"), *_page(offset, count))
-        return strings(decoded(self.command("tag", *words))["jobs"])
+        return strings(decode_json(self.command("tag", *words))["jobs"])
 
     def top_tags(self, offset: int = 0, count: int = _PAGE) -> list[str]:
         """Return tags that are used more than once, the most frequent first."""
-        return strings(decoded(self.command("tag", "top", *_page(offset, count))))
+        return strings(decode_json(self.command("tag", "top", *_page(offset, count))))
 
     def tracked(self) -> list[QlessJob]:
         """Return the tracked jobs that exist."""
-        return [QlessJob.read(fields) for fields in decoded(self.command("track"))["jobs"] or ()]
+        return [QlessJob.read(fields) for fields in decode_json(self.command("track"))["jobs"] or ()]
 
     def stats(self, queue: str, day: datetime | None = None) -> QlessStats:
         """Return a queue's statistics of a day, in UTC; default: today."""
@@ -122,11 +122,11 @@ class QlessClient(QlessJobs):
 
     def workers(self) -> list[QlessWorkerCounts]:
         """Return the workers of the last day, the most recently seen first."""
-        return [QlessWorkerCounts(**fields) for fields in decoded(self.command("workers")) or ()]
+        return [QlessWorkerCounts(**fields) for fields in decode_json(self.command("workers")) or ()]
 
     def jobs_of_worker(self, worker: str) -> tuple[list[str], list[str]]:
         """Return the ids of a worker's jobs, and of those whose lock expired."""
-        found = decoded(self.command("workers", text_word(worker, "worker")))
+        found = decode_json(self.command("workers", text_word(worker, "worker")))
         return strings(found["jobs"]), strings(found["stalled"])
 
     def deregister(self, *workers: str) -> None:
@@ -135,7 +135,7 @@ class QlessClient(QlessJobs):
 
     def config(self) -> dict[str, Any]:
         """Return all options; those that were set are text."""
-        return dict(decoded(self.command("config.get")))
+        return dict(decode_json(self.command("config.get")))
 
     def get_config(self, option: str) -> str | None:
         """Return an option as text; None if it is unknown."""
@@ -174,7 +174,7 @@ class QlessClient(QlessJobs):
         while pages:
             _, *key = where = pages.pop()
             args = ("resolve" if repair else "", *where)
-            page = decoded(self._execute(Call("qless_consistencyCheck", args=args, is_function=True)))
+            page = decode_json(self._execute(Call("qless_consistencyCheck", args=args, is_function=True)))
             if (cursor := page.pop("cursor")) != "0":
                 pages.append((str(cursor), *key))
             pages += [("0", large) for large in page.pop("large", ())]
@@ -217,7 +217,7 @@ class QlessClient(QlessJobs):
         options = {"priority": priority, "tags": tags, "retries": retries, "backlog": backlog}
         words: list[Word] = [text_word(queue, "queue"), jid, text_word(klass, "klass")]
         words += [encode({} if data is None else data), "interval"]
-        words += [lasts(interval, "interval", positive=True), lasts(offset, "offset"), *option_words(options)]
+        words += [duration_s(interval, "interval", positive=True), duration_s(offset, "offset"), *option_words(options)]
         return text(self.command("recur", *words))
 
     def recurring(self, jid: str) -> QlessRecurringJob | None:
@@ -239,7 +239,7 @@ class QlessClient(QlessJobs):
             if name == "data":
                 words += [name, encode(value)]
             elif name == "interval":
-                words += [name, lasts(value, name, positive=True)]
+                words += [name, duration_s(value, name, positive=True)]
             elif name in ("klass", "queue"):
                 words += [name, text_word(value, name)]
             elif name == "priority":
@@ -252,11 +252,11 @@ class QlessClient(QlessJobs):
 
     def tag_recurring(self, jid: str, *tags: str) -> list[str]:
         """Tag the jobs that a recurring job adds from now on, and return all its tags."""
-        return strings(decoded(self.command("recur.tag", text_word(jid, "jid"), *text_words(tags, "tags"))))
+        return strings(decode_json(self.command("recur.tag", text_word(jid, "jid"), *text_words(tags, "tags"))))
 
     def untag_recurring(self, jid: str, *tags: str) -> list[str]:
         """Remove tags from a recurring job, and return the remaining ones."""
-        return strings(decoded(self.command("recur.untag", text_word(jid, "jid"), *text_words(tags, "tags"))))
+        return strings(decode_json(self.command("recur.untag", text_word(jid, "jid"), *text_words(tags, "tags"))))
 
     def unrecur(self, jid: str) -> None:
         """Remove a recurring job. The jobs that it added stay."""

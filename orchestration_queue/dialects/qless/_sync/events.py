@@ -8,7 +8,7 @@ from collections import deque
 from typing import Self
 
 from orchestration_queue.dialects.qless._sync.base import QlessConnection
-from orchestration_queue.dialects.qless.commands import Duration, checked_count, lasts, text_words
+from orchestration_queue.dialects.qless.commands import Duration, checked_count, duration_s, text_words
 from orchestration_queue.dialects.qless.records import QlessEvent, read_event
 from orchestration_queue.errors import TransportError
 from orchestration_queue.options import as_timedelta
@@ -77,7 +77,7 @@ class QlessEvents(QlessConnection):
         Raises:
             TransportError: The subscription broke. Read again to resubscribe.
         """
-        most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + lasts(timeout, "timeout")
+        most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + duration_s(timeout, "timeout")
         self.start()
         while True:
             # The reply to a ping comes after the messages that were published before it.

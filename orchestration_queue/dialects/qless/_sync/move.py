@@ -13,7 +13,7 @@ from orchestration_queue.dialects.names import own_id
 from orchestration_queue.dialects.qless._sync.client import QlessClient
 from orchestration_queue.dialects.qless.commands import text_word
 from orchestration_queue.dialects.qless.moving import PlacedJob, QlessMoved, groups, own_flow, own_job, own_recurring
-from orchestration_queue.dialects.qless.records import QlessJob, decoded
+from orchestration_queue.dialects.qless.records import QlessJob, decode_json
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word, text, texts
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -130,7 +130,7 @@ class QlessMove:
         """Read jobs; those that cannot be read are counted."""
         due = dict(page)
         found = {}
-        for fields in decoded(self._theirs.command("multiget", *due)) or ():
+        for fields in decode_json(self._theirs.command("multiget", *due)) or ():
             try:
                 job = QlessJob.read(fields)
             except ServerError:
@@ -190,7 +190,7 @@ class QlessMove:
             except _STAYS as error:
                 moved.left[_reason(error)] += len(group)
                 continue
-            # Dependents that are gone are named, as no job is removed that an unnamed one waits for.
+            # Removed dependents are named, too: qless refuses to remove a job while an unnamed one waits for it.
             self._theirs.cancel(*{jid for one in group for jid in (one.job.jid, *one.job.dependents)})
             moved.dependent += len(group)
             moved.flows += 1
