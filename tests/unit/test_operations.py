@@ -19,6 +19,7 @@ from orchestration_queue.protocol.operations import (
     additions,
     control,
     graphs,
+    http_records,
     job_records,
     keyspace,
     queue_state,
@@ -29,6 +30,7 @@ from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.event_log import EVENT_TYPES
 from orchestration_queue.protocol.operations.queue_state import JobCounts
 from orchestration_queue.protocol.placement import JobEncoder, ParentRef, new_job
+from orchestration_queue.protocol.record import when
 from orchestration_queue.states import JobState
 from tests.conversations import talk
 
@@ -429,3 +431,33 @@ def test_commands_for_a_slot_that_moves_are_asked_for() -> None:
     assert pack(calls, asking=True) == commands("ASKING", "PING", "ASKING", "TIME")
     assert pack(calls, atomic=True) == commands("MULTI", "PING", "TIME", "EXEC")
     assert pack(calls, atomic=True, asking=True) == commands("ASKING", "MULTI", "PING", "TIME", "EXEC")
+
+
+@pytest.mark.parametrize(
+    ("described", "kind", "created_ms"),
+    [([b"5", b"dag"], "dag", 5), ([b"5", None], "tree", 5), ([b"soon", b""], "tree", 0)],
+)
+def test_a_flow_of_the_proxy_is_read_as_any_client_stored_it(
+    described: list[bytes | None], kind: str, created_ms: int
+) -> None:
+    other = QueueKeys("other")
+    flow = drive(http_records.read_proxy_flow("glide", "f"), [described, [b"q:2", b"other:1"], [b"q:2"]])
+    jobs = ((other, "1"), (KEYS, "2"))
+    assert flow == http_records.ProxyFlow("f", kind, created_ms, jobs, ((KEYS, "2"),))
+    assert drive(http_records.read_proxy_flow("glide", "f"), [[None, None], [], []]) is None
+
+
+def test_a_flow_leaves_no_record_of_a_job_that_was_removed_meanwhile() -> None:
+    flow = http_records.ProxyFlow("f", "tree", 5, ((KEYS, "1"), (KEYS, "2")), ())
+    steps = http_records.name_proxy_flow(flow)
+    next(steps)
+    steps.send([1, 1])
+    assert steps.send([1, 9]) == [Call("UNLINK", (KEYS.job("1"),))]
+    assert drive(http_records.name_proxy_flow(flow), [1, 1], [9, 9]) is None
+
+
+def test_the_last_acts_are_read_with_who_did_what() -> None:
+    entry = [b"5000-1", [b"user", b"ops", b"act", b"pause", b"queue", b"q"]]
+    (act,) = http_records.recent_acts("glide", 5).read([entry])
+    assert act == http_records.AuditEntry(when(5000), "ops", "pause", "q", "")
+    assert http_records.recent_acts("glide", 5).read(None) == []
