@@ -202,7 +202,7 @@ def _notify(inspected: InspectedQueue, job_id: str, notifications: tuple[Notific
 
 
 def _repair_group(inspected: InspectedQueue, group: StalledGroup) -> str:
-    ready = inspected.connection.run(repairs.mend_group(inspected.queue.keys, group, now_ms()))
+    ready = inspected.connection.run(repairs.repair_group(inspected.queue.keys, group, now_ms()))
     return "it has moved on by itself" if ready < 0 else f"ready now: {count(ready, 'job')}"
 
 

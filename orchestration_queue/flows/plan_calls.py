@@ -23,7 +23,7 @@ from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import HOLD, QueueKeys
 from orchestration_queue.protocol.operations import graphs
-from orchestration_queue.protocol.operations.budgets import budget_calls, hold_to
+from orchestration_queue.protocol.operations.budgets import apply_budget, budget_calls
 from orchestration_queue.protocol.placement import ParentRef, add_job
 
 __all__ = [
@@ -298,7 +298,7 @@ def limit_calls(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) ->
     bound = [ParentRef((planned := nodes[node.name]).keys, planned.job_id) for node in dag.nodes]
     if dag.options.budget is not None:
         yield from budget_calls(keys, flow_id, dag.options.budget)
-        yield from hold_to(keys, flow_id, bound)
+        yield from apply_budget(keys, flow_id, bound)
     if dag.options.concurrency is not None:
         yield from _share_places(flow_id, dag.options.concurrency, bound)
 

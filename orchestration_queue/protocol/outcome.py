@@ -1,4 +1,4 @@
-"""How a handler ended, as what is reported to the server, and the server's verdict."""
+"""How a handler ended: the settlement to report to the server, and the server's verdict."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ class Verdict(Enum):
     DELAYED = "d"
     WAITING_CHILDREN = "w"
     READY = "a"
-    """It was to wait for its children, and all have completed: it is ready again."""
+    """It asked to wait for its children, but all have completed: it is ready again."""
     SUSPENDED = "s"
     HELD = "g"
-    """It is parked, and its group is held back."""
+    """It is parked, and its group is delayed."""
     LOST = "l"
     """The job's lease was lost; nothing was changed."""
 
@@ -259,20 +259,20 @@ def settled(settlement: Settlement) -> oq1.Settled:
     """Return a settlement as the server's function takes it."""
     match settlement:
         case Completion(lease, result, retention):
-            return _told("c", lease, result, retention=retention)
+            return _encode("c", lease, result, retention=retention)
         case Failure(lease, reason, max_attempts, backoff_ms, retention):
-            return _told("f", lease, reason, wait_ms=backoff_ms, max_attempts=max_attempts, retention=retention)
+            return _encode("f", lease, reason, wait_ms=backoff_ms, max_attempts=max_attempts, retention=retention)
         case Postponement(lease, until_ms, data):
-            return _told("d", lease, data, wait_ms=until_ms)
+            return _encode("d", lease, data, wait_ms=until_ms)
         case ChildrenWait(lease):
-            return _told("w", lease)
+            return _encode("w", lease)
         case Suspension(lease, reason, timeout_ms):
-            return _told("s", lease, reason, wait_ms=timeout_ms)
+            return _encode("s", lease, reason, wait_ms=timeout_ms)
         case GroupHold(lease, duration_ms, job, is_extending):
-            return _told("g", lease, job, wait_ms=duration_ms, extend=is_extending)
+            return _encode("g", lease, job, wait_ms=duration_ms, extend=is_extending)
 
 
-def _told(
+def _encode(
     kind: str,
     lease: Lease,
     payload: str = "",

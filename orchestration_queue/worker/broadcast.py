@@ -22,7 +22,7 @@ from orchestration_queue.protocol.lease import Delivery, Lease, Settlement
 from orchestration_queue.protocol.operations import exchanges, membership, worker_registry
 from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, SubjectFilter, check_start, check_subscription
 from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Renewal, Wakeup, Why
-from orchestration_queue.protocol.operations.membership import Member, Message, Stalled, Told
+from orchestration_queue.protocol.operations.membership import Member, Message, Report, Stalled
 from orchestration_queue.protocol.outcome import Strategy, Verdict
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.worker.interfaces import Handler, Middleware, Router
@@ -40,7 +40,7 @@ _FORGOTTEN_MS = 86_400_000
 """Age at which no worker can still hold a trimmed message: the longest lease."""
 
 
-_LOST = Told((), lambda _: Verdict.LOST)
+_LOST = Report((), lambda _: Verdict.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class BroadcastIO(QueueIO):
             *(self._member.holds(entry_id).call for entry_id in ids),
             *((paused.call, room.call) if asks else ()),
             *((read.call,) if reads else ()),
-            *((self._member.done_with(skipped),) if skipped else ()),
+            *((self._member.acknowledge(skipped),) if skipped else ()),
         ]
         replies = all_good(await self._calls.pipeline(calls))
         held = frozenset(entry_id for entry_id, reply in zip(ids, replies, strict=False) if reply)
@@ -178,7 +178,7 @@ class BroadcastIO(QueueIO):
     def _select_pending(deliveries: Sequence[Delivery], seen: _Seen) -> list[Delivery]:
         return [delivery for delivery in deliveries if delivery.entry_id in seen.held]
 
-    def _settle(self, settlement: Settlement, now: int) -> Told:
+    def _settle(self, settlement: Settlement, now: int) -> Report:
         options = self._options
         return self._member.settle(
             settlement,
@@ -233,7 +233,7 @@ class BroadcastIO(QueueIO):
     async def leave(self) -> None:
         """Remove this worker's registration, and its consumer unless it still has pending messages."""
         if self._skipped:
-            await self._calls.execute(self._member.done_with(self._skipped))
+            await self._calls.execute(self._member.acknowledge(self._skipped))
         await super().leave()
 
     async def reclaim(self) -> bool:

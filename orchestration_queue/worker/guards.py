@@ -183,7 +183,7 @@ class BudgetGuard:
     async def _charge(self, job: AsyncActiveJob, budget_key: str) -> None:
         """Charge what the job used. If this fails, the job's result is more important and the charge is lost."""
         try:
-            calls = budgets.terms(self._keys, job.id, budget_key)
+            calls = budgets.usage_calls(self._keys, job.id, budget_key)
             charge = budgets.charge(budget_key, all_good(await self._connection.pipeline(calls, repeatable=True)))
             if charge is not None and await self._connection.run(charge):
                 self._on_exceeded(job.record)

@@ -134,17 +134,17 @@ def test_a_job_that_waits_for_no_pool_waits_for_none(stored: bytes | None) -> No
 )
 def test_another_budget_counts_what_was_used(used: BudgetState, passes: bool) -> None:
     budget = Budget(max_tokens=9, max_cost=5, max_tokens_by={"in": 3}, max_cost_by={"gpu": 2})
-    assert used.passes(budget) is passes
+    assert used.exceeds(budget) is passes
     state = budgets.budget_calls(KEYS, "f", budget, used)[1].args
     assert state[state.index("exceeded") + 1] == int(passes)
-    assert not BudgetState(budget, tokens=99).passes(Budget(max_cost=1))
+    assert not BudgetState(budget, tokens=99).exceeds(Budget(max_cost=1))
 
 
 def test_a_budget_is_stored_with_its_bounds_alone() -> None:
     drop, fields, *counts = budgets.budget_calls(KEYS, "f", Budget(max_cost=2, on_exceeded="pause"))
     assert fields.args == ("onExceeded", "pause", "exceeded", 0, "maxTotalCost", 2)
     assert (drop.name, [call.args for call in counts]) == ("HDEL", [("usedTokens", 0), ("usedCost", 0)])
-    (held,) = budgets.hold_to(KEYS, "f", [ParentRef(KEYS, "7")])
+    (held,) = budgets.apply_budget(KEYS, "f", [ParentRef(KEYS, "7")])
     assert held == Call("HSET", (KEYS.job("7"),), ("budgetKey", KEYS.budget("f")))
 
 

@@ -224,7 +224,7 @@ def look_inside(connection: Connection, keys: QueueKeys) -> Iterator[tuple[str, 
     last, oldest = connection.look(event_log.last_event_id(keys)), connection.follow(event_log.oldest_event(keys))
     yield "events", (last, oldest, connection.look(event_log.events_since({keys: event_log.FIRST_EVENT}, 1, 7)))
     for state in (JobState.WAITING, JobState.FAILED, JobState.DELAYED):
-        for part in connection.follow(partitions.extents(keys, state, 2)):
+        for part in connection.follow(partitions.divide(keys, state, 2)):
             yield f"{part}", connection.follow(partitions.page(keys, part))
     yield (
         "audit",

@@ -215,8 +215,8 @@ class AsyncAdder(AsyncQueueClient):
     async def _jobs(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
         """Return the jobs that were added, and those that already existed, which takes one or two exchanges."""
         old = [placed for placed in outcomes if not placed.added.is_new]
-        standing = iter(await self._standing(old) if old else ())
-        return [self._sent(placed) or next(standing) for placed in outcomes]
+        existing = iter(await self._existing(old) if old else ())
+        return [self._sent(placed) or next(existing) for placed in outcomes]
 
     def _sent(self, placed: Placed) -> AsyncJob | None:
         """Return the job as it was sent; None if it already existed."""
@@ -225,13 +225,13 @@ class AsyncAdder(AsyncQueueClient):
         record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
         return AsyncJob(self._connection, self.keys, job_id, record, is_new=True)
 
-    async def _standing(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
+    async def _existing(self, outcomes: Sequence[Placed]) -> list[AsyncJob]:
         ids: list[str] = []
         for placed in outcomes:
             if placed.added.job_id is not None:
                 ids.append(placed.added.job_id)
             elif (dedup := placed.job.options.deduplication) is not None:
-                ids.append(await self._connection.look(additions.standing_job(self.keys, dedup.id)))
+                ids.append(await self._connection.look(additions.deduplicated_job(self.keys, dedup.id)))
         records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         # The deduplication id belongs to this job even if it was removed just now.
         return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]

@@ -239,11 +239,11 @@ class Listener:
             if self._connection is None and not self._is_closed:
                 self._connection = opened
                 return opened
-            standing = self._connection
+            current = self._connection
         # Another task was first, or closed the client, while this one waited.
         opened.close()
         self._check_open()
-        return standing or self._connect()
+        return current or self._connect()
 
     def _check_open(self) -> None:
         if self._is_closed:

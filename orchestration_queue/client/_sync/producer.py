@@ -216,8 +216,8 @@ class Adder(QueueClient):
     def _jobs(self, outcomes: Sequence[Placed]) -> list[Job]:
         """Return the jobs that were added, and those that already existed, which takes one or two exchanges."""
         old = [placed for placed in outcomes if not placed.added.is_new]
-        standing = iter(self._standing(old) if old else ())
-        return [self._sent(placed) or next(standing) for placed in outcomes]
+        existing = iter(self._existing(old) if old else ())
+        return [self._sent(placed) or next(existing) for placed in outcomes]
 
     def _sent(self, placed: Placed) -> Job | None:
         """Return the job as it was sent; None if it already existed."""
@@ -226,13 +226,13 @@ class Adder(QueueClient):
         record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
         return Job(self._connection, self.keys, job_id, record, is_new=True)
 
-    def _standing(self, outcomes: Sequence[Placed]) -> list[Job]:
+    def _existing(self, outcomes: Sequence[Placed]) -> list[Job]:
         ids: list[str] = []
         for placed in outcomes:
             if placed.added.job_id is not None:
                 ids.append(placed.added.job_id)
             elif (dedup := placed.job.options.deduplication) is not None:
-                ids.append(self._connection.look(additions.standing_job(self.keys, dedup.id)))
+                ids.append(self._connection.look(additions.deduplicated_job(self.keys, dedup.id)))
         records = self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         # The deduplication id belongs to this job even if it was removed just now.
         return [self._job(record or JobRecord(job_id, {})) for job_id, record in zip(ids, records, strict=True)]

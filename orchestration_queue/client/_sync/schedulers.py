@@ -177,8 +177,8 @@ class JobSchedulers(QueueClient):
         with self._locked(name) as token:
             entry = self.get(name)
             # Nothing is written for a run that was added before: the entry may have changed since.
-            if moment_ms is not None and (standing := self._standing(manual_job_id(name, moment_ms))):
-                return standing
+            if moment_ms is not None and (existing := self._find_job(manual_job_id(name, moment_ms))):
+                return existing
             at_ms = now_ms() if moment_ms is None else moment_ms
             while True:
                 plan = run_now(name, entry, at_ms)
@@ -192,7 +192,7 @@ class JobSchedulers(QueueClient):
                     return self._fired(run, at_ms) if replies == [run.job_id] else None
                 at_ms += 1  # at most one run per millisecond
 
-    def _standing(self, job_id: str) -> Job | None:
+    def _find_job(self, job_id: str) -> Job | None:
         record = self._connection.look(job_records.job(self.keys, job_id))
         return None if record is None else Job(self._connection, self.keys, job_id, record, is_new=False)
 

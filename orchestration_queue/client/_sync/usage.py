@@ -85,10 +85,10 @@ class UsageLedger(QueueClient):
         if not isinstance(budget, Budget):
             raise InvalidOptionError(f"`budget` must be a Budget, got {budget!r}; pass Budget(max_tokens=...).")
         root = ParentRef(self.keys, flow_id)
-        jobs = self._connection.follow(usage.standing_jobs(root))
+        jobs = self._connection.follow(usage.existing_jobs(root))
         if root not in jobs:
             raise JobNotFoundError(self.name, flow_id)
         so_far = self.budget(flow_id)
         self._connection.pipeline(budgets.budget_calls(self.keys, flow_id, budget, so_far), atomic=True)
-        all_good(self._connection.pipeline(budgets.hold_to(self.keys, flow_id, jobs), repeatable=True))
+        all_good(self._connection.pipeline(budgets.apply_budget(self.keys, flow_id, jobs), repeatable=True))
         return self.budget(flow_id) or BudgetState(budget)

@@ -1,4 +1,4 @@
-"""Additions: what a job to add says on the wire, and which job its adder now has."""
+"""Add jobs: encode new jobs as calls, and read which jobs the caller now has."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ __all__ = [
     "add_own",
     "as_sent",
     "checked_options",
+    "deduplicated_job",
     "is_unannounced",
     "join_parent",
     "portions",
     "read_added",
     "read_each",
     "read_node_reply",
-    "standing_job",
     "waking",
 ]
 
@@ -59,7 +59,7 @@ class Added:
 
     Attributes:
         job_id: The job: the new one, or the existing one with its custom id. None if its deduplication id exists;
-            :func:`standing_job` then finds the job with it.
+            :func:`deduplicated_job` then finds the job with it.
         is_new: Whether the job was created now.
     """
 
@@ -68,17 +68,17 @@ class Added:
 
 
 Outcome: TypeAlias = Added | ServerError | InvalidOptionError
-"""The server's reply for one of many jobs, or why it was refused while others were not."""
+"""The server's reply for one of many jobs, or why that one was refused."""
 
 
 class EncodedData(str):
-    """A payload that a codec has written, stored as it is."""
+    """A payload that a codec has written already, stored unchanged."""
 
     __slots__ = ()
 
 
 class HasRef(Protocol):
-    """A job that others may name as their parent."""
+    """A job that others can name as their parent."""
 
     @property
     def ref(self) -> ParentRef:
@@ -87,10 +87,10 @@ class HasRef(Protocol):
 
 
 GivenOptions: TypeAlias = JobOptions | Mapping[str, Any] | None
-"""Job options as callers may give them."""
+"""Job options as callers may pass them."""
 
 GivenParent: TypeAlias = ParentRef | HasRef | None
-"""A parent as callers may give it."""
+"""A parent as callers may pass it."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -105,8 +105,8 @@ class NewJob:
         options_text: The options as another client wrote them, stored instead of ours.
 
     Raises:
-        UsageError: The name is empty, one of the others has a wrong type, or the job id is a word by which the server
-            answers.
+        UsageError: The name is empty, another argument has a wrong type, or the job id is a word that the server uses
+            in replies.
     """
 
     name: str
@@ -123,7 +123,7 @@ class NewJob:
         parent: GivenParent = None,
         options_text: str | None = None,
     ) -> None:
-        # What is encoded already may come from another client, whose jobs need no name.
+        # Encoded data may come from another client, whose jobs need no name.
         if not isinstance(name, str) or not (name or isinstance(data, EncodedData)):
             raise UsageError(f"`name` must be a non-empty string, got {name!r}.")
         if options is None:
@@ -157,7 +157,7 @@ class NewJob:
 
     @property
     def is_delayed(self) -> bool:
-        """Whether it is ready at a later time, which a worker has to know."""
+        """Whether it is due later, at a time that a worker must know."""
         return bool(self.options.delay or self.options.delay_until)
 
     @property
@@ -172,7 +172,7 @@ def is_unannounced(options: JobOptions) -> bool:
 
 
 def waking(keys: QueueKeys, jobs: Iterable[NewJob], now_ms: int) -> list[Call]:
-    """Signal to an idle worker what no stream entry announces: a job that is ready, or a due time that none knows."""
+    """Return the signal to an idle worker for jobs that no stream entry announces: ready ones, or a new due time."""
     unannounced = [job for job in jobs if job.is_unannounced]
     if any(job.is_delayed for job in unannounced):
         return [wake_for_due(keys, now_ms)]
@@ -195,7 +195,7 @@ def portions(jobs: Sequence[NewT]) -> Iterator[Sequence[NewT]]:
 def add(keys: QueueKeys, job: NewJob, now_ms: int, *, skip_events: bool = False) -> Operation[Added]:
     """Add one job."""
     if job.options.share is not None and job.is_plain:
-        # By our own library: that of the wire may be another's, which knows no shares.
+        # By our own library: glide-mq's, which may be loaded instead of ours, has no shares.
         many = add_many(keys, [job], now_ms, skip_events=skip_events)
         return Operation(many.call, partial(read_added, keys, job))
     call = add_job(
@@ -217,21 +217,21 @@ def add_many(
     """Add many plain jobs in one call."""
     forms = Forms()
     alike: dict[tuple[str, int, str | None], oq1.BulkJob] = {}
-    told = []
+    bulk = []
     for job in jobs:
         # Most jobs of a call share name and options, which take longer to compare than to find by identity.
         same = alike.get(key := (job.name, id(job.options), job.options_text))
         if same is None:
             new = new_job(job.name, job.data, job.options, now_ms, options_text=job.options_text)
             same = alike[key] = forms.job(new)
-        told.append(oq1.BulkJob(same.form, job.data, same.opts, same.custom_id))
-    return Operation(forms.add(keys, told, skip_events=skip_events), lambda reply: read_each(keys, jobs, reply))
+        bulk.append(oq1.BulkJob(same.form, job.data, same.opts, same.custom_id))
+    return Operation(forms.add(keys, bulk, skip_events=skip_events), lambda reply: read_each(keys, jobs, reply))
 
 
 def add_own(keys: QueueKeys, jobs: Sequence[oq1.NewJob], *, skip_events: bool = False) -> Operation[int]:
-    """Add many jobs with ids of their own in one call, and say how many are new; the others were there already.
+    """Add many jobs with custom ids in one call; read how many are new. The others already existed.
 
-    Calling it again adds nothing, as long as the jobs are kept. When one is refused, the others are added nevertheless.
+    Calling it again adds nothing, as long as the jobs are kept. If one is refused, the others are added nevertheless.
     """
     call = add_jobs(keys, jobs, skip_events=skip_events)
 
@@ -245,7 +245,7 @@ def add_own(keys: QueueKeys, jobs: Sequence[oq1.NewJob], *, skip_events: bool = 
 
 
 def read_each(keys: QueueKeys, jobs: Sequence[NewJob], replies: Sequence[Reply]) -> list[Outcome]:
-    """Read the reply to each of many jobs; one that was refused hides none of the others."""
+    """Read the reply for each of many jobs. A refused job doesn't affect the others."""
     return [_outcome(keys, job, reply) for job, reply in zip(jobs, replies, strict=True)]
 
 
@@ -278,10 +278,10 @@ def read_added(keys: QueueKeys, job: NewJob, reply: Reply) -> Added:
 
 
 def checked_options(options: GivenOptions) -> JobOptions:
-    """Return job options, from options or from a dict of them.
+    """Return job options, passed as such or as a dict.
 
     Raises:
-        InvalidOptionError: A value is outside its limits, an option does not exist, or these are no options.
+        InvalidOptionError: A value is outside its limits, an option does not exist, or these are not options.
     """
     if options is None:
         return NO_OPTIONS
@@ -311,8 +311,8 @@ def _refusal(keys: QueueKeys, name: str, word: str) -> InvalidOptionError | Serv
     )
 
 
-def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
-    """Return the job that stands for a deduplication id."""
+def deduplicated_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
+    """Read the id of the job with a deduplication id."""
 
     def read(reply: Reply) -> str:
         if stored := optional_text(reply):
@@ -326,16 +326,16 @@ def standing_job(keys: QueueKeys, dedup_id: str) -> Operation[str]:
 
 
 def join_parent(parent: ParentRef, member: str) -> Call:
-    """Notify a parent of another queue that it waits for one more job."""
+    """Register a job with its parent in another queue."""
     return Call("SADD", (parent.deps_key,), (member,))
 
 
 DUPLICATE: Final = ("duplicate", '["duplicate"]')
-"""The replies of ``glidemq_addJob`` and ``glidemq_addFlow`` when a job of the id is there from before."""
+"""The replies of ``glidemq_addJob`` and ``glidemq_addFlow`` if a job with the id already exists."""
 
 
 def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
-    """Read the reply to one call of a flow's submission; whether the node's job is there from before.
+    """Read the reply to one call of a flow's submission; return whether the node's job already existed.
 
     Raises:
         ServerError: The node could not be created or wired.

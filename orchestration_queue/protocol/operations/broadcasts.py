@@ -33,19 +33,19 @@ __all__ = [
 ]
 
 NEW_ONLY = "$"
-"""Where a subscription starts that wants only what is published after it."""
+"""The start of a subscription that receives only messages published after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One subscription of a broadcast, as it is now.
+    """The current state of one subscription of a broadcast.
 
     Attributes:
         name: Its name.
-        lag: Messages it has not been given yet; None when the server cannot tell.
-        pending: Messages with its workers, not settled yet.
-        workers: Its workers, those included that left while messages were with them.
-        last_delivered: Where in the stream it is.
+        lag: Messages not delivered to it yet; None if the server can't count them.
+        pending: Messages delivered to its workers and not settled yet.
+        workers: Its workers, including those that left with unsettled messages.
+        last_delivered: Its position in the stream.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Subscription:
 
 
 def check_subscription(name: str) -> str:
-    """Return the name of a subscription, as given.
+    """Return the name of a subscription.
 
     Raises:
         InvalidNameError: The wire cannot carry it.
     """
-    problem = name_problem(name) if isinstance(name, str) else "is no text"
+    problem = name_problem(name) if isinstance(name, str) else "is not text"
     if problem:
         raise InvalidNameError(
             f"Subscription {name!r} {problem}, which the wire cannot carry; use letters, digits, '.', '-' and '_'."
@@ -70,10 +70,10 @@ def check_subscription(name: str) -> str:
 
 
 def check_start(start_from: str) -> str:
-    """Where a subscription starts, as given.
+    """Return where a subscription starts.
 
     Raises:
-        InvalidOptionError: It is neither ``$`` nor the id of an entry.
+        InvalidOptionError: It is neither ``$`` nor an entry's id.
     """
     if start_from == NEW_ONLY or (isinstance(start_from, str) and re.fullmatch(r"\d+(-\d+)?", start_from, re.ASCII)):
         return start_from
@@ -84,17 +84,17 @@ def check_start(start_from: str) -> str:
 
 
 def unsubscribe(keys: QueueKeys, name: str) -> Call:
-    """Forget a subscription, and all that it owes; replies how many there were."""
+    """Remove a subscription with its unsettled messages; the reply is how many subscriptions were removed."""
     return Call("XGROUP", args=("DESTROY", keys.stream, name), near=keys.stream)
 
 
 def is_unused(error: ServerError) -> bool:
-    """Whether the server means that there was no message and no subscription yet."""
+    """Whether a refusal means that the broadcast has neither messages nor subscriptions yet."""
     return any(sign in str(error) for sign in ("no such key", "requires the key to exist"))
 
 
 def subscriptions(keys: QueueKeys) -> Operation[list[Subscription]]:
-    """All subscriptions. The server refuses while a broadcast :func:`is_unused`."""
+    """Read all subscriptions. The server refuses while a broadcast :func:`is_unused`."""
     return Operation(
         Call("XINFO", args=("GROUPS", keys.stream), near=keys.stream),
         lambda reply: [_subscription(dict(zip(texts(group[::2]), group[1::2], strict=True))) for group in reply],
@@ -113,10 +113,10 @@ def _subscription(group: dict[str, Reply]) -> Subscription:
 
 
 def check_options(options: JobOptions) -> JobOptions:
-    """Return the options of a message, as given.
+    """Return the options of a message.
 
     Raises:
-        InvalidOptionError: They ask for something that the wire does to jobs of a queue, but not to messages.
+        InvalidOptionError: They contain an option that the wire applies to jobs of a queue, but not to messages.
     """
     asked = {
         "priority": options.priority,
@@ -146,10 +146,10 @@ def trim(keys: QueueKeys, length: int) -> Call:
 
 
 def check_length(max_messages: int | None) -> int | None:
-    """How many messages to keep, as given.
+    """Return how many messages to keep.
 
     Raises:
-        InvalidOptionError: It is neither None nor a positive whole number.
+        InvalidOptionError: It is neither None nor a positive integer.
     """
     is_count = isinstance(max_messages, int) and not isinstance(max_messages, bool) and max_messages > 0
     if max_messages is None or is_count:
@@ -161,10 +161,10 @@ _ONE, _REST = "*", ">"
 
 
 def check_subject(subject: str) -> str:
-    """Return the subject of a message to publish, as given.
+    """Return the subject of a message to publish.
 
     Raises:
-        InvalidNameError: It is no text, has an empty word, or a wildcard, which only patterns may have.
+        InvalidNameError: It is not text, has an empty word, or has a wildcard, which only patterns may have.
     """
     for word in _words("Subject", subject):
         if _ONE in word or _REST in word:
@@ -177,7 +177,7 @@ def check_subject(subject: str) -> str:
 
 @dataclass(frozen=True)
 class SubjectFilter:
-    """Which messages a subscription wants: those whose subject any of the patterns matches; all, without patterns.
+    """Selects messages whose subject matches any of the patterns; without patterns, all messages.
 
     Raises:
         InvalidNameError: A pattern has an empty word, a wildcard inside a word, or ``>`` before its end.
@@ -195,14 +195,14 @@ class SubjectFilter:
         return [pattern.split(".") for pattern in self.patterns]
 
     def matches(self, subject: str) -> bool:
-        """Whether the subscription wants messages of this subject. One without a subject suits no pattern."""
+        """Whether messages with this subject are selected. An empty subject matches no pattern."""
         if not self.patterns:
             return True
         words = subject.split(".")
-        return bool(subject) and any(_suits(pattern, words) for pattern in self._split)
+        return bool(subject) and any(_matches(pattern, words) for pattern in self._split)
 
 
-def _suits(pattern: list[str], words: list[str]) -> bool:
+def _matches(pattern: list[str], words: list[str]) -> bool:
     if pattern[-1] == _REST:
         pattern = pattern[:-1]
         if len(words) <= len(pattern):
@@ -218,12 +218,12 @@ def _check_pattern(pattern: str) -> str:
     for place, word in enumerate(words, 1):
         if word == _REST and place < len(words):
             raise InvalidNameError(
-                f"Pattern {pattern!r} has '>' before its end, and '>' stands for all the words that are left; "
-                "put '*' for a single word, or end the pattern there."
+                f"Pattern {pattern!r} has '>' before its end, but '>' matches all remaining words; "
+                "use '*' for a single word, or end the pattern there."
             )
         if word not in (_ONE, _REST) and (_ONE in word or _REST in word):
             raise InvalidNameError(
-                f"Pattern {pattern!r} has a wildcard inside {word!r}, and wildcards stand for whole words; "
+                f"Pattern {pattern!r} has a wildcard inside {word!r}, but wildcards match whole words; "
                 "write '*' or '>' alone between dots."
             )
     return pattern

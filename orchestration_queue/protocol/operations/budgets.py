@@ -1,4 +1,4 @@
-"""What a flow may use: written beside its root job, named by each of its jobs, and checked around their runs."""
+"""Budgets of flows: stored beside the root job, named by each job, and checked before and after each attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from orchestration_queue.protocol.operations.usage import by_category, read_amou
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import pairs, stored_number
 
-__all__ = ["BudgetState", "budget", "budget_calls", "charge", "hold_to", "is_spent", "pauses_when_spent", "terms"]
+__all__ = [
+    "BudgetState",
+    "apply_budget",
+    "budget",
+    "budget_calls",
+    "charge",
+    "is_spent",
+    "pauses_when_spent",
+    "usage_calls",
+]
 
 _LIMITS = ("maxTotalTokens", "maxTokens", "tokenWeights", "maxTotalCost", "maxCosts", "costUnit")
 
@@ -23,15 +32,15 @@ _REPORTED = ("usage:tokens", "usage:costs", "usage:totalTokens", "usage:totalCos
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """A flow's budget, and what is left of it.
+    """A flow's budget, and how much of it is used.
 
     Attributes:
         budget: What the flow may use.
-        tokens: What it used, weighted.
-        cost: What it cost.
+        tokens: Tokens used, weighted.
+        cost: Cost so far.
         tokens_by: Tokens by category, unweighted.
         cost_by: Costs by category.
-        is_exceeded: Whether its jobs fail, or wait, instead of starting.
+        is_exceeded: Whether its jobs fail or wait instead of starting.
     """
 
     budget: Budget
@@ -41,8 +50,8 @@ class BudgetState:
     cost_by: Mapping[str, float] = field(default_factory=dict)
     is_exceeded: bool = False
 
-    def passes(self, budget: Budget) -> bool:
-        """Whether what was used is more than a budget allows."""
+    def exceeds(self, budget: Budget) -> bool:
+        """Whether the usage exceeds a budget."""
         return (
             (budget.max_tokens is not None and self.tokens > budget.max_tokens)
             or (budget.max_cost is not None and self.cost > budget.max_cost)
@@ -52,7 +61,7 @@ class BudgetState:
 
 
 def budget(keys: QueueKeys, flow_id: str) -> Operation[BudgetState | None]:
-    """Return a flow's budget; None when it has none."""
+    """Read a flow's budget; None without one."""
 
     def read(reply: Reply) -> BudgetState | None:
         return _read_state(pairs(reply)) if reply else None
@@ -83,9 +92,9 @@ def _read_state(fields: Mapping[str, str]) -> BudgetState:
 
 
 def budget_calls(keys: QueueKeys, flow_id: str, budget: Budget, so_far: BudgetState | None = None) -> list[Call]:
-    """Give a flow a budget, or another one. To be sent as one transaction, before :func:`hold_to`.
+    """Set or replace a flow's budget. Send the calls as one transaction, before :func:`apply_budget`.
 
-    What was used ``so_far`` stays counted, and decides whether the new budget is exceeded.
+    The usage ``so_far`` stays counted, and decides whether the new budget is exceeded.
     """
     key = keys.budget(flow_id)
     limits = {
@@ -97,7 +106,7 @@ def budget_calls(keys: QueueKeys, flow_id: str, budget: Budget, so_far: BudgetSt
         "costUnit": budget.cost_unit,
     }
     kept = {name: value for name, value in limits.items() if value}
-    state = {"onExceeded": budget.on_exceeded, "exceeded": int(so_far is not None and so_far.passes(budget))}
+    state = {"onExceeded": budget.on_exceeded, "exceeded": int(so_far is not None and so_far.exceeds(budget))}
     return [
         Call("HDEL", (key,), _LIMITS),
         Call("HSET", (key,), tuple(word for pair in {**state, **kept}.items() for word in pair)),
@@ -106,13 +115,13 @@ def budget_calls(keys: QueueKeys, flow_id: str, budget: Budget, so_far: BudgetSt
     ]
 
 
-def hold_to(keys: QueueKeys, flow_id: str, jobs: Iterable[ParentRef]) -> list[Call]:
-    """Let jobs, which must be there, start only while the flow's budget lasts."""
+def apply_budget(keys: QueueKeys, flow_id: str, jobs: Iterable[ParentRef]) -> list[Call]:
+    """Apply the flow's budget to existing jobs, which then start only while it lasts."""
     return [Call("HSET", (ref.keys.job(ref.job_id),), ("budgetKey", keys.budget(flow_id))) for ref in jobs]
 
 
 def is_spent(budget_key: str) -> Operation[bool]:
-    """Whether a flow's budget is exceeded; False without a budget."""
+    """Read whether a flow's budget is exceeded; False without a budget."""
     return Operation(glidemq.check_budget(budget_key=budget_key), _is_exceeded)
 
 
@@ -121,12 +130,12 @@ def _is_exceeded(reply: Reply) -> bool:
 
 
 def pauses_when_spent(budget_key: str) -> Operation[bool]:
-    """Whether jobs wait when the budget is exceeded, instead of failing."""
+    """Read whether jobs wait instead of failing when the budget is exceeded."""
     return Operation(Call("HGET", (budget_key,), ("onExceeded",)), lambda reply: reply == b"pause")
 
 
-def terms(keys: QueueKeys, job_id: str, budget_key: str) -> list[Call]:
-    """Look what a job reported, and how its budget counts it. The replies make a :func:`charge`."""
+def usage_calls(keys: QueueKeys, job_id: str, budget_key: str) -> list[Call]:
+    """Return calls that read what a job reported and how its budget counts it; :func:`charge` takes their replies."""
     return [
         Call("HMGET", (keys.job(job_id),), _REPORTED),
         Call("HMGET", (budget_key,), ("tokenWeights", "maxTokens", "maxCosts")),
@@ -134,7 +143,7 @@ def terms(keys: QueueKeys, job_id: str, budget_key: str) -> list[Call]:
 
 
 def charge(budget_key: str, replies: list[Reply]) -> Operation[bool] | None:
-    """Count what a job used, and say whether that was too much; None when it reported nothing."""
+    """Charge what a job used; read whether the budget is exceeded. None if the job reported nothing."""
     (tokens, costs, total_tokens, total_cost), (weights, max_tokens, max_costs) = (
         tuple(map(optional_text, reply)) for reply in replies
     )

@@ -50,16 +50,16 @@ __all__ = [
 
 
 class Cancellation(StrEnum):
-    """What cancelling a job did. The values are the wire's."""
+    """What a cancellation did. The values are the wire's."""
 
     CANCELLED = "revoked"
-    """It had not started, and never will."""
+    """The job had not started, and never will."""
     FLAGGED = "flagged"
-    """It is running, waits for other jobs, or is finished: it is marked, and refused should it be about to start."""
+    """The job is running, waits for other jobs, or is finished: it is marked, and refused if it is about to start."""
 
 
 def pause(keys: QueueKeys) -> Operation[None]:
-    """Ask the workers to take no more jobs."""
+    """Stop workers from taking jobs."""
     return Operation(glidemq.pause(keys), _nothing)
 
 
@@ -73,13 +73,13 @@ def _nothing(_reply: Reply) -> None:
 
 
 def remove(keys: QueueKeys, job_id: str, group: str = GROUP) -> Operation[bool]:
-    """Remove a job in any state; False when it does not exist. An empty ``group`` leaves its entry on the stream."""
+    """Remove a job in any state; read False if it does not exist. An empty ``group`` leaves its stream entry."""
     call = oq1.remove_job(keys, job_id=job_id, group=group)
     return Operation(call, lambda reply: integer(reply) == 1)
 
 
 def cancel(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Cancellation]:
-    """Cancel a job, and decide for the jobs that depend on it if it will never run."""
+    """Cancel a job. If it will never run, its dependents are decided, too."""
 
     def read(reply: Reply) -> Cancellation:
         word = text(reply)
@@ -101,13 +101,13 @@ def promote_job(keys: QueueKeys, job_id: str) -> Operation[None]:
 
 
 def change_priority(keys: QueueKeys, job_id: str, priority: int) -> Operation[None]:
-    """Give a job that has not started another priority."""
+    """Change the priority of a job that has not started."""
     call = glidemq.change_priority(keys, job_key=keys.job(job_id), job_id=job_id, priority=priority, group=GROUP)
     return Operation(call, lambda reply: _read_edit(keys, job_id, "given another priority", reply))
 
 
 def change_delay(keys: QueueKeys, job_id: str, delay_ms: int, now_ms: int) -> Operation[None]:
-    """Make a job that has not started ready at another time."""
+    """Change when a job that has not started is due."""
     call = glidemq.change_delay(
         keys, job_key=keys.job(job_id), job_id=job_id, delay_ms=delay_ms, now_ms=now_ms, group=GROUP
     )
@@ -138,13 +138,13 @@ def _read_edit(keys: QueueKeys, job_id: str, done: str, reply: Reply) -> None:
 
 def _unknown(keys: QueueKeys, job_id: str, done: str, word: str) -> ServerError:
     return ServerError(
-        f"The server answered {word!r} when job {job_id!r} of queue {keys.queue!r} was to be {done}, which "
-        "protocol 93 does not know; check the server's function library with `oq library status`."
+        f"The server answered {word!r}, which protocol 93 does not define, so job {job_id!r} of queue {keys.queue!r} "
+        f"may not have been {done}; check the server's function library with `oq library status`."
     )
 
 
 def update_data(keys: QueueKeys, job_id: str, data_text: str) -> Operation[None]:
-    """Replace the payload of a job that is there; an attempt that is running keeps what it was given."""
+    """Replace the payload of an existing job. A running attempt keeps the payload it started with."""
 
     def read(reply: Reply) -> None:
         if integer(reply) == 0:
@@ -154,26 +154,26 @@ def update_data(keys: QueueKeys, job_id: str, data_text: str) -> Operation[None]
 
 
 def retry(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[None]:
-    """Give one failed job all its attempts again, due at once."""
+    """Make one failed job ready with all its attempts."""
     call = oq1.retry_job(keys, job_key=keys.job(job_id), job_id=job_id, now_ms=now_ms)
     return Operation(call, lambda reply: _read_edit(keys, job_id, "retried", reply))
 
 
 def retry_jobs(keys: QueueKeys, count: int, now_ms: int) -> Operation[int]:
-    """Give failed jobs all their attempts again, oldest first; ``count`` 0 means all."""
+    """Make failed jobs ready with all their attempts, oldest first; ``count`` 0 means all."""
     call = glidemq.retry_jobs(keys, count=count, now_ms=now_ms)
     return Operation(call, integer)
 
 
 def clean(keys: QueueKeys, state: JobState, cutoff_ms: int, limit: int) -> Operation[list[str]]:
-    """Remove jobs that finished at ``cutoff_ms`` or before; returns their ids, oldest first."""
+    """Remove jobs that finished at ``cutoff_ms`` or before; read their ids, oldest first."""
     finished = keys.completed if state is JobState.COMPLETED else keys.failed
     call = oq1.clean(keys, finished_key=finished, cutoff_ms=cutoff_ms, limit=limit)
     return Operation(call, texts)
 
 
 def drain(keys: QueueKeys, limit: int, *, delayed: bool) -> Operation[int]:
-    """Remove up to ``limit`` jobs that are ready, and with ``delayed`` those that are due later; returns how many."""
+    """Remove up to ``limit`` jobs that are ready, and with ``delayed`` those due later; read how many."""
     call = oq1.drain(keys, drain_delayed=delayed, group=GROUP, limit=limit)
     return Operation(call, integer)
 
@@ -187,19 +187,19 @@ MOST_TRACKED = 1000
 
 
 def track(keys: QueueKeys, job_id: str, now_ms: int, *, is_tracked: bool) -> Operation[None]:
-    """Track a job, which retention then keeps, or track it no more.
+    """Start or stop tracking a job. Retention keeps tracked jobs.
 
     Raises:
         JobNotFoundError: By the operation: it does not exist.
-        StateError: By the operation: as many jobs are tracked as may be.
+        StateError: By the operation: the queue tracks the maximum number of jobs.
     """
     call = oq1.track(keys, job_id=job_id, now_ms=now_ms, is_tracked=is_tracked, limit=MOST_TRACKED)
-    why = {"too_many": f"cannot be tracked beside {MOST_TRACKED:,} others; untrack some of them first."}
+    why = {"too_many": f"can't be tracked, because {MOST_TRACKED:,} others are; untrack some of them first."}
     return Operation(call, lambda reply: _refuse(keys, job_id, text(reply), why))
 
 
 def tracked_ids(keys: QueueKeys) -> Operation[list[str]]:
-    """Ids of the tracked jobs, those tracked first before the others; some of them may have been removed."""
+    """Read the ids of the tracked jobs, in the order in which they were tracked. Some may have been removed."""
     return Operation(Call("ZRANGE", (keys.tracked,), (0, -1)), texts)
 
 
@@ -224,7 +224,7 @@ def release(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[None]:
 def change_dependencies(
     keys: QueueKeys, job_id: str, now_ms: int, on: Sequence[str] = (), off: Sequence[str] = ()
 ) -> Operation[PendingNotifications]:
-    """Change which jobs of its queue a job waits for; returns what remains to be told to jobs that wait for it.
+    """Change which jobs of its queue a job waits for; read the notifications still to send to its dependents.
 
     Raises:
         JobNotFoundError: By the operation: it, or a job that it should wait for, does not exist.
@@ -244,8 +244,8 @@ def change_dependencies(
             raise JobNotFoundError(keys.queue, other)
         why = {
             "not_waiting": "does not wait for other jobs, or has run; only what a job still waits for can be changed.",
-            "circle": f"cannot wait for {other!r}, which waits for it in turn.",
-            "too_deep": f"cannot wait for {other!r}: more than 1,000 jobs would have to be read to find a circle.",
+            "circle": f"can't wait for {other!r}, which waits for it.",
+            "too_deep": f"can't wait for {other!r}: finding a cycle would take over 1,000 reads; pass another job.",
         }
         _refuse(keys, job_id, word, why)
         return read_notifications(news, job_ids)
@@ -254,7 +254,7 @@ def change_dependencies(
 
 
 def remove_unneeded(keys: QueueKeys, job_id: str) -> Operation[bool]:
-    """Remove a job unless others wait for it; False when it does not exist.
+    """Remove a job unless others wait for it; read False if it does not exist.
 
     Raises:
         StateError: By the operation: others wait for it.
@@ -286,7 +286,7 @@ def _refuse(keys: QueueKeys, job_id: str, word: str, why: dict[str, str]) -> Non
 def retag(
     keys: QueueKeys, job_id: str, now_ms: int, added: Sequence[str] = (), removed: Sequence[str] = ()
 ) -> Operation[None]:
-    """Add tags to a job and take others off it.
+    """Add tags to a job, and remove others.
 
     Raises:
         JobNotFoundError: By the operation: it does not exist.
@@ -314,12 +314,12 @@ def retag(
 
 
 def remove_finished(keys: QueueKeys, state: JobState, job_ids: Sequence[str]) -> Operation[list[str]]:
-    """Remove those of the jobs that are still in this finished state; returns their ids."""
+    """Remove those of the jobs that are still in this finished state; read their ids."""
     finished = keys.completed if state is JobState.COMPLETED else keys.failed
     return Operation(oq1.clean_jobs(keys, finished_key=finished, job_ids=job_ids), texts)
 
 
 def retry_each(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Conversation[int]:
-    """Give those of the jobs that are still failed all their attempts again; returns how many there were."""
+    """Make those of the jobs that are still failed ready with all their attempts; return how many there were."""
     replies = all_good((yield [retry(keys, job_id, now_ms).call for job_id in job_ids]))
     return sum(text(reply) == "ok" for reply in replies)

@@ -43,13 +43,13 @@ __all__ = [
 ]
 
 _PAGE = 200
-"""Letters of one exchange: fewer than other jobs, since each carries a payload."""
+"""Dead letters per exchange: fewer than other jobs, since each carries a payload."""
 
 _ORIGINAL = ("name", "data", "opts")
-"""What of the original job's record a replay takes over."""
+"""Fields of the original job's record that a replay needs."""
 
 _OWN_OPTIONS = ("jobId", "delay", "deduplication", "parent")
-"""Options that were about that one job, and not about how such jobs run."""
+"""Options that apply to one job only, so that a replay omits them."""
 
 
 def dead_letter_keys(keys: QueueKeys, name: str) -> QueueKeys:
@@ -57,7 +57,7 @@ def dead_letter_keys(keys: QueueKeys, name: str) -> QueueKeys:
 
     Raises:
         InvalidNameError: The wire cannot carry its name.
-        InvalidOptionError: They are one queue.
+        InvalidOptionError: Both are the same queue.
     """
     if name == keys.queue:
         raise InvalidOptionError(
@@ -71,14 +71,14 @@ class DeadLetter:
     """A job that failed for good.
 
     Attributes:
-        id: The letter's own id, in the dead-letter queue.
+        id: The dead letter's id, in the dead-letter queue.
         original_queue: The queue in which the job failed.
         original_job_id: The job.
         name: What kind of job it was.
-        data: Its payload; as stored, if its codec is not known here.
+        data: Its payload; as stored, if its codec is unknown here.
         failed_reason: Why its last attempt failed.
         attempts_made: How many attempts had failed before the last.
-        added_at: When the letter was written, by its writer's clock.
+        added_at: When the dead letter was written, by its writer's clock.
         failure_kind: The kind of failure of its last attempt, as the original job's record says; None when that is not
             kept.
         traceback: Where its last attempt failed, from the same record; None in lists.
@@ -103,7 +103,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Some dead letters of one queue, as they are in the dead-letter queue.
+    """A page of one queue's dead letters.
 
     Attributes:
         letters: The dead letters.
@@ -121,7 +121,7 @@ class DeadLetterPage:
 
 
 def last_entry(keys: QueueKeys) -> Conversation[str | None]:
-    """Where the dead-letter queue ends at the moment; None when it is empty."""
+    """Return the id of the dead-letter queue's last stream entry; None if it is empty."""
     (reply,) = all_good((yield [Call("XREVRANGE", (keys.stream,), ("+", "-", "COUNT", 1))]))
     return text(reply[0][0]) if reply else None
 
@@ -146,7 +146,7 @@ def dead_letter_page(keys: QueueKeys, owner: str, after: str = "0", until: str =
 
 
 def letter(keys: QueueKeys, owner: str, letter_id: str) -> Conversation[tuple[DeadLetter, JobRecord] | None]:
-    """One letter, and the job that it is; None when there is no such letter of ``owner``."""
+    """Return a dead letter and its job; None if ``owner`` has no such dead letter."""
     operation = job_records.job(keys, letter_id)
     record = operation.read(*all_good((yield [operation.call])))
     found = record and _read(record, owner)
@@ -159,7 +159,7 @@ def letter(keys: QueueKeys, owner: str, letter_id: str) -> Conversation[tuple[De
 
 
 def with_kinds(owner: QueueKeys, letters: Sequence[DeadLetter]) -> Conversation[list[DeadLetter]]:
-    """Add the kinds of failure to letters, from those of their original jobs that are kept."""
+    """Return dead letters with their kinds of failure, as far as their original jobs are kept."""
     ids = [letter.original_job_id for letter in letters]
     originals = yield from job_records.jobs([(owner, job_id) for job_id in ids], KIND_FIELDS)
     return [
@@ -169,20 +169,20 @@ def with_kinds(owner: QueueKeys, letters: Sequence[DeadLetter]) -> Conversation[
 
 
 def replays(letters_keys: QueueKeys, owner: QueueKeys, records: list[JobRecord]) -> Conversation[list[NewJob]]:
-    """Return the jobs that replay letters, with data and options of the originals that are there, else the letters'."""
+    """Return the jobs that replay dead letters, with the original jobs' data and options if kept, or the letters'."""
     ids = [str(_envelope(record)["originalJobId"]) for record in records]
     originals = yield from job_records.jobs([(owner, job_id) for job_id in ids], _ORIGINAL)
     return [_replay(letters_keys.queue, record, original) for record, original in zip(records, originals, strict=True)]
 
 
 def count_replay(counted: str, letter: str, window_ms: int, now_ms: int) -> list[Call]:
-    """Count the replay of a letter, once however often it is counted; the last reply is how many there are by now.
+    """Count a replay, once per dead letter; the last reply is the number of replays in the window.
 
     Args:
         counted: The key that keeps the count, see :func:`replay_count`.
-        letter: What stands for the letter, see :func:`replay_id`.
+        letter: Identifies the dead letter, see :func:`replay_id`.
         window_ms: How long a replay counts.
-        now_ms: The time.
+        now_ms: Epoch milliseconds.
     """
     return [
         Call("ZREMRANGEBYSCORE", (counted,), ("-inf", now_ms - window_ms)),
@@ -193,17 +193,17 @@ def count_replay(counted: str, letter: str, window_ms: int, now_ms: int) -> list
 
 
 def uncount_replay(counted: str, letter: str) -> Call:
-    """Take the replay of a letter, which is not to be, out of the count."""
+    """Remove a replay that will not happen from the count."""
     return Call("ZREM", (counted,), (letter,))
 
 
 def replay_count(owner: QueueKeys, budget: str) -> str:
-    """Return the key that keeps how many letters of a queue were replayed within a budget."""
+    """Return the key that counts a queue's replays within a budget."""
     return owner.named(f"replays:{budget}")
 
 
 def discard(keys: QueueKeys, letter_ids: list[str], entries: tuple[str, ...]) -> list[Call]:
-    """Remove letters, and their entries on the stream."""
+    """Remove dead letters and their stream entries."""
     removals = [control.remove(keys, letter_id, group="").call for letter_id in letter_ids]
     return [*removals, Call("XDEL", (keys.stream,), entries)] if entries else removals
 
@@ -245,16 +245,16 @@ def _payload(envelope: dict[str, Any]) -> tuple[Any, str]:
 
 
 def replay_id(letters_queue: str, record: JobRecord) -> str:
-    """Return the id of the job that replays a letter: always the same one, so that no replay is added twice.
+    """Return the id of the job that replays a dead letter: always the same, so that no replay is added twice.
 
-    The time belongs to it, since a queue that was removed counts its letters from 1 again.
+    It includes the time, since a queue that was removed counts its letters from 1 again.
     """
     letter = f"{letters_queue}:{record.id}:{record.fields.get('timestamp', '')}"
     return f"replay-{hashlib.sha256(letter.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}"
 
 
 def _replay(letters_queue: str, record: JobRecord, original: JobRecord | None) -> NewJob:
-    """Return the job that replays a letter, with data and options of the original if it is there, else the letter's."""
+    """Return the job that replays a dead letter, with the original's data and options if kept, or the letter's data."""
     if original is not None and original.name == record.name and "data" in original.fields:
         stored = {name: value for name, value in original.options.items() if name not in _OWN_OPTIONS}
         data_text = original.fields["data"]
@@ -268,26 +268,26 @@ _OUTBOX_PAGE = 100
 
 
 def add_dead_letter(there: QueueKeys, letter_id: str, name: str, data: str, now_ms: int) -> Call:
-    """Add a dead letter under an id that is the same for each letter about one run: added twice, it is there once."""
+    """Add a dead letter under an id derived from the attempt, so that adding it twice stores it once."""
     return glidemq.add_job(there, job_name=name, data=data, opts="{}", timestamp_ms=now_ms, custom_id=letter_id)
 
 
 def overdue(keys: QueueKeys, before_ms: int) -> Operation[list[bytes]]:
-    """Letters that have been kept since before that time, at most 100: those waiting longest."""
+    """Read the dead letters stored in the outbox before a time, at most 100, oldest first."""
     call = Call("ZRANGEBYSCORE", (keys.outbox,), ("-inf", before_ms, "LIMIT", 0, _OUTBOX_PAGE))
     return Operation(call, lambda reply: list(reply))
 
 
 def post(keys: QueueKeys, letters: Sequence[bytes], now_ms: int) -> Conversation[dict[str, str]]:
-    """Add kept dead letters to their queues, then strike off those that are there; the others' turn is last again.
+    """Add dead letters of the outbox to their queues, then remove those that were added; the others are retried last.
 
     Args:
-        keys: The queue that keeps them.
-        letters: What :func:`overdue`, `oq1_exchange` and `oq1_reclaim` return of them.
-        now_ms: The time.
+        keys: The queue whose outbox has them.
+        letters: Dead letters as :func:`overdue`, `oq1_exchange` and `oq1_reclaim` return them.
+        now_ms: Epoch milliseconds.
 
     Returns:
-        By queue, why it did not take a letter.
+        By queue, why it refused a dead letter.
     """
     added, calls = [], []
     for letter in letters:
@@ -319,10 +319,10 @@ class LetterGroup:
     """Dead letters that failed alike.
 
     Attributes:
-        kind: What made the jobs fail; empty when their records are gone.
-        name: The jobs' name; of the newest, when they are grouped by kind alone.
+        kind: The kind of failure; empty if the jobs' records are gone.
+        name: The jobs' name; if grouped by kind alone, that of the newest.
         reason: The first line of the reason, likewise.
-        letters: The letters, newest first.
+        letters: The dead letters, newest first.
     """
 
     kind: str
@@ -332,20 +332,20 @@ class LetterGroup:
 
     @property
     def newest_at(self) -> datetime | None:
-        """When the last of them died."""
+        """When the newest of them was added."""
         return self.letters[0].added_at
 
     @property
     def ids(self) -> list[str]:
-        """The letters' ids."""
+        """Their ids."""
         return [letter.id for letter in self.letters]
 
 
 def group_letters(letters: Sequence[DeadLetter], by: Literal["kind", "reason"] = "reason") -> list[LetterGroup]:
-    """Return letters, oldest first, in groups, the largest group first.
+    """Group dead letters, the largest group first.
 
     Args:
-        letters: The letters.
+        letters: The dead letters, oldest first.
         by: ``kind`` for a group per kind of failure; ``reason`` for one per kind, job's name and reason.
     """
     groups: dict[tuple[str, ...], list[DeadLetter]] = {}

@@ -1,4 +1,4 @@
-"""The event stream of a queue: events after a position, its ends, and what was trimmed."""
+"""The event stream of a queue: events after a position, its oldest and newest events, and gaps."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ EVENT_TYPES = frozenset(
      "paused", "priority-changed", "progress", "promoted", "released", "removed", "resumed", "retried", "retrying",
      "revoked", "stalled", "suspended", "usage", "waiting-children")
 )  # fmt: skip
-"""The wire's words for what happens, and ``released``, which our workers add."""
+"""The wire's types of events, and ``released``, which our workers add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened.
+    """One event of a queue.
 
     Attributes:
-        id: Its place in the stream; pass it back to resume after it.
+        id: Its position in the stream; pass it back to resume after it.
         type: The wire's word: ``added``, ``active``, ``completed``, ``failed``, ``retrying``, ``stalled``, ...; or
-            ``gap``, which no server tells: see :attr:`is_gap`.
-        job_id: The job it is about. ``0`` for pause and resume, a count for ``cleaned``, ``drained``, ``retried``.
-        fields: What else the event carries, as stored.
+            ``gap``, which no server emits: see :attr:`is_gap`.
+        job_id: The job it concerns. ``0`` for pause and resume, a count for ``cleaned``, ``drained``, ``retried``.
+        fields: The event's other fields, as stored.
     """
 
     id: str
@@ -57,7 +57,7 @@ class Event:
 
     @property
     def at(self) -> datetime:
-        """When, by the server's clock."""
+        """When it happened, by the server's clock."""
         return datetime.fromtimestamp(int(self.id.partition("-")[0]) / 1000, UTC)
 
     @property
@@ -78,17 +78,17 @@ class Event:
 
 
 def place(event_id: str) -> tuple[int, int]:
-    """Return an event's id as what it is ordered by."""
+    """Return an event's id as a pair by which events are ordered."""
     milliseconds, _, number = event_id.partition("-")
     return int(milliseconds), int(number or 0)
 
 
 def gap_after(cursor: str, oldest: str | None) -> Event | None:
-    """Return the gap for a reader that had read up to a cursor when this is the oldest event kept; None without one.
+    """Return the gap of a reader that has read up to a cursor; None without one.
 
     Args:
         cursor: Id of the last event that was read.
-        oldest: Id of the oldest event that is kept; None when none was ever dropped.
+        oldest: Id of the oldest event that is kept; None if none was ever dropped.
     """
     if oldest is None or place(oldest) <= place(cursor):
         return None
@@ -105,7 +105,7 @@ def read_events(reply: Reply) -> list[Event]:
 
 
 EVENTS_PAGE = 100
-"""Most events of a queue in one read. Fewer are all there are."""
+"""Maximum events of a queue per read. If a read returns fewer, there are no more."""
 
 FIRST_EVENT = "0-0"
 """The position before a stream's first entry."""
@@ -123,7 +123,7 @@ def last_event_id(keys: QueueKeys) -> Operation[str]:
 def events_since(
     cursors: Mapping[QueueKeys, str], block_ms: int, count: int = EVENTS_PAGE
 ) -> Operation[dict[QueueKeys, list[Event]]]:
-    """Events of several queues, each after its cursor, waiting up to ``block_ms`` for the first. Blocks."""
+    """Read events of several queues, each after its cursor; wait up to ``block_ms`` for the first. Blocks."""
     by_stream = {keys.events: keys for keys in cursors}
 
     def read(reply: Reply) -> dict[QueueKeys, list[Event]]:
@@ -138,7 +138,7 @@ def events_since(
 
 
 def oldest_event(keys: QueueKeys) -> Conversation[str | None]:
-    """Return the id of the oldest event that is kept, if older ones were dropped; None if none ever was."""
+    """Return the id of the oldest event that is kept; None if no event was ever dropped."""
     (reply,) = yield [Call("XINFO", args=("STREAM", keys.events), near=keys.events)]
     if isinstance(reply, Exception):
         return None  # there are no longer any events
@@ -149,11 +149,11 @@ def oldest_event(keys: QueueKeys) -> Conversation[str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a stream.
+    """A position in a stream.
 
     Attributes:
-        id: The entry at this position, even if trimmed since; the next one read comes after it.
-        count: How many entries were ever added up to it; None when they were not counted.
+        id: The entry at this position, even if it was trimmed since; reading continues after it.
+        count: How many entries were ever added up to it; None if they were not counted.
     """
 
     id: str
@@ -162,12 +162,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What a stream holds.
+    """The extent of a stream.
 
     Attributes:
         last: Its end.
-        dropped: How many of its entries are gone.
-        oldest: Id of the first that is there; None when none is.
+        dropped: How many of its entries were trimmed.
+        oldest: Id of the first entry; None if it is empty.
     """
 
     last: Position
@@ -175,7 +175,7 @@ class Tail:
     oldest: str | None
 
     def has_lost(self, at: Position) -> bool:
-        """Whether entries behind a place are gone. Without a count, only surely not if one before it is there."""
+        """Whether entries after a position are gone. Without a count, only an entry before it rules this out."""
         if at.count is not None:
             return self.dropped > at.count
         return self.dropped > 0 and (self.oldest is None or place(self.oldest) > place(at.id))
@@ -186,12 +186,12 @@ EMPTY = Tail(Position(FIRST_EVENT, 0), 0, None)
 
 
 def read_ends(stream: str) -> Call:
-    """Ask what a stream holds."""
+    """Ask for the extent of a stream; see :func:`read_tail`."""
     return Call("XINFO", args=("STREAM", stream), near=stream)
 
 
 def read_tail(reply: Reply) -> Tail:
-    """Read the reply to :func:`read_ends`; a stream that is not there is empty.
+    """Read the reply to :func:`read_ends`; a missing stream is empty.
 
     Raises:
         ServerError: The server refused for another reason.
@@ -207,5 +207,5 @@ def read_tail(reply: Reply) -> Tail:
 
 
 def entries_after(stream: str, after: str, until: str, count: int) -> Call:
-    """Return the next entries of a range."""
+    """Return the call that reads the next entries of a range."""
     return Call("XRANGE", (stream,), (f"({after}", until, "COUNT", count))

@@ -48,7 +48,7 @@ class Why(Enum):
 
     UNASKED = ""
     ENOUGH = "enough"
-    """It brought all we wanted; there may be more."""
+    """It returned all that was requested; there may be more."""
     EMPTY = "empty"
     FULL = "full"
     """The queue's global concurrency is used up."""
@@ -62,8 +62,8 @@ class ExchangeResult:
     Attributes:
         verdicts: The server's verdict on each outcome, in order.
         started: The jobs that started.
-        letters: Dead letters that the call could not add, and keeps for :func:`~.dead_letters.post`.
-        why: Why it returned no more.
+        letters: Dead letters that the call could not add, and stored for :func:`~.dead_letters.post`.
+        why: Why it returned no more jobs.
         pending: Notifications still to send to waiting jobs: in a cluster those in other queues; otherwise those that
             one call did not reach.
         due_ms: When the worker must tick for jobs that it postponed, epoch ms; -1 if others do.
@@ -92,12 +92,12 @@ def exchange(
     skip_events: bool = False,
     skip_metrics: bool = False,
 ) -> Operation[ExchangeResult]:
-    """Tell outcomes, return jobs unstarted, start delivered ones, and take up to ``want`` more: all in one exchange.
+    """Report outcomes, return unstarted jobs, start delivered ones, and take up to ``want`` more, in one exchange.
 
-    A job that fails for good leaves a dead letter in the queue ``dead_letter``, written with its failure, and decides
-    for those that wait for it. In a ``cluster`` dead letters and jobs of other queues, which may be on other servers,
-    are left to :attr:`ExchangeResult.letters` and :attr:`ExchangeResult.pending`.
-    ``skip_events`` and ``skip_metrics`` leave completions out of the events and of the metrics.
+    A job that fails for good adds a dead letter to the queue ``dead_letter``, and its dependents are decided. In a
+    ``cluster``, other queues may be on other servers: their dead letters and notifications are left in
+    :attr:`ExchangeResult.letters` and :attr:`ExchangeResult.pending`. ``skip_events`` and ``skip_metrics`` omit
+    completions from events and metrics.
     """
     call = oq1.exchange(
         keys,
@@ -118,7 +118,7 @@ def exchange(
 
 
 def attempt_notes(keys: QueueKeys, worker: str, host: str, now_ms: int, settle: Sequence[Settlement]) -> Call | None:
-    """Note in jobs' histories failed attempts, and completed ones of tracked jobs, right before they are settled."""
+    """Record failed attempts, and completed ones of tracked jobs, in the jobs' histories; sent before they settle."""
     notes = [note for settlement in settle if (note := _note(settlement)) is not None]
     return oq1.note_attempts(keys, worker=worker, host=host, now_ms=now_ms, attempts=notes) if notes else None
 
@@ -170,11 +170,11 @@ def read_group(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Ope
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """What a wait at the server brought.
+    """What ended a blocking read.
 
     Attributes:
         deliveries: Jobs of the stream.
-        signals: Signals to this worker alone that a list holds a job.
+        signals: Signals to this worker only that a list holds a job.
         due: Signals that something is due sooner than workers know.
     """
 
@@ -184,20 +184,20 @@ class Wakeup:
 
 
 def listen(keys: QueueKeys, consumer: str, count: int, block_ms: int) -> Operation[Wakeup]:
-    """Do as :func:`read_group` does, and wait for a signal to one worker, too. Each wakes one of those that wait."""
+    """Take jobs as :func:`read_group` does, or signals. Each job and each signal wakes one waiting worker."""
     streams = ("STREAMS", keys.stream, keys.wake_one, ">", ">")
     read = ("GROUP", GROUP, consumer, "COUNT", count, "BLOCK", block_ms, *streams)
 
-    def heard(reply: Reply) -> Wakeup:
+    def read_wakeup(reply: Reply) -> Wakeup:
         found = {text(stream): entries for stream, entries in reply or ()}
         signals, due = _signals(found.get(keys.wake_one, ()))
         return Wakeup(_deliveries(found.get(keys.stream, ())), signals, due)
 
-    return Operation(Call("XREADGROUP", args=read, near=keys.stream), heard)
+    return Operation(Call("XREADGROUP", args=read, near=keys.stream), read_wakeup)
 
 
 def _signals(entries: Iterable[Any]) -> tuple[list[str], list[str]]:
-    """Sort signals by what they say: that a list holds a job, or that something is due."""
+    """Separate signals that a list holds a job from those that something is due."""
     ready: list[str] = []
     due: list[str] = []
     for entry_id, fields in entries:
@@ -206,7 +206,7 @@ def _signals(entries: Iterable[Any]) -> tuple[list[str], list[str]]:
 
 
 def held_signals(keys: QueueKeys, consumer: str) -> Operation[list[str]]:
-    """Return the signals that were delivered to the consumer, and not dropped."""
+    """Read the signals that were delivered to the consumer and not acknowledged."""
     oldest = ("-", "+", _MOST_SIGNALS, consumer)
 
     def ids(reply: Reply) -> list[str]:
@@ -216,26 +216,26 @@ def held_signals(keys: QueueKeys, consumer: str) -> Operation[list[str]]:
 
 
 def news(keys: QueueKeys, after: str, signal: str, block_ms: int) -> Operation[Wakeup]:
-    """Wait up to ``block_ms`` for a job of the stream after an entry, or a signal after another, and leave them there.
+    """Wait up to ``block_ms`` for a job of the stream after an entry, or a signal after another, without taking them.
 
-    Its result names the signals only.
+    The result contains only the signals.
     """
     streams = ("STREAMS", keys.stream, keys.wake_one, after, signal)
 
-    def heard(reply: Reply) -> Wakeup:
+    def read_wakeup(reply: Reply) -> Wakeup:
         found = {text(stream): entries for stream, entries in reply or ()}
         return Wakeup([], *_signals(found.get(keys.wake_one, ())))
 
-    return Operation(Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, *streams), near=keys.stream), heard)
+    return Operation(Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, *streams), near=keys.stream), read_wakeup)
 
 
 def next_entry(keys: QueueKeys, after: str, block_ms: int) -> Call:
-    """Wait up to ``block_ms`` for a job that comes into the stream after this entry. It stays there."""
+    """Wait up to ``block_ms`` for a job of the stream after an entry, without taking it."""
     return Call("XREAD", args=("COUNT", 1, "BLOCK", block_ms, "STREAMS", keys.stream, after), near=keys.stream)
 
 
 def read_pending(keys: QueueKeys, consumer: str, count: int = 1000) -> Operation[list[Delivery]]:
-    """Return the stream's jobs that were handed to this consumer and are neither settled nor taken away."""
+    """Read the stream's jobs that were delivered to this consumer and are neither settled nor taken over."""
     read = ("GROUP", GROUP, consumer, "COUNT", count, "STREAMS", keys.stream, "0")
     return Operation(Call("XREADGROUP", args=read, near=keys.stream), _read_deliveries)
 
@@ -253,14 +253,14 @@ class Renewal(Enum):
     """The result of renewing a lease."""
 
     LOST = 0
-    """The job is gone, ended, or with another worker."""
+    """The job was removed, has ended, or is with another worker."""
     RENEWED = 1
     REVOKED = 2
     """Renewed, but the job was cancelled."""
 
 
 def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[list[Renewal]]:
-    """Say that started jobs are still being worked on."""
+    """Renew the leases of started jobs."""
     held = [
         oq1.Held(job_id=lease.job_id, taken_ms=lease.taken_ms, stalled_count=lease.stalled_count) for lease in leases
     ]
@@ -271,18 +271,18 @@ def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[li
 def add_children(
     keys: QueueKeys, lease: Lease, jobs: Sequence[oq1.NewJob], now_ms: int, *, until_ended: bool = False
 ) -> Operation[list[str]]:
-    """Add jobs of the same queue as children of a running one, for which it can wait; sent twice, it adds them once.
+    """Add jobs of the same queue as children of a running job, which can wait for them. Sent twice, it adds them once.
 
     Args:
         keys: The queue.
         lease: The running job, which must still be ours.
-        jobs: At most some 1,000, each with an id of its own and no parent.
+        jobs: At most about 1,000, each with a custom id and no parent.
         now_ms: Epoch milliseconds by the caller's clock.
-        until_ended: Whether the job, should it wait, waits for the end of its children, however that is, and not for
-            their success.
+        until_ended: Whether the job, if it waits, waits for its children to end with any outcome, not for their
+            success.
 
     Returns:
-        The operation. It reads the ids of the jobs that were added now; those that were there are children, too.
+        The operation. It reads the ids of the jobs that were added now; existing ones become children, too.
 
     Raises:
         LeaseLostError: By the operation: the job is no longer ours, or was revoked, and nothing was added.
@@ -302,8 +302,8 @@ def add_children(
         if reply == b"lost":
             raise LeaseLostError(keys.queue, lease.job_id)
         answers = texts(reply)
-        if (dear := next((word for word in answers if word.startswith("ERR:")), None)) is not None:
-            name = jobs[answers.index(dear)].custom_id
+        if (refusal := next((word for word in answers if word.startswith("ERR:")), None)) is not None:
+            name = jobs[answers.index(refusal)].custom_id
             raise InvalidOptionError(
                 f"Child {name!r} costs more than its token bucket holds, so it could never start; "
                 "lower its cost or raise the capacity."
@@ -314,7 +314,7 @@ def add_children(
 
 
 def relist(keys: QueueKeys, consumer: str, now_ms: int, known: Iterable[str]) -> Call:
-    """Put jobs back on their lists that this consumer started without knowing: not those ``known`` to it."""
+    """Return jobs to their lists that this consumer started without learning of it; it has the ``known`` ones."""
     return oq1.relist(keys, now_ms=now_ms, consumer=consumer, known=[oq1.Known(job_id=job_id) for job_id in known])
 
 
@@ -324,9 +324,9 @@ class Reclaimed:
 
     Attributes:
         retried: How many jobs are ready again.
-        failed: Ids of those that stalled too often, and have failed.
-        has_more: There may be more: call again.
-        letters: Dead letters that the call could not add, or has not added yet; kept for :func:`~.dead_letters.post`.
+        failed: Ids of the jobs that failed because they stalled too often.
+        has_more: There may be more; call again.
+        letters: Dead letters that the call did not add, and stored for :func:`~.dead_letters.post`.
         pending: Notifications still to send to jobs that wait for the failed and expired ones.
         timed_out: How many suspended jobs failed because their timeout expired.
     """
@@ -350,12 +350,10 @@ def reclaim(
     dead_letter: str = "",
     cluster: bool = False,
 ) -> Operation[Reclaimed]:
-    """Take jobs away from workers that stopped renewing them; at most some 1,000 of the stream and of the lists each.
+    """Take over stalled jobs, at most about 1,000 of the stream and of the lists each.
 
-    Suspended jobs whose time is up fail, at most 100.
-
-    One that was taken away more than ``max_stalled`` times fails, and leaves a dead letter in ``dead_letter``, as with
-    :func:`exchange`.
+    A job that stalled more than ``max_stalled`` times fails, with a dead letter as in :func:`exchange`. Up to 100
+    suspended jobs whose timeout has expired fail, too.
     """
     call = oq1.reclaim(
         keys,
@@ -379,5 +377,5 @@ def reclaim(
 
 
 def sweep_suspended(keys: QueueKeys, now_ms: int) -> Call:
-    """Fail suspended jobs whose time is up."""
+    """Fail suspended jobs whose timeout has expired."""
     return glidemq.sweep_suspended(keys, metrics_key=keys.metrics_failed, now_ms=now_ms, key_prefix=keys.base + ":")

@@ -1,4 +1,4 @@
-"""Why a job is where it is: one sentence, and the facts behind it."""
+"""Explain the state of a job: one sentence, and the facts behind it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _DEFAULT_LEASE_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a job is where it is.
+    """The explanation of a job's state.
 
     Attributes:
         job_id: The job's id.
         state: Its state.
-        sentence: The reason, for people.
-        action: What would move it on; None when nothing needs to be done.
-        facts: What the sentence rests on, by name.
+        sentence: The reason, as text.
+        action: What to do about it; None if nothing needs to be done.
+        facts: The facts behind the sentence, by name.
     """
 
     job_id: str
@@ -55,7 +55,7 @@ _Asking: TypeAlias = Conversation[_Reason]
 
 
 def explain(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[Explanation | None]:
-    """Explain where a job is; None when it is not there. Two or three exchanges, and one walk over the workers' keys.
+    """Explain the state of a job; None if it does not exist. Two or three exchanges, and one scan for workers.
 
     Args:
         keys: The job's queue.
@@ -93,7 +93,7 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
         return sentence, f"oq worker resume {keys.queue} --all", facts
     if record.name not in (known := _known_tasks(workers, record.name)):
         facts["tasks"] = known
-        sentence = f"No worker of the queue knows task {record.name!r}, so whichever takes the job will fail it; "
+        sentence = f"No worker of the queue knows task {record.name!r}, so the worker that takes the job will fail it; "
         return f"{sentence}known: {_listed(known)}.", "start a worker that has the task", facts
     limit = whole_number(most) or 0
     if 0 < limit <= counts.active:
@@ -127,16 +127,16 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
 
 
 def _known_tasks(workers: Sequence[worker_registry.WorkerInfo], name: str) -> list[str]:
-    """Return the tasks that the workers know; with this name where one of them may know more than it says."""
-    told = {task for worker in workers for task in worker.tasks}
+    """Return the tasks that the workers know, with this name if one of them may know more than it reports."""
+    reported = {task for worker in workers for task in worker.tasks}
     says_all = all(0 < len(worker.tasks) < worker_registry.MOST_TASKS for worker in workers)
-    return sorted(told if says_all and len(name) <= worker_registry.NAME_LENGTH else {*told, name})
+    return sorted(reported if says_all and len(name) <= worker_registry.NAME_LENGTH else {*reported, name})
 
 
 def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     (due_ms,) = yield from job_records.due_times_ms(keys, [record.id])
     if due_ms is None:
-        return "It is in no list of the queue, so that no worker finds it.", "oq doctor --fix", {}
+        return "It is in no list of the queue, so no worker finds it.", "oq doctor --fix", {}
     if record.pools and (reason := (yield from _pooled(keys, record, now_ms))) is not None:
         return reason
     if due_ms <= now_ms - _LATE_MS or (record.state is JobState.PRIORITIZED and due_ms <= now_ms):
@@ -153,7 +153,7 @@ def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
 
 
 def _pooled(keys: QueueKeys, record: JobRecord, now_ms: int) -> Conversation[_Reason | None]:
-    """Name the pool that the job waits for, and who holds its slots; None when it waits for none."""
+    """Name the pool that the job waits for and the holders of its slots; None if it waits for none."""
     wait = pools.wait_of(keys, record.id)
     (reply,) = all_good((yield [wait.call]))
     weights = wait.read(reply)
@@ -284,7 +284,7 @@ def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
 
 
 def _hold(keys: QueueKeys, record: JobRecord) -> Conversation[tuple[str, str | None]]:
-    """Say why the job's flow holds it, and what lets it go."""
+    """Return why the job's flow holds it, and the command that releases it."""
     flow = record.fields.get("flow", "")
     (paused,) = all_good((yield [Call("HGET", (keys.flow(flow),), ("paused",))]))
     if paused is not None:
@@ -326,7 +326,7 @@ _BY_RECORD: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Reason]] = 
     JobState.COMPLETED: _completed,
     JobState.FAILED: _failed,
 }
-"""States that the job's record explains."""
+"""States that the job's record alone explains."""
 _BY_ASKING: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Asking]] = {
     JobState.ACTIVE: _active,
     JobState.DELAYED: _scheduled,
@@ -335,7 +335,7 @@ _BY_ASKING: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Asking]] = 
     JobState.WAITING_CHILDREN: _waiting_children,
     JobState.SUSPENDED: _suspended,
 }
-"""States that the queue explains."""
+"""States that further keys of the queue explain."""
 
 
 def _time(at_ms: int) -> str:

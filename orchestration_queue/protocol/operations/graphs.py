@@ -41,8 +41,8 @@ class GraphNode:
     """One job of a graph.
 
     Attributes:
-        job: The job, with an id of its own and no parent, as :func:`~..placement.new_job` makes it.
-        rule: When it runs, by the outcomes of those it waits for; '' is ``all_success``.
+        job: The job, with a custom id and no parent, from :func:`~..placement.new_job`.
+        rule: The trigger rule; '' is ``all_success``.
     """
 
     job: NewJob
@@ -54,9 +54,9 @@ class Edge:
     """One node waits for a later one.
 
     Attributes:
-        dependent: Place of the node that waits, from 0.
-        dependency: Place of the node it waits for, which is behind the dependent.
-        is_weak: The dependency counts as completed however it ends.
+        dependent: Index of the node that waits, from 0.
+        dependency: Index of the node it waits for, greater than the dependent's.
+        is_weak: The dependency counts as completed with any outcome.
     """
 
     dependent: int
@@ -66,12 +66,12 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class OutsideDependency:
-    """One node waits for a job that another call writes, in whatever queue.
+    """One node waits for a job that another call writes, in any queue.
 
     Attributes:
-        dependent: Place of the node that waits, from 0.
+        dependent: Index of the node that waits, from 0.
         dependency: The job it waits for.
-        is_weak: The dependency counts as completed however it ends.
+        is_weak: The dependency counts as completed with any outcome.
     """
 
     dependent: int
@@ -81,10 +81,10 @@ class OutsideDependency:
 
 @dataclass(frozen=True, slots=True)
 class OutsideDependent:
-    """A job that another call writes, in whatever queue, waits for one of these nodes.
+    """A job that another call writes, in any queue, waits for one of these nodes.
 
     Attributes:
-        dependency: Place of the node it waits for, from 0.
+        dependency: Index of the node it waits for, from 0.
         dependent: The job that waits.
     """
 
@@ -94,16 +94,16 @@ class OutsideDependent:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Jobs of one queue and what is between them, or a part of such, for one call.
+    """Jobs of one queue with their edges, or a part of such a graph, for one call.
 
-    Each edge to a job of another part is named in both parts: as what its dependent waits for in the one, and as who
-    waits for its dependency in the other.
+    An edge between two parts is in both: in ``waits_for`` of the dependent's part, and in ``awaited_by`` of the
+    dependency's.
 
     Attributes:
-        nodes: The jobs, dependents before those they wait for.
-        edges: Which of them wait for which others.
-        waits_for: What they wait for elsewhere.
-        awaited_by: Who waits for them elsewhere.
+        nodes: The jobs, dependents before their dependencies.
+        edges: The edges between these nodes.
+        waits_for: The edges to dependencies elsewhere.
+        awaited_by: The edges from dependents elsewhere.
     """
 
     nodes: Sequence[GraphNode]
@@ -118,7 +118,7 @@ class Submitted:
 
     Attributes:
         new: Ids of the jobs that were created now; the others existed.
-        pending: Notifications to send about existing ones that have ended, once all parts are submitted.
+        pending: Notifications of existing jobs that have ended, to send once all parts are submitted.
     """
 
     new: tuple[str, ...]
@@ -134,17 +134,17 @@ def submit_graph(
     record: str = "",
     held: bool = False,
 ) -> Operation[Submitted]:
-    """Submit a graph of one queue, or a part of one, all or nothing; what is there already stays as it is.
+    """Submit a graph of one queue, or a part of one, all or nothing. Existing jobs are unchanged.
 
     A graph of more than :data:`MOST_NODES` nodes or of several queues is submitted in parts that are ``held``, and then
     released: nothing starts before :func:`release` names it.
 
     Args:
         keys: The queue.
-        graph: The jobs, and what is between them.
+        graph: The jobs and their edges.
         now_ms: Epoch milliseconds by the caller's clock.
-        flow_id: What the jobs belong to; written on each.
-        record: What the flow's record, kept in this queue, says of its plan; '' writes none. The first one stays.
+        flow_id: The flow's id, written to each job.
+        record: The plan in the flow's record, which this queue stores; '' writes none. An existing record is kept.
         held: Whether the jobs wait for their release.
     """
     call = oq1.submit_graph(
@@ -195,7 +195,7 @@ def release(keys: QueueKeys, job_ids: Sequence[str], now_ms: int) -> Operation[P
 
 
 def hold_nodes(keys: QueueKeys, job_ids: Sequence[str]) -> Operation[list[str]]:
-    """Keep jobs that still wait for others from starting, until :func:`release` names them.
+    """Hold jobs that still wait for others, until :func:`release` names them.
 
     Args:
         keys: The queue.
@@ -209,12 +209,12 @@ def hold_nodes(keys: QueueKeys, job_ids: Sequence[str]) -> Operation[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Revived:
-    """A job that is to run again, and one of another queue that waits for it.
+    """A job that runs again, and its dependent in another queue.
 
     Attributes:
-        queue: The queue of the job that waits.
-        dependent: Its id.
-        member: The other's name among what it waits for.
+        queue: The dependent's queue.
+        dependent: The dependent's id.
+        member: The job's name among the dependent's dependencies.
     """
 
     queue: str
@@ -227,9 +227,9 @@ class Retried:
     """The result of retrying nodes.
 
     Attributes:
-        job_ids: Those that had failed, and are ready or wait now.
+        job_ids: The nodes that had failed, and are ready or wait now.
         revived: Their dependents in other queues, to be notified there by :func:`retry_nodes`.
-        pending: Notifications still to send about those that failed again.
+        pending: Notifications of nodes that failed again.
     """
 
     job_ids: tuple[str, ...]
@@ -245,17 +245,17 @@ def retry_nodes(
     revived: Sequence[Revived] = (),
     held: bool = False,
 ) -> Operation[Retried]:
-    """Let failed, skipped and upstream_failed nodes be what they were before they ended; sent twice, it does so once.
+    """Return failed, skipped and upstream_failed nodes to their state before they ended. Sending it twice is harmless.
 
-    Nodes of several calls or queues are all retried ``held``, in any order; then those of other queues are told of the
-    ``revived``; then all are released by :func:`release`.
+    To retry nodes of several calls or queues, retry all of them ``held``, in any order; then pass the ``revived`` to
+    their dependents' queues; then call :func:`release` for all.
 
     Args:
         keys: The queue.
-        job_ids: At most :data:`MOST_NODES` of its jobs; one that has not failed is passed over.
+        job_ids: At most :data:`MOST_NODES` of its jobs; those that have not failed are skipped.
         now_ms: Epoch milliseconds by the caller's clock.
-        revived: What jobs of this queue are to know of those of other queues that run again.
-        held: Whether they wait for their release.
+        revived: Jobs of other queues that run again, on which jobs of this queue depend.
+        held: Whether the nodes wait for their release.
     """
     call = oq1.retry_nodes(
         keys,

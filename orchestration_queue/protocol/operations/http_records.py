@@ -26,14 +26,14 @@ _MOST_ACTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One act.
+    """One act over HTTP.
 
     Attributes:
         at: When, by the server's clock.
-        user: Who, by the name of the token; empty when none was needed.
+        user: The name of the token; empty if none was required.
         act: What was done.
-        queue: In which queue; empty when it names none.
-        subject: To which job, scheduler or flow; empty for the queue as a whole.
+        queue: The queue; empty if the act concerns none.
+        subject: The job, scheduler or flow; empty for the queue as a whole.
     """
 
     at: datetime | None
@@ -48,13 +48,13 @@ def _audit_key(prefix: str) -> str:
 
 
 def record_act(prefix: str, user: str, act: str, queue: str, subject: str) -> Call:
-    """Append an act."""
+    """Append an act to the audit log."""
     fields = ("user", user, "act", act, "queue", queue, "subject", subject)
     return Call("XADD", (_audit_key(prefix),), ("MAXLEN", "~", _MOST_ACTS, "*", *fields))
 
 
 def recent_acts(prefix: str, count: int) -> Operation[list[AuditEntry]]:
-    """Return the last acts, newest first."""
+    """Read the last acts, newest first."""
 
     def read(reply: Reply) -> list[AuditEntry]:
         return [_read_act(text(entry_id), pairs(fields)) for entry_id, fields in reply or ()]
@@ -69,14 +69,14 @@ def _read_act(entry_id: str, fields: dict[str, str]) -> AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class ProxyFlow:
-    """What the proxy remembers of a flow.
+    """A flow that was submitted to the proxy.
 
     Attributes:
         id: The flow's id.
         kind: ``tree`` or ``dag``.
         created_ms: When it was submitted, epoch ms.
         jobs: Its jobs.
-        roots: Those at which it ends (a tree), or begins (a graph).
+        roots: The jobs with which it ends (a tree) or begins (a graph).
     """
 
     id: str
@@ -92,7 +92,7 @@ def _flow_keys(prefix: str, flow_id: str) -> tuple[str, str, str]:
 
 
 def write_proxy_flow(prefix: str, flow: ProxyFlow) -> list[Call]:
-    """Remember a flow. Sent before its jobs are there, so that it can be cancelled whatever happens in between."""
+    """Record a flow. Send this before its jobs are added, so that it can be cancelled at any point."""
     meta, jobs, roots = _flow_keys(prefix, flow.id)
     calls = [
         Call("UNLINK", (jobs, roots)),
@@ -105,17 +105,17 @@ def write_proxy_flow(prefix: str, flow: ProxyFlow) -> list[Call]:
 
 
 def name_proxy_flow(flow: ProxyFlow) -> Conversation[None]:
-    """Name a flow in its jobs, once they are there."""
+    """Write the flow's id to its jobs, once they are added."""
     records = [keys.job(job_id) for keys, job_id in flow.jobs]
     all_good((yield [Call("HSET", (record,), ("flowId", flow.id)) for record in records]))
-    # A job may have completed and been removed meanwhile: a record of this one field is not left behind.
+    # A job may have completed and been removed meanwhile: don't leave a record with only this field.
     sizes = all_good((yield [Call("HLEN", (record,)) for record in records]))
     if gone := [Call("UNLINK", (record,)) for record, size in zip(records, sizes, strict=True) if size == 1]:
         all_good((yield gone))
 
 
 def read_proxy_flow(prefix: str, flow_id: str) -> Conversation[ProxyFlow | None]:
-    """Read what is remembered of a flow; None when nothing is."""
+    """Read the record of a flow; None without one."""
     meta, jobs, roots = _flow_keys(prefix, flow_id)
     calls = [Call("HMGET", (meta,), ("createdAt", "kind")), Call("SMEMBERS", (jobs,)), Call("SMEMBERS", (roots,))]
     described, job_members, root_members = all_good((yield calls))
@@ -137,7 +137,7 @@ def _refs(prefix: str, members: Sequence[str]) -> list[tuple[QueueKeys, str]]:
 
 
 def remove_proxy_flow(prefix: str, flow_id: str) -> Operation[bool]:
-    """Forget a flow; its jobs stay."""
+    """Remove the record of a flow; its jobs stay."""
 
     def read(reply: Reply) -> bool:
         return bool(reply)

@@ -1,4 +1,4 @@
-"""What a running job gives out: log lines, progress, and a stream of its own."""
+"""The output of a running job: log lines, progress, and the job's own stream."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _Value: TypeAlias = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """One piece of a job's stream.
+    """One entry of a job's stream.
 
     Attributes:
-        id: Its place in the stream; pass it back to read on after it.
-        fields: What the handler gave out, as text.
+        id: Its position in the stream; pass it back to continue after it.
+        fields: The fields that the handler wrote, as text.
     """
 
     id: str
@@ -49,20 +49,20 @@ class StreamEntry:
 
     @property
     def type(self) -> str | None:
-        """What kind of chunk it is, if it is one."""
+        """The kind of chunk; None if it is not a chunk."""
         return self.fields.get("type")
 
     @property
     def content(self) -> str | None:
-        """What the chunk carries, if anything."""
+        """The chunk's content; None without one."""
         return self.fields.get("content")
 
 
 def append(keys: QueueKeys, job_id: str, fields: Mapping[str, _Value]) -> Operation[str]:
-    """Give out one entry of text and numbers; returns its id.
+    """Append an entry of strings and numbers to the job's stream; read its id.
 
     Raises:
-        UsageError: There is no field, or one is neither text nor number.
+        UsageError: There are no fields, or one is neither a string nor a number.
         PayloadError: Names and values together are larger than 1 MiB.
     """
     if not isinstance(fields, Mapping) or not fields:
@@ -71,7 +71,7 @@ def append(keys: QueueKeys, job_id: str, fields: Mapping[str, _Value]) -> Operat
     size = sum(len(word.encode()) for word in words)
     if size > MAX_PAYLOAD_BYTES:
         raise PayloadError(
-            f"The stream's entry exceeds maximum size ({size:,} bytes, and {MAX_PAYLOAD_BYTES:,} are allowed); "
+            f"The stream's entry exceeds maximum size ({size:,} of {MAX_PAYLOAD_BYTES:,} bytes); "
             "split it into several entries."
         )
     return Operation(Call("XADD", (keys.stream_of(job_id),), ("*", *words)), text)
@@ -88,10 +88,10 @@ def _word(word: object) -> str:
 
 
 def chunk(type: str, content: str | None = None) -> dict[str, str]:  # noqa: A002  the wire's word
-    """Return the fields of a chunk, the kind of entry that readers of every language know.
+    """Return the fields of a chunk, the kind of entry that readers in every language understand.
 
     Raises:
-        UsageError: The type is empty, or no text.
+        UsageError: The type is empty, or not text.
     """
     if not isinstance(type, str) or not type:
         raise UsageError(f"Chunk type must be a non-empty string, got {type!r}; pass a word such as 'token'.")
@@ -99,10 +99,10 @@ def chunk(type: str, content: str | None = None) -> dict[str, str]:  # noqa: A00
 
 
 def read(keys: QueueKeys, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> Operation[list[StreamEntry]]:
-    """Up to ``count`` entries after a position, oldest first.
+    """Read up to ``count`` entries after a position, oldest first.
 
     Raises:
-        UsageError: The position is no entry's id, or the count no positive number.
+        UsageError: The position is not an entry's id, or the count is not positive.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UsageError(f"`count` must be a whole number >= 1, got {count!r}.")
@@ -113,7 +113,7 @@ def read(keys: QueueKeys, job_id: str, after: str = FIRST_ENTRY, count: int = 10
 def follow(
     keys: QueueKeys, job_id: str, after: str, event_after: str, block_ms: int, count: int = 100
 ) -> Operation[tuple[list[StreamEntry], list[Event]]]:
-    """Return a job's next entries and its queue's next events, waiting up to ``block_ms`` for either. Blocks."""
+    """Read a job's next entries and its queue's next events; wait up to ``block_ms`` for either. Blocks."""
     own = keys.stream_of(job_id)
 
     def parse(reply: Reply) -> tuple[list[StreamEntry], list[Event]]:
@@ -129,15 +129,15 @@ def _read_entries(reply: Reply) -> list[StreamEntry]:
 
 
 def is_position(after: object) -> bool:
-    """Whether it names a place in a stream: the id of an entry, or the milliseconds that such an id starts with."""
+    """Whether this is a position in a stream: an entry's id, or the milliseconds with which such an id begins."""
     return re.fullmatch(r"[0-9]{1,20}(-[0-9]{1,20})?", str(after)) is not None
 
 
 def checked_position(after: str) -> str:
-    """Return a place in a job's stream, as it was given.
+    """Return a position in a job's stream.
 
     Raises:
-        UsageError: It is no entry's id.
+        UsageError: It is not an entry's id.
     """
     if not is_position(after):
         raise UsageError(
@@ -153,7 +153,7 @@ def log(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
     """Append lines to the job's log.
 
     Raises:
-        UsageError: A line is no text.
+        UsageError: A line is not text.
         PayloadError: A line is larger than 1 MiB.
     """
     for line in lines:
@@ -170,5 +170,5 @@ def progress(keys: QueueKeys, job_id: str, value: Any) -> list[Call]:
         PayloadError: It is not JSON, or larger than 1 MiB.
     """
     encoded = codec.encode(value, "Progress")
-    told = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "progress", "jobId", job_id, "data", encoded)
-    return [Call("HSET", (keys.job(job_id),), ("progress", encoded)), Call("XADD", (keys.events,), told)]
+    event = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "progress", "jobId", job_id, "data", encoded)
+    return [Call("HSET", (keys.job(job_id),), ("progress", encoded)), Call("XADD", (keys.events,), event)]

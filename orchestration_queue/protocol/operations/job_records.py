@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _JOBS_PER_CALL = 250
-"""Records per call: reading them blocks all other clients for about two milliseconds."""
+"""Records per call: reading them blocks all other clients for about 2 ms."""
 
 PRIORITY_SHIFT = 2**42
 """The score of a delayed job is its priority times this, plus when it is due, epoch ms."""
@@ -55,7 +55,7 @@ _BYTES_PER_CALL = 4 * 1024 * 1024
 
 
 def job(keys: QueueKeys, job_id: str, fields: Sequence[str] = ()) -> Operation[JobRecord | None]:
-    """One job's record, with all its fields or only the named; None when there is no such job."""
+    """Read a job's record, with all fields or only those named; None if the job does not exist."""
 
     def read(reply: Reply) -> JobRecord | None:
         return JobRecord(job_id, pairs(reply)) if reply else None
@@ -70,12 +70,12 @@ def job(keys: QueueKeys, job_id: str, fields: Sequence[str] = ()) -> Operation[J
 
 
 def exists(keys: QueueKeys, job_id: str) -> Operation[bool]:
-    """Whether there is such a job."""
+    """Read whether a job exists."""
     return Operation(Call("EXISTS", (keys.job(job_id),)), bool)
 
 
 def jobs(wanted: Sequence[tuple[QueueKeys, str]], fields: Sequence[str] = ()) -> Conversation[list[JobRecord | None]]:
-    """Many jobs' records, of any queues, in the order asked for; None where there is no such job."""
+    """Return many jobs' records, of any queues, in the given order; None for each job that does not exist."""
     records: list[JobRecord | None] = []
     for piece in chunks(wanted):
         operations = [job(keys, job_id, fields) for keys, job_id in piece]
@@ -85,9 +85,9 @@ def jobs(wanted: Sequence[tuple[QueueKeys, str]], fields: Sequence[str] = ()) ->
 
 
 def columns(keys: QueueKeys, job_ids: Sequence[str], fields: Sequence[str]) -> Conversation[list[list[bytes | None]]]:
-    """Return some fields of many jobs of a queue: for each field its values, None where a job has none.
+    """Return some fields of many jobs of a queue: for each field its values, None if a job does not have it.
 
-    A job that no longer exists has no fields. Jobs come in order, except those after some megabytes, which come last.
+    A job that no longer exists has no fields. Jobs are in order, except that those beyond some megabytes come last.
     """
     found: list[list[bytes | None]] = [[] for _ in fields]
     names = [oq1.FieldName(field) for field in fields]
@@ -104,16 +104,16 @@ def columns(keys: QueueKeys, job_ids: Sequence[str], fields: Sequence[str]) -> C
 
 
 def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> Conversation[list[str]]:
-    """Ids of the jobs in one state, ``start`` to ``end`` inclusive, -1 standing for the last.
+    """Return the ids of the jobs in one state, ``start`` to ``end`` inclusive; -1 is the last.
 
-    Waiting jobs come in the order in which workers take them, all others oldest first. Delayed includes prioritized
-    jobs, as the wire keeps them together.
+    Waiting jobs are in the order in which workers take them, all others oldest first. Delayed includes prioritized
+    jobs, which the wire stores with them.
 
     Raises:
         UsageError: The wire keeps no list of that state, or the range runs backwards.
     """
     if start < 0 or end < -1:
-        raise UsageError(f"The range {start} to {end} is empty; count from 0, and let -1 stand for the last job.")
+        raise UsageError(f"The range {start} to {end} is empty; count from 0, and pass -1 for the last job.")
     if state is JobState.WAITING:
         return _waiting_ids(keys, start, end)
     if state is JobState.ACTIVE:
@@ -131,7 +131,7 @@ def due_times_ms(keys: QueueKeys, job_ids: Sequence[str]) -> Conversation[list[i
 
 
 def sorted_set(keys: QueueKeys, state: JobState) -> str:
-    """Return the sorted set in which the jobs of a state are.
+    """Return the sorted set that holds the jobs of a state.
 
     Raises:
         UsageError: The wire keeps no such set.
@@ -144,8 +144,7 @@ def sorted_set(keys: QueueKeys, state: JobState) -> str:
     }
     if state not in sets:
         raise UsageError(
-            f"There is no list of jobs that are {state}; use one of "
-            f"{', '.join(['waiting', 'active', *map(str, sets)])}."
+            f"The wire keeps no list of {state} jobs; use one of {', '.join(['waiting', 'active', *map(str, sets)])}."
         )
     return sets[state]
 
@@ -166,7 +165,7 @@ def _slice(ids: list[str], start: int, end: int) -> list[str]:
 
 
 def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
-    """Return ids from the lists and shares, then what the stream has not handed out: all behind the last delivery."""
+    """Return ids from the lists and shares, then those of the stream that were not delivered yet."""
     lists = (keys.priority, keys.lifo)
     described, lengths = yield from groups(keys, *(Call("LLEN", (key,)) for key in lists))
     stop = None if end < 0 else end + 1
@@ -188,7 +187,7 @@ def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str
 
 
 def _stream_ids(keys: QueueKeys, after: str, start: int, stop: int | None) -> Conversation[list[str]]:
-    """Ids of the jobs of the entries behind one, from ``start`` to before ``stop``."""
+    """Return the job ids of the entries after one, from ``start`` to before ``stop``."""
     ids: list[str] = []
     for first in count(0, BATCH_SIZE):
         size = BATCH_SIZE if stop is None else min(BATCH_SIZE, stop - first)
@@ -217,12 +216,12 @@ def _active_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]
         if len(pending) < BATCH_SIZE or 0 <= end < len(ids):
             break
         after = f"({pending[-1]}"
-    # A list job that went back through the stream is told of twice by other libraries.
+    # Other libraries report a list job twice if it returned through the stream.
     return _slice(list(dict.fromkeys([*ids, *from_lists])), start, end)
 
 
 def logs(keys: QueueKeys, job_id: str, start: int = 0, end: int = -1) -> Operation[list[str]]:
-    """Return the job's log lines, ``start`` to ``end`` inclusive."""
+    """Read the job's log lines, ``start`` to ``end`` inclusive."""
     return Operation(Call("LRANGE", (keys.log(job_id),), (start, end)), texts)
 
 
@@ -233,12 +232,12 @@ def children(keys: QueueKeys, job_id: str) -> Conversation[list[ParentRef]]:
 
 
 def count_children(keys: QueueKeys, job_id: str) -> Operation[int]:
-    """How many these are."""
+    """Count the jobs that a job waits or waited for."""
     return Operation(Call("SCARD", (keys.deps(job_id),)), integer)
 
 
 def children_values(keys: QueueKeys, job_id: str) -> Conversation[list[tuple[ParentRef, Any]]]:
-    """Return the results of these jobs, without those that have none or no longer exist."""
+    """Return the results of the jobs that a job waited for, without those that have none or no longer exist."""
     values: list[tuple[ParentRef, Any]] = []
     refs = yield from children(keys, job_id)
     for piece in chunks(refs):

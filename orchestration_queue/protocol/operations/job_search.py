@@ -48,13 +48,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class JobQuery:
-    """What a job must be like.
+    """Conditions for jobs.
 
     Attributes:
-        name: Its name, exactly; None allows any.
-        data: Fields that its data must hold, each with an equal value; None allows any data.
-        state: Its state as its record says it; None allows any.
-        kind: The kind of failure of its last attempt; None allows any.
+        name: The name, exactly; None allows any.
+        data: Fields that the data must have, each with an equal value; None allows any data.
+        state: The state in the job's record; None allows any.
+        kind: The kind of failure of the last attempt; None allows any.
     """
 
     name: str | None = None
@@ -62,18 +62,18 @@ class JobQuery:
     state: JobState | None = None
     kind: str | None = None
 
-    def lets_through(self, record: JobRecord) -> bool:
-        """Whether a record of :attr:`first_fields` may match."""
+    def may_match(self, record: JobRecord) -> bool:
+        """Whether a record with only :attr:`first_fields` may match."""
         return self.name in (None, record.name) and self.kind in (None, record.failure_kind)
 
     @property
     def first_fields(self) -> tuple[str, ...]:
-        """The fields that tell most jobs apart, so that only what they let through is read whole."""
+        """The fields that exclude most jobs; the others are read only of jobs that may match."""
         return (*(("name",) if self.name is not None else ()), *(KIND_FIELDS if self.kind is not None else ()))
 
     def matches(self, record: JobRecord) -> bool:
-        """Whether a job is like that. Data of another serializer matches nothing."""
-        if not self.lets_through(record) or self.state not in (None, record.state):
+        """Whether a job meets the conditions. Data of another serializer doesn't match."""
+        if not self.may_match(record) or self.state not in (None, record.state):
             return False
         if self.data is None:
             return True
@@ -87,7 +87,7 @@ class JobQuery:
 
 
 class _Search:
-    """What was found so far."""
+    """The jobs found so far."""
 
     def __init__(self, keys: QueueKeys, query: JobQuery, limit: int) -> None:
         self.keys = keys
@@ -98,20 +98,20 @@ class _Search:
 
     @property
     def found(self) -> list[JobRecord]:
-        """What was found, at most as many as wanted."""
+        """The jobs found, up to the limit."""
         return list(self._found.values())[: self._limit]
 
     @property
     def is_full(self) -> bool:
-        """Whether no more are wanted."""
+        """Whether the limit is reached."""
         return len(self._found) >= self._limit
 
-    def look_at(self, ids: Sequence[str]) -> Conversation[None]:
-        """Keep those of the jobs that match. Only what the query's first fields let through is read whole."""
+    def keep_matching(self, ids: Sequence[str]) -> Conversation[None]:
+        """Keep the jobs that match. Only those that may match by the query's first fields are read as a whole."""
         query = self._query
         if ids and (fields := query.first_fields):
             parts = yield from job_records.jobs([(self.keys, job_id) for job_id in ids], fields)
-            ids = [job_id for job_id, part in zip(ids, parts, strict=True) if part and query.lets_through(part)]
+            ids = [job_id for job_id, part in zip(ids, parts, strict=True) if part and query.may_match(part)]
         records = yield from job_records.jobs([(self.keys, job_id) for job_id in ids])
         self._found.update({record.id: record for record in records if record and query.matches(record)})
 
@@ -120,14 +120,14 @@ _Walk: TypeAlias = Callable[[_Search], Conversation[None]]
 
 
 def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit: int) -> Conversation[list[JobRecord]]:
-    """Jobs that match, at most ``limit``.
+    """Return the jobs that match, at most ``limit``.
 
-    Without a state the lists of all states are walked that have any; jobs that wait for their children are in none,
-    and are found by naming that state, which walks all keys of the queue's server.
+    Without a state, the lists of all states are searched. Jobs that wait for their children are in no list, and are
+    found only by naming that state, which scans all keys of the queue's server.
     """
-    # The records, not the lists, tell prioritized jobs from delayed ones, and those that wait for children from all.
-    told = state if state in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN) else None
-    search = _Search(keys, replace(query, state=told), limit)
+    # Only the records distinguish prioritized jobs from delayed ones, and those that wait for children from others.
+    in_record = state if state in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN) else None
+    search = _Search(keys, replace(query, state=in_record), limit)
     for walk in [_WALKS[state]] if state is not None else _ALL_LISTS:
         if search.is_full:
             break
@@ -136,7 +136,7 @@ def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit:
 
 
 def _waiting(search: _Search) -> Conversation[None]:
-    """Return the jobs in the order in which workers take them, but one share after the other, before the stream."""
+    """Search in the order in which workers take jobs, but one share after the other, before the stream."""
     for key in (search.keys.priority, search.keys.lifo):
         yield from _listed(search, key)
     for name in (yield from shares.busy(search.keys)):
@@ -145,19 +145,19 @@ def _waiting(search: _Search) -> Conversation[None]:
     while not search.is_full:
         call = Call("XRANGE", (search.keys.stream,), (f"({after}", "+", "COUNT", search.page))
         (entries,) = all_good((yield [call]))
-        yield from search.look_at([entry_job_id(fields) for _, fields in entries])
+        yield from search.keep_matching([entry_job_id(fields) for _, fields in entries])
         if len(entries) < search.page:
             return
         after = text(entries[-1][0])
 
 
 def _listed(search: _Search, key: str) -> Conversation[None]:
-    """From the right end of a list, where workers take."""
+    """Search a list from its right end, where workers take."""
     start = 0
     while not search.is_full:
         (reply,) = all_good((yield [Call("LRANGE", (key,), (-start - search.page, -start - 1))]))
         ids = texts(reply)
-        yield from search.look_at(ids[::-1])
+        yield from search.keep_matching(ids[::-1])
         if len(ids) < search.page:
             return
         start += search.page
@@ -168,7 +168,7 @@ def _ranked(search: _Search, key: str) -> Conversation[None]:
     while not search.is_full:
         (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, start + search.page - 1))]))
         ids = texts(reply)
-        yield from search.look_at(ids)
+        yield from search.keep_matching(ids)
         if len(ids) < search.page:
             return
         start += search.page
@@ -180,11 +180,11 @@ def _ranked_under(name: str) -> _Walk:
 
 def _active(search: _Search) -> Conversation[None]:
     ids = yield from job_records.job_ids(search.keys, JobState.ACTIVE)
-    yield from search.look_at(ids)
+    yield from search.keep_matching(ids)
 
 
 def _parked(search: _Search) -> Conversation[None]:
-    """Group by group; each ordering key that was ever used has a sequence number."""
+    """Search group by group; each ordering key that was ever used has a sequence number."""
     cursor = FIRST_PAGE
     while not search.is_full:
         (reply,) = all_good((yield [Call("HSCAN", (search.keys.named("ordering"),), (cursor, "COUNT", BATCH_SIZE))]))
@@ -203,8 +203,8 @@ def _everywhere(search: _Search) -> Conversation[None]:
     cursor = FIRST_PAGE
     while not search.is_full:
         found, cursor = yield from scan_page(queue_pattern(search.keys, "job:*"), cursor, search.keys.stream)
-        # Jobs have keys of their own beside their record, such as a lock.
-        yield from search.look_at([key[start:] for key in found if ":" not in key[start:]])
+        # Jobs have further keys besides their record, such as a lock.
+        yield from search.keep_matching([key[start:] for key in found if ":" not in key[start:]])
         if cursor == FIRST_PAGE:
             return
 
@@ -225,7 +225,7 @@ _ALL_LISTS = [walk for state, walk in _WALKS.items() if state not in (JobState.P
 
 
 KIND_FIELDS = ("failedReason", "failureKind", "failureAttempt", "attemptsMade")
-"""What of a record says its kind of failure."""
+"""Fields of a record that determine the kind of failure."""
 
 _GROUP_FIELDS = ("name", "finishedOn", *KIND_FIELDS)
 
@@ -236,11 +236,11 @@ class FailureGroup:
 
     Attributes:
         kind: The exception's qualified class, the kind of a ``Failed``, or a ``FailureKind``.
-        count: How many jobs failed so.
+        count: How many jobs failed with it.
         last_at: When the latest of them failed.
         job_id: That job, as an example.
-        name: Its name.
-        reason: Its reason.
+        name: That job's name.
+        reason: That job's reason.
     """
 
     kind: str
@@ -270,7 +270,7 @@ def failures(keys: QueueKeys) -> Conversation[list[FailureGroup]]:
 
 
 def failed_ids(keys: QueueKeys, kind: str, limit: int | None, until_ms: int | None = None) -> Conversation[list[str]]:
-    """Ids of the failed jobs of one kind, oldest first: at most ``limit``, that failed by ``until_ms``."""
+    """Return the ids of failed jobs of one kind, oldest first: at most ``limit``, that failed by ``until_ms``."""
     found: list[str] = []
 
     def keep(job: JobRecord) -> bool:
@@ -292,7 +292,7 @@ def _walk_failed(
     visit: Callable[[JobRecord], bool],
     most: int = sys.maxsize,
 ) -> Conversation[None]:
-    """Call ``visit`` with some fields of each failed job until it returns True. Jobs that are gone are left out."""
+    """Call ``visit`` with some fields of each failed job until it returns True. Removed jobs are skipped."""
     for start in range(0, most, BATCH_SIZE):
         page = Call(command, (keys.failed,), (start, min(start + BATCH_SIZE, most) - 1))
         ids = texts(*all_good((yield [page])))
@@ -310,7 +310,7 @@ def _walk_failed(
 
 
 TAG_PAGE = 200
-"""Jobs of a tag that one call lists."""
+"""Maximum jobs of a tag per call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ class TagCount:
 
     Attributes:
         tag: The tag.
-        jobs: How many jobs have it. Removed ones may be counted until they are met by a reader or a worker's sweep.
+        jobs: How many jobs have it. Removed jobs are counted until a reader or a worker's sweep finds them.
     """
 
     tag: str
@@ -327,13 +327,13 @@ class TagCount:
 
 
 def tag_page(keys: QueueKeys, tag: str, offset: int, limit: int) -> Operation[tuple[list[str], bool]]:
-    """Ids of up to ``limit`` jobs of a tag, oldest first, and whether there may be more."""
+    """Read the ids of up to ``limit`` jobs of a tag, oldest first, and whether there may be more."""
     call = oq1.tagged(keys, tag=tag, offset=offset, limit=limit)
     return Operation(call, lambda reply: (texts(reply[0]), integer(reply[1]) == 1))
 
 
 def tagged_ids(keys: QueueKeys, tag: str, limit: int | None, offset: int = 0) -> Conversation[list[str]]:
-    """Ids of the jobs of a tag, oldest first. One exchange per 200 jobs."""
+    """Return the ids of the jobs of a tag, oldest first. One exchange per 200 jobs."""
     found: list[str] = []
     has_more = limit != 0
     while has_more and (limit is None or len(found) < limit):

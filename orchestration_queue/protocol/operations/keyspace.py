@@ -1,4 +1,4 @@
-"""What no key lists, found by a walk over the server's keys: queues, flows, and what belongs to a queue."""
+"""Find by scanning all keys what no key lists: queues, flows, and the keys of a queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def active_jobs(keys: QueueKeys) -> Conversation[int]:
-    """How many jobs any worker holds, of lists, of the stream, or of a broadcast; in one exchange."""
+    """Count the jobs that any worker has, of lists, of the stream, or of a broadcast; one exchange."""
     described, (listed,) = yield from groups(keys, Call("GET", (keys.list_active,)))
     return sum(int(group["pending"]) for group in described) + max(0, int(listed or 0))
 
@@ -34,9 +34,9 @@ def active_jobs(keys: QueueKeys) -> Conversation[int]:
 def remove_queue(keys: QueueKeys) -> Conversation[int]:
     """Remove every key of a queue; return how many. Scans all keys of the queue's server. Can be repeated at any point.
 
-    What workers take jobs from is removed first, so that no more jobs start, together with the sequence numbers of
-    ordering keys, since those of jobs that are added meanwhile must not be ahead of their group's. The counter of ids
-    is removed last: as long as jobs are left, a new job must not get the id of one of them.
+    The structures from which workers take jobs are removed first, so that no more jobs start; with them the sequence
+    numbers of ordering keys, since those of jobs that are added meanwhile must not be ahead of their group's. The
+    counter of ids is removed last: while jobs are left, a new job must not get the id of one of them.
     """
     last = [keys.id, keys.meta]
     first = [keys.stream, keys.priority, keys.lifo, keys.scheduled, keys.schedulers, keys.named("ordering")]
@@ -59,7 +59,7 @@ def _unlink(found: list[str]) -> Conversation[int]:
 
 
 FIRST_PAGE = "0"
-"""Where a walk begins; it has ended when a page says the same."""
+"""The cursor with which a scan begins, and which ends it."""
 
 
 def scan_page(pattern: str, cursor: str, near: str | None = None) -> Conversation[tuple[list[str], str]]:
@@ -69,7 +69,7 @@ def scan_page(pattern: str, cursor: str, near: str | None = None) -> Conversatio
 
 
 def scan(pattern: str, near: str | None = None) -> Conversation[list[str]]:
-    """All matching keys, sorted."""
+    """Return all matching keys, sorted."""
     found: set[str] = set()
     cursor = FIRST_PAGE
     while True:
@@ -80,12 +80,12 @@ def scan(pattern: str, near: str | None = None) -> Conversation[list[str]]:
 
 
 def literal(word: str) -> str:
-    """Return the word as a pattern that matches nothing else."""
+    """Return a word as a pattern that matches only it."""
     return re.sub(r"([*?\[\]^\\-])", r"\\\1", word)
 
 
 def queue_pattern(keys: QueueKeys, name: str) -> str:
-    """Return the keys of one queue whose own part matches a pattern."""
+    """Return the pattern for keys of one queue, from one for what follows the queue's name."""
     return f"{literal(keys.base)}:{name}"
 
 
@@ -94,17 +94,17 @@ _QUEUE_KEYS = ("id", "stream", "meta", "schedulers")
 
 
 def queue_names(prefix: str) -> Conversation[list[str]]:
-    """Names of all queues that one server holds under a key prefix. Walks all its keys."""
+    """Return the names of all queues of one server with a key prefix. Scans all its keys."""
     return sorted((yield from queues(prefix)))
 
 
 def queues(prefix: str) -> Conversation[dict[str, list[str]]]:
-    """All queues that one server holds under a key prefix, with the ids of their workers. Walks all its keys."""
+    """Return all queues of one server with a key prefix, with the ids of their workers. Scans all its keys."""
     keys = yield from scan(f"{literal(prefix)}:{{*}}:[imsw]*")
     shape = re.compile(re.escape(prefix) + r":\{(.*)\}:(?:" + "|".join(_QUEUE_KEYS) + "|w:(.+))")
     found: dict[str, list[str]] = {}
     for key in keys:
-        # Flows of the HTTP proxy look alike, but their names are none a queue can have.
+        # Keys of the HTTP proxy's flows are similar, but a queue can't have their names.
         if (match := shape.fullmatch(key)) and name_problem(match[1]) is None:
             workers = found.setdefault(match[1], [])
             workers += [match[2]] if match[2] else []
@@ -112,9 +112,9 @@ def queues(prefix: str) -> Conversation[dict[str, list[str]]]:
 
 
 def kinds(prefix: str) -> Conversation[dict[str, int]]:
-    """Count the keys that one server holds under a key prefix by kind, such as ``job:*`` for all records of jobs.
+    """Count the keys of one server with a key prefix by kind, such as ``job:*`` for all records of jobs.
 
-    Walks all its keys, a page at a time.
+    Scans all its keys, a page at a time.
     """
     queue_key = re.compile(re.escape(prefix) + r":\{[^}]*\}:([^:]+)(:.)?", re.DOTALL)
     found: Counter[str] = Counter()
@@ -129,7 +129,7 @@ def kinds(prefix: str) -> Conversation[dict[str, int]]:
 
 
 def flow_dependencies(keys: QueueKeys, flow_id: str) -> Conversation[dict[tuple[str, str], list[tuple[str, str]]]]:
-    """Which jobs of a flow wait for which, found from the part of it in one queue. Walks all keys.
+    """Return which jobs of a flow wait for which, found from its jobs in one queue. Scans all keys.
 
     Returns:
         By queue and job id, the queues and ids of the jobs it waits for.

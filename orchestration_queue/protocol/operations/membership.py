@@ -1,8 +1,8 @@
-"""Broadcasts, for the workers of a subscription.
+"""Broadcasts for the workers of a subscription: read, start and settle messages, and take over stalled ones.
 
-Which messages a subscription has not settled is in the pending list of its own consumer group, and its state of a
-message in a hash beside the message's record. The record itself is shared by all subscriptions, and contains what the
-last of them wrote.
+The pending list of the subscription's own consumer group holds its unsettled messages, and a hash beside each message's
+record its state of that message. The record itself is shared by all subscriptions, and contains what the last of them
+wrote.
 """
 
 from __future__ import annotations
@@ -33,18 +33,29 @@ from orchestration_queue.protocol.operations.job_records import PRIORITY_SHIFT
 from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.record import JobRecord, pairs
 
-__all__ = ["Member", "Message", "Stalled", "Told", "claim", "entry", "hand_on", "last_sign", "read_message", "stalled"]
+__all__ = [
+    "Member",
+    "Message",
+    "Report",
+    "Stalled",
+    "claim",
+    "entry",
+    "hand_on",
+    "last_sign",
+    "read_message",
+    "stalled",
+]
 
 _REVOKED = "revoked"
 
 
 @dataclass(frozen=True, slots=True)
 class Message(Delivery):
-    """A message handed to this worker that has not started.
+    """A message that was delivered to this worker and has not started.
 
     Attributes:
-        subject: What it was published under.
-        retry_of: The one subscription it is for, when it is a retry; else ''.
+        subject: The subject of the message.
+        retry_of: The only subscription that receives it, if it is a retry; otherwise ''.
     """
 
     subject: str
@@ -52,8 +63,8 @@ class Message(Delivery):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The calls that report one outcome; the last one returns the verdict."""
+class Report:
+    """The calls that report one outcome; the reply to the last one is the verdict."""
 
     calls: tuple[Call, ...]
     read: Callable[[Reply], Verdict]
@@ -61,12 +72,12 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker of a subscription, and all it says to the server.
+    """One worker of a subscription, and its calls.
 
     Attributes:
         keys: The broadcast's keys.
         subscription: The consumer group.
-        consumer: The worker's name in it.
+        consumer: The worker's name in the group.
     """
 
     keys: QueueKeys
@@ -74,16 +85,16 @@ class Member:
     consumer: str
 
     def ledger(self, job_id: str) -> str:
-        """Return what this subscription knows of one message: its attempts, and how often a worker was lost with it."""
+        """Return the key of this subscription's attempts of a message, and of how often it stalled."""
         return f"{self.keys.job(job_id)}:sub:{self.subscription}"
 
     def read(self, count: int, block_ms: int | None = None) -> Operation[list[Message]]:
-        """Take up to ``count`` new messages, waiting up to ``block_ms`` for the first; without it, not waiting."""
+        """Take up to ``count`` new messages; wait up to ``block_ms`` for the first, or not at all without it."""
         wait = () if block_ms is None else ("BLOCK", block_ms)
         return self._read(count, *wait, position=">")
 
     def read_pending(self, count: int = 1000) -> Operation[list[Message]]:
-        """Return the messages that were handed to this worker and are neither settled nor taken away."""
+        """Read the messages that were delivered to this worker and are neither settled nor taken over."""
         return self._read(count, position="0")
 
     def _read(self, count: int, *wait: str | int, position: str) -> Operation[list[Message]]:
@@ -95,19 +106,19 @@ class Member:
 
         return Operation(Call("XREADGROUP", args=words, near=stream), read)
 
-    def done_with(self, entry_ids: Sequence[str]) -> Call:
-        """Take entries off the subscription's hands. They stay on the stream, for the others."""
+    def acknowledge(self, entry_ids: Sequence[str]) -> Call:
+        """Acknowledge entries for this subscription. They stay on the stream for others."""
         return Call("XACK", (self.keys.stream,), (self.subscription, *entry_ids))
 
     def holds(self, entry_id: str) -> Operation[bool]:
-        """Whether the subscription's entry is still pending.
+        """Read whether an entry of the subscription is still pending.
 
         An entry that was taken over from a stalled worker no longer is: its message continues under another entry.
         """
         return Operation(Call("XPENDING", (self.keys.stream,), (self.subscription, entry_id, entry_id, 1)), bool)
 
     def room(self) -> Operation[int]:
-        """How many more messages the limit on active ones lets this subscription start; -1 without a limit."""
+        """Read how many more messages this subscription may start under the concurrency limit; -1 without one."""
         call = glidemq.check_concurrency(self.keys, group=self.subscription)
         return Operation(call, integer)
 
@@ -127,15 +138,15 @@ class Member:
 
     @staticmethod
     def read_start(message: Delivery, attempts: Reply, started: Reply) -> Lease | str:
-        """Return what those two replies say: the lease, or the wire's word for why it was refused."""
+        """Read the replies to :meth:`start`: the lease, or the wire's word for why it was refused."""
         if not isinstance(started, list):
             return text(started)
         made = {"attemptsMade": "0" if attempts is None else text(attempts)}
         return Lease(JobRecord(message.job_id, pairs(started) | made), message.entry_id)
 
     def requeue(self, message: Message) -> list[Call]:
-        """Put a message back for this subscription alone. Twice, when the worker dies in between; never not at all."""
-        return [self._again(message.job_id, message.subject), self.done_with([message.entry_id])]
+        """Add a message again for this subscription only; twice if the worker dies in between, but at least once."""
+        return [self._again(message.job_id, message.subject), self.acknowledge([message.entry_id])]
 
     def _again(self, job_id: str, subject: str) -> Call:
         fields = ("jobId", job_id, "name", subject, "retryGroup", self.subscription)
@@ -151,25 +162,25 @@ class Member:
         dead_letter: str = "",
         skip_events: bool = False,
         skip_metrics: bool = False,
-    ) -> Told:
+    ) -> Report:
         """Report an outcome of this subscription; a message that fails for good goes to ``dead_letter``."""
         match settlement:
             case Completion(lease, result):
                 done = self._complete(lease, result, now_ms, skip_events=skip_events, skip_metrics=skip_metrics)
-                return Told((done, *self._notices(lease.record)), lambda _: Verdict.COMPLETED)
+                return Report((done, *self._notices(lease.record)), lambda _: Verdict.COMPLETED)
             case Failure(lease, reason, max_attempts, backoff_ms):
                 failing = self.fail(lease, reason, now_ms, max_attempts, backoff_ms)
                 is_last = lease.record.attempts_made + 1 >= max_attempts and reason != _REVOKED
                 letters = [self._letter(settlement, dead_letter, now_ms)] if dead_letter and is_last else []
-                return Told((*letters, failing), _failed)
+                return Report((*letters, failing), _failed)
             case Postponement(lease, until_ms, ""):
-                return Told(self._postpone(lease, until_ms), lambda _: Verdict.DELAYED)
+                return Report(self._postpone(lease, until_ms), lambda _: Verdict.DELAYED)
             case _:
-                return Told((self.fail(settlement.lease, _refusal(settlement), now_ms),), _failed)
+                return Report((self.fail(settlement.lease, _refusal(settlement), now_ms),), _failed)
 
     def _complete(self, lease: Lease, result: str, now_ms: int, *, skip_events: bool, skip_metrics: bool) -> Call:
-        # This one, of the two functions that complete, can be told when the attempt began: the record's own
-        # `processedOn` may be another subscription's. It fetches nothing in a broadcast.
+        # Of the two functions that complete, only this one takes the attempt's start: the record's `processedOn` may be
+        # another subscription's. It fetches nothing in a broadcast.
         return glidemq.complete_and_fetch_next(
             self.keys,
             job_key=self.keys.job(lease.job_id),
@@ -213,7 +224,7 @@ class Member:
         return self.fail(message, _REVOKED, now_ms)
 
     def _letter(self, failure: Failure, to: str, now_ms: int) -> Call:
-        """Return the dead letter, under an id that is the same however often it is sent."""
+        """Return the call that adds the dead letter, under an id derived from the attempt."""
         record, reason = failure.lease.record, failure.reason
         data = record.fields.get("data", "")
         with suppress(ValueError):
@@ -230,28 +241,28 @@ class Member:
         return add_dead_letter(QueueKeys(to, self.keys.prefix), letter_id, record.name, dump_json(about), now_ms)
 
     def _postpone(self, lease: Lease, until_ms: int) -> tuple[Call, Call]:
-        # The wire's function for this would bring the message back to every subscription.
+        # The wire's function for this would return the message to every subscription.
         due = lease.record.priority * PRIORITY_SHIFT + until_ms
         later = Call("ZADD", (self.keys.scheduled,), (due, f"{lease.job_id}||{self.subscription}"))
-        return later, self.done_with([lease.entry_id])
+        return later, self.acknowledge([lease.entry_id])
 
     # Leases
 
     def look(self, lease: Lease) -> tuple[Call, Call]:
-        """Ask whether a lease is still ours, and whether its message is still there and wanted."""
+        """Ask whether a lease is still ours, and whether its message exists and was not revoked."""
         wanted = Call("HMGET", (self.keys.job(lease.job_id),), ("state", "revoked"))
         return self.holds(lease.entry_id).call, wanted
 
     @staticmethod
     def read_look(held: Reply, wanted: Reply) -> Renewal:
-        """Return what those two replies say."""
+        """Read the replies to :meth:`look`."""
         state, revoked = wanted
         if not held or state is None:
             return Renewal.LOST
         return Renewal.REVOKED if revoked == b"1" else Renewal.RENEWED
 
     def keep(self, lease: Lease, now_ms: int) -> Call:
-        """Say that a message is still being worked on."""
+        """Record that a message is still being processed."""
         return Call("HSET", (self.keys.job(lease.job_id),), ("lastActive", now_ms))
 
 
@@ -267,7 +278,7 @@ def _failed(reply: Reply) -> Verdict:
 
 
 def _refusal(settlement: Settlement) -> str:
-    """Why the job cannot be set aside in this way."""
+    """Return why a message can't be settled like this."""
     match settlement:
         case Postponement():
             what = "get other data when it is postponed"
@@ -277,7 +288,7 @@ def _refusal(settlement: Settlement) -> str:
             what = "be suspended"
         case _:
             what = "hold back a group"
-    return f"A message cannot {what}: its record is shared by all subscriptions; add a job to a queue for that."
+    return f"A message can't {what}, because all subscriptions share its record; add a job to a queue for that."
 
 
 _EVENTS_LENGTH = 1000
@@ -289,14 +300,14 @@ _STALLED = "job stalled more than maxStalledCount"
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """An entry in a subscription's hands of which nothing was heard for a while."""
+    """A pending entry of a subscription, and how long it has been idle."""
 
     entry_id: str
     idle_ms: int
 
 
 def stalled(member: Member, min_ms: int, after: str = "-", count: int = 100) -> Operation[list[Stalled]]:
-    """Entries that were handed out so long ago and are not settled, oldest first, a page at a time."""
+    """Read a page of entries that have been pending for at least this long, oldest first."""
     words = (member.subscription, "IDLE", min_ms, after, "+", count)
 
     def read(reply: Reply) -> list[Stalled]:
@@ -306,7 +317,7 @@ def stalled(member: Member, min_ms: int, after: str = "-", count: int = 100) -> 
 
 
 def entry(member: Member, entry_id: str) -> Operation[Message | None]:
-    """One entry of the stream; None when it was trimmed off."""
+    """Read one entry of the stream; None if it was trimmed."""
 
     def read(reply: Reply) -> Message | None:
         return read_message(*reply[0]) if reply else None
@@ -315,7 +326,7 @@ def entry(member: Member, entry_id: str) -> Operation[Message | None]:
 
 
 def last_sign(member: Member, message: Message) -> Operation[tuple[Lease, int] | None]:
-    """Return a message's lease by its record, and its last sign of life, epoch ms; None when it was removed."""
+    """Read a message's lease and when it was last renewed, epoch ms; None if the message was removed."""
     names = ("state", "lastActive", "opts")
 
     def read(reply: Reply) -> tuple[Lease, int] | None:
@@ -328,20 +339,20 @@ def last_sign(member: Member, message: Message) -> Operation[tuple[Lease, int] |
 
 
 def claim(member: Member, message: Message, idle_ms: int) -> tuple[Call, Call]:
-    """Take an entry unless another worker has taken it, and ask how often a worker was lost with its message."""
+    """Take over an entry unless another worker has, and ask how often its message stalled."""
     words = (member.subscription, member.consumer, idle_ms, message.entry_id, "JUSTID")
     return Call("XCLAIM", (member.keys.stream,), words), Call("HGET", (member.ledger(message.job_id),), ("stalls",))
 
 
 def hand_on(member: Member, message: Message, stalls: int, most: int, now_ms: int) -> list[Call]:
-    """Let another worker have a claimed message; or fail it, when a worker was lost with it too often."""
+    """Requeue a claimed message for another worker, or fail it if it stalled too often."""
     if stalls >= most:
         return [member.fail(message, _STALLED, now_ms)]
     ledger = member.ledger(message.job_id)
-    told = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "stalled", "jobId", message.job_id)
+    event = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "stalled", "jobId", message.job_id)
     return [
         Call("HINCRBY", (ledger,), ("stalls", 1)),
         Call("EXPIRE", (ledger,), (_LEDGER_TTL_S,)),
         *member.requeue(message),
-        Call("XADD", (member.keys.events,), told),
+        Call("XADD", (member.keys.events,), event),
     ]

@@ -29,14 +29,14 @@ __all__ = ["MovedJobs", "finish_moves", "move", "move_all"]
 log = logging.getLogger("orchestration_queue.moves")
 
 _OVERDUE_MS = 10_000
-"""How long the caller of a move may take before a worker continues it."""
+"""How old a move must be before a worker continues it."""
 _MOVES_A_ROUND = 20
 _REMEMBERED_MS = 6 * 86_400_000
-"""How long the source surely knows that it dropped a job; later one is placed that might have been removed."""
+"""How long the source certainly remembers that a job was removed; after that, the job is placed nevertheless."""
 _MOST_READINGS = 20
-"""How often a job that changes while it is carried is carried again."""
+"""How often to copy a job that changes while it is copied."""
 _TOGETHER = 100
-"""Most jobs that are moved in the same exchanges."""
+"""Maximum jobs that are moved in the same exchanges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class MovedJobs:
     """The result of moving jobs.
 
     Attributes:
-        moved: The ids of those that are in the other queue.
-        left: Why each other one is not, by id.
+        moved: The ids of the jobs that are in the other queue.
+        left: The reason for each job that is not, by id.
     """
 
     moved: tuple[str, ...] = ()
@@ -57,11 +57,11 @@ def move(
 ) -> Conversation[None]:
     """Move a job to another queue: it is held here, held there, dropped here, and placed there. Four exchanges.
 
-    One more if jobs wait for it. Changes to it meanwhile are carried over as well.
+    One more if jobs wait for it. Changes to it meanwhile move with it.
 
     Raises:
         JobNotFoundError: It is in neither queue.
-        StateError: It can't be moved and is unchanged; or it changes faster than it can be carried over, and a worker
+        StateError: It can't be moved and is unchanged; or it changes faster than it can be copied, and a worker
             continues the move.
     """
     if keys.base == target.base:
@@ -80,7 +80,7 @@ def move(
         reply, (came_from, held_by, held_ms) = all_good((yield [out, there]))
         word, about = text(reply[0]), text(reply[1])
         if word == "not_found" and optional_text(came_from) == keys.queue:
-            # An earlier call moved it, whose reply was lost, or which broke off before the end.
+            # An earlier call moved it, but its reply was lost, or it was interrupted.
             if token := optional_text(held_by):
                 yield from _resume(keys, target, job_id, now_ms, token, integer(held_ms))
             return
@@ -98,7 +98,7 @@ def move(
 def move_all(
     keys: QueueKeys, target: QueueKeys, job_ids: Sequence[str], now_ms: int, delay_ms: int | None = None
 ) -> Conversation[MovedJobs]:
-    """Move jobs to another queue, 100 in each four exchanges; what cannot be moved is left, and keeps no other."""
+    """Move jobs to another queue, 100 per four exchanges. Jobs that can't be moved are skipped."""
     problems: list[str | None] = []
     for some in chunks(job_ids, _TOGETHER):
         problems += yield from together([_attempt(keys, target, job_id, now_ms, delay_ms) for job_id in some])
@@ -157,7 +157,7 @@ def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: 
 def _resume(
     keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, token: str, held_ms: int
 ) -> Conversation[None]:
-    """Have the target place a job that it holds and the source no longer has, which the source remembers for a week."""
+    """Have the target place a job that it holds and the source no longer has. The source remembers it for a week."""
     ask = oq1.end_move(keys, job_id=job_id, token=token, arrived=True, digest="", now_ms=now_ms)
     (end,) = all_good((yield [ask]))
     is_removed = text(end) == "removed" and now_ms - held_ms < _REMEMBERED_MS
@@ -167,14 +167,14 @@ def _resume(
 def _land(
     keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, token: str, *, is_removed: bool
 ) -> Conversation[None]:
-    """Have the target place the job that it holds, unless it has; or remove it, when it was removed on the way."""
+    """Have the target place the job that it holds, unless it has; or remove it if it was removed during the move."""
     all_good((yield [oq1.land_job(target, job_id=job_id, token=token, kept=not is_removed, now_ms=now_ms)]))
     if is_removed:
         raise JobNotFoundError(keys.queue, job_id)
 
 
 def _rename(parents: list[str], old: str, new: str, prefix: str) -> Conversation[None]:
-    """Have the jobs that wait for a moved one wait for it by its new name."""
+    """Rename a moved job in the dependencies of the jobs that wait for it."""
     located = sorted(
         (base[base.index("{") + 1 : -1], job_id) for base, _, job_id in (p.rpartition(":") for p in parents)
     )

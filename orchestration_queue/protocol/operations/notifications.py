@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 MOST_NODES = 100
-"""Most nodes and ids per call, so that it holds the server for less than 10 ms: a node takes 25 to 40 us."""
+"""Maximum nodes and ids per call, so that it blocks the server for less than 10 ms: a node takes 25 to 40 us."""
 
 MOST_CHANGES = 100
-"""Jobs that one call may change beyond those it names."""
+"""Maximum jobs that one call changes beyond those it names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification of a job that waits.
+    """The outcome of an ended job, for one of its dependents.
 
     Attributes:
-        queue: The queue of the job that waits.
-        dependent: Its id.
-        member: The ended job's name among what it waits for.
+        queue: The dependent's queue.
+        dependent: The dependent's id.
+        member: The ended job's name among the dependent's dependencies.
         outcome: ``success``, ``failed``, ``upstream_failed`` or ``skipped``.
     """
 
@@ -50,11 +50,11 @@ class Notification:
 
 @dataclass(frozen=True, slots=True)
 class PendingNotifications:
-    """What a call could not notify the jobs that wait, and the caller should. It may be told twice.
+    """Notifications that a call left to its caller. Sending them twice is harmless.
 
     Attributes:
-        news: For jobs of other queues, which may be on other servers.
-        job_ids: Ended jobs of the call's own queue whose dependents remain, because one call only does so much.
+        news: Notifications for jobs of other queues, which may be on other servers.
+        job_ids: Ended jobs of the call's own queue whose dependents are still to be notified: each call is bounded.
     """
 
     news: tuple[Notification, ...] = ()
@@ -68,11 +68,11 @@ class PendingNotifications:
 
 
 NONE_PENDING = PendingNotifications()
-"""Nothing is left to be told."""
+"""No notifications are left to send."""
 
 
 def read_notifications(news: Reply, job_ids: Reply) -> PendingNotifications:
-    """Read what a function leaves to its caller: queue, dependent, member, outcome in a row; and ids."""
+    """Read the notifications that a function leaves to its caller: queue, dependent, member, outcome, ...; and ids."""
     if not (news or job_ids):
         return NONE_PENDING
     return PendingNotifications(
@@ -82,11 +82,11 @@ def read_notifications(news: Reply, job_ids: Reply) -> PendingNotifications:
 
 @dataclass(frozen=True, slots=True)
 class Propagated:
-    """What outcomes meant for the jobs that wait.
+    """The effect of outcomes on the jobs that wait for them.
 
     Attributes:
         decisions: ``run``, ``upstream_failed`` or ``skipped`` by the id of each job that was decided.
-        pending: What remains to be told.
+        pending: Notifications still to send.
     """
 
     decisions: dict[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Propagated:
 
 
 def read_propagated(reply: Reply) -> Propagated:
-    """Read what a function decided, and what it leaves to its caller."""
+    """Read a function's decisions, and the notifications that it leaves to its caller."""
     decided, news, job_ids = reply
     words = iter(texts(decided))
     return Propagated(dict(zip(words, words, strict=True)), read_notifications(news, job_ids))
@@ -103,19 +103,19 @@ def read_propagated(reply: Reply) -> Propagated:
 def propagate(
     keys: QueueKeys, now_ms: int, *, job_ids: Sequence[str] = (), news: Sequence[Notification] = ()
 ) -> Operation[Propagated]:
-    """Notify the jobs that wait of ended ones; a repeated notification counts once.
+    """Notify dependents of ended jobs. A repeated notification counts once.
 
     Args:
         keys: The queue.
         now_ms: Epoch milliseconds by the caller's clock.
-        job_ids: Ended jobs of the queue, whose dependents are to know; one that has not ended is passed over.
-        news: What jobs of this queue are to know of those of other queues.
+        job_ids: Ended jobs of the queue, whose dependents to notify; jobs that have not ended are skipped.
+        news: Outcomes of jobs of other queues, for dependents in this queue.
     """
     call = oq1.propagate(
         keys,
         now_ms=now_ms,
         limit=MOST_CHANGES,
-        news=[oq1.ForeignOutcome(dependent=told.dependent, member=told.member, outcome=told.outcome) for told in news],
+        news=[oq1.ForeignOutcome(dependent=one.dependent, member=one.member, outcome=one.outcome) for one in news],
         job_ids=job_ids,
     )
     return Operation(call, read_propagated)
@@ -124,9 +124,9 @@ def propagate(
 def notify(
     keys: QueueKeys, pending: PendingNotifications, now_ms: int
 ) -> Iterator[tuple[QueueKeys, Operation[Propagated]]]:
-    """Tell what a call on the queue of ``keys`` left pending: each operation, with the queue that it is about.
+    """Yield the operations that send what a call on the queue of ``keys`` left pending, each with its queue.
 
-    What these leave pending in turn needs the same, until nothing is left; :func:`notify_all` does so.
+    They can leave notifications pending themselves; :func:`notify_all` sends these, too.
     """
     for start in range(0, len(pending.job_ids), MOST_NODES):
         yield keys, propagate(keys, now_ms, job_ids=pending.job_ids[start : start + MOST_NODES])
@@ -143,6 +143,6 @@ def notify_all(left: Sequence[tuple[QueueKeys, PendingNotifications]], now_ms: i
     Raises:
         ServerError: A queue refused a notification. Others in the same exchange were sent.
     """
-    while todo := [told for keys, pending in left for told in notify(keys, pending, now_ms)]:
+    while todo := [each for keys, pending in left for each in notify(keys, pending, now_ms)]:
         replies = all_good((yield [operation.call for _, operation in todo]))
         left = [(keys, operation.read(reply).pending) for (keys, operation), reply in zip(todo, replies, strict=True)]

@@ -1,7 +1,7 @@
-"""Partitions of one state of a queue, each read page by page.
+"""Partitions of the jobs in one state of a queue, each read page by page.
 
-A part is a range of what orders its jobs, not of their ranks: jobs that come and go meanwhile move no other job from
-one part to another, so that each job that stays where it is, is read once.
+A partition is a range of entry ids or scores, not of ranks: jobs that are added or removed meanwhile don't move others
+to another partition, so each job that stays in its state is read exactly once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestration_queue.protocol.operations.event_log import place
 from orchestration_queue.protocol.record import entry_job_id
 from orchestration_queue.states import JobState
 
-__all__ = ["CUTTABLE", "Cursor", "Partition", "before", "cut_entries", "extents", "page"]
+__all__ = ["CUTTABLE", "Cursor", "Partition", "before", "cut_entries", "divide", "page"]
 
 CUTTABLE = (
     JobState.WAITING,
@@ -31,7 +31,7 @@ CUTTABLE = (
 """The states that the wire keeps lists of."""
 
 _SEQUENCES = 1 << 64
-"""How many ids a stream can give out in one millisecond."""
+"""How many ids a stream has per millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Partition:
     """A part of the jobs of one state.
 
     Attributes:
-        kind: What holds them: a stream's ``entries``, a sorted set by ``scores``, or what has to be ``listed`` whole.
+        kind: Where they are: ``entries`` of the stream, a sorted set by ``scores``, or what must be ``listed`` whole.
         state: Their state.
         after: The entry or score before the first; ``-inf`` for a sorted set's beginning.
         until: The last entry or score.
@@ -53,11 +53,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far the reading of an extent has come.
+    """The position in a partition.
 
     Attributes:
         at: The last entry or score that was read.
-        seen: The jobs of that score that were.
+        seen: The jobs with that score that were read.
     """
 
     at: str
@@ -65,7 +65,7 @@ class Cursor:
 
 
 def _position(number: int) -> str:
-    """Return a stream id by its number among all that there could be."""
+    """Return the stream id with a number; the reverse of :func:`_number`."""
     milliseconds, sequence = divmod(number, _SEQUENCES)
     return f"{milliseconds}-{sequence}"
 
@@ -81,9 +81,9 @@ def before(entry_id: str) -> str:
 
 
 def cut_entries(after: str, until: str, parts: int) -> list[tuple[str, str]]:
-    """Cut the ids behind ``after``, up to ``until``, into parts of equal time, none of them empty by its bounds.
+    """Divide the ids after ``after``, up to ``until``, into ranges of equal time, none of them empty.
 
-    The cuts follow from the arguments alone, so that the same range is always cut in the same way.
+    The result depends on the arguments only, so the same range is always divided in the same way.
     """
     first, last = _number(after), _number(until)
     if last <= first:
@@ -93,7 +93,7 @@ def cut_entries(after: str, until: str, parts: int) -> list[tuple[str, str]]:
     return list(pairwise(ids))
 
 
-def extents(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Partition]]:
+def divide(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Partition]]:
     """Divide the jobs that are in a state now into up to ``parts`` partitions. Two exchanges.
 
     Raises:
@@ -112,7 +112,7 @@ def _whole(state: JobState) -> Conversation[list[Partition]]:
 
 
 def _waiting(keys: QueueKeys, parts: int) -> Conversation[list[Partition]]:
-    """Return what the stream has not handed out, and one part for what lies in the lists beside it."""
+    """Return partitions of the stream's undelivered entries, and one for the lists beside it."""
     ends = [
         Call("XRANGE", (keys.stream,), ("-", "+", "COUNT", 1)),
         Call("XREVRANGE", (keys.stream,), ("+", "-", "COUNT", 1)),
@@ -140,35 +140,35 @@ def _ranked(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[P
 
 
 def page(
-    keys: QueueKeys, extent: Partition, cursor: Cursor | None = None
+    keys: QueueKeys, partition: Partition, cursor: Cursor | None = None
 ) -> Conversation[tuple[list[str], Cursor | None]]:
     """Return the ids of the next jobs of a partition, up to about 1,000, and where to continue; None at the end.
 
     One exchange. A partition that must be listed as a whole comes in one page.
     """
-    if extent.kind == "entries":
-        return _entries_page(keys, extent, extent.after if cursor is None else cursor.at)
-    if extent.kind == "scores":
-        return _scores_page(keys, extent, cursor)
-    return _list_page(keys, extent.state)
+    if partition.kind == "entries":
+        return _entries_page(keys, partition, partition.after if cursor is None else cursor.at)
+    if partition.kind == "scores":
+        return _scores_page(keys, partition, cursor)
+    return _list_page(keys, partition.state)
 
 
-def _entries_page(keys: QueueKeys, extent: Partition, after: str) -> Conversation[tuple[list[str], Cursor | None]]:
-    call = Call("XRANGE", (keys.stream,), (f"({after}", extent.until, "COUNT", BATCH_SIZE))
+def _entries_page(keys: QueueKeys, partition: Partition, after: str) -> Conversation[tuple[list[str], Cursor | None]]:
+    call = Call("XRANGE", (keys.stream,), (f"({after}", partition.until, "COUNT", BATCH_SIZE))
     (reply,) = all_good((yield [call]))
     ids = [entry_job_id(fields) for _, fields in reply]
     return ids, Cursor(text(reply[-1][0])) if len(reply) == BATCH_SIZE else None
 
 
 def _scores_page(
-    keys: QueueKeys, extent: Partition, cursor: Cursor | None
+    keys: QueueKeys, partition: Partition, cursor: Cursor | None
 ) -> Conversation[tuple[list[str], Cursor | None]]:
-    """Leave out the jobs of the last score, which may be more than a page: they are asked for again."""
+    """Read by score. The next page begins with the last score again, whose jobs may exceed the page."""
     seen = cursor.seen if cursor else frozenset()
-    low = f"({extent.after}" if cursor is None else cursor.at
+    low = f"({partition.after}" if cursor is None else cursor.at
     size = BATCH_SIZE + len(seen)
-    key = job_records.sorted_set(keys, extent.state)
-    (reply,) = all_good((yield [Call("ZRANGEBYSCORE", (key,), (low, extent.until, "WITHSCORES", "LIMIT", 0, size))]))
+    key = job_records.sorted_set(keys, partition.state)
+    (reply,) = all_good((yield [Call("ZRANGEBYSCORE", (key,), (low, partition.until, "WITHSCORES", "LIMIT", 0, size))]))
     scored = list(_scored(reply))
     ids = [job_id for job_id, _ in scored if job_id not in seen]
     if len(scored) < size:

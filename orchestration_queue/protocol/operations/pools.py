@@ -1,4 +1,4 @@
-"""Pools: slots that jobs of all queues share, held under leases and given in order of arrival."""
+"""Pools: slots that jobs of all queues share, held under leases and granted in order of arrival."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class PoolHolder:
     """A running job that holds slots of a pool.
 
     Attributes:
-        queue: Its queue.
-        job_id: Its id.
-        slots: How many it holds.
-        until_ms: When it loses them unless its worker renews them, epoch milliseconds.
+        queue: The job's queue.
+        job_id: The job's id.
+        slots: How many slots it holds.
+        until_ms: When its lease on them ends unless its worker renews it, epoch milliseconds.
     """
 
     queue: str
@@ -62,13 +62,13 @@ class PoolHolder:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool, and who has its slots.
+    """A pool, and the jobs that hold its slots.
 
     Attributes:
         name: Its name.
-        slots: How many it has.
-        holders: The running jobs that hold some.
-        waiting: How many jobs wait for some.
+        slots: How many slots it has.
+        holders: The running jobs that hold slots.
+        waiting: How many jobs wait for slots.
     """
 
     name: str
@@ -84,12 +84,12 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one attempt of a job holds, or wants to hold.
+    """The slots that one attempt of a job holds or needs.
 
     Attributes:
-        keys: Its queue.
-        job_id: Its id.
-        taken_ms: When it started, as the server has it.
+        keys: The job's queue.
+        job_id: The job's id.
+        taken_ms: When the attempt started, by the server.
         lease_ms: How long it holds the slots without a renewal.
         weights: Slots by pool.
     """
@@ -102,12 +102,12 @@ class Holding:
 
     @property
     def token(self) -> str:
-        """How pools name the job."""
+        """The job's name in the keys of pools."""
         return self.keys.member(self.job_id)
 
     @property
     def claims(self) -> list[oq1.Claim]:
-        """The same as the server functions take it."""
+        """The slots as the server functions take them."""
         return [oq1.Claim(pool=pool, weight=weight) for pool, weight in self.weights.items()]
 
 
@@ -116,10 +116,10 @@ class Grant:
     """The reply to a request for slots.
 
     Attributes:
-        is_held: The attempt holds them.
-        sleep_ms: If not: ask again after this time, or when woken.
-        unknown: A pool that is not defined, if any.
-        woken: Names of other jobs for which there are slots now.
+        is_held: Whether the attempt holds the slots.
+        sleep_ms: If not, ask again after this time, or when woken.
+        unknown: A pool that is not defined; None if all are.
+        woken: Names of other jobs for which slots became free.
     """
 
     is_held: bool
@@ -129,7 +129,7 @@ class Grant:
 
 
 def acquire(holding: Holding, now_ms: int) -> Operation[Grant]:
-    """Take all slots that an attempt needs, or none. Repeated, it takes them once."""
+    """Take all slots that an attempt needs, or none. Repeating it takes them once."""
     call = oq1.acquire_pools(
         slots_key=holding.keys.pool_slots,
         claims=holding.claims,
@@ -149,7 +149,7 @@ def acquire(holding: Holding, now_ms: int) -> Operation[Grant]:
 
 
 def release(holding: Holding, now_ms: int) -> Operation[list[str]]:
-    """Give the slots of an attempt back; reads the names of jobs for which there are slots now."""
+    """Return the slots of an attempt; read the names of jobs for which slots became free."""
     call = oq1.release_pools(
         slots_key=holding.keys.pool_slots,
         claims=holding.claims,
@@ -172,23 +172,23 @@ def renew(keys: QueueKeys, holdings: Sequence[Holding], now_ms: int) -> list[Cal
 
 
 def define(keys: QueueKeys, pool: str, slots: int, now_ms: int) -> Operation[list[str]]:
-    """Define a pool, or change its number of slots; reads the names of jobs for which there are slots now."""
+    """Define a pool, or change its number of slots; read the names of jobs for which slots became free."""
     return Operation(oq1.set_pool(slots_key=keys.pool_slots, now_ms=now_ms, pool=pool, count=slots), texts)
 
 
 def remove(keys: QueueKeys, pool: str, now_ms: int) -> Operation[bool]:
-    """Remove a pool; reads False when it is not defined.
+    """Remove a pool; read False if it is not defined.
 
     Raises:
-        StateError: By the operation: jobs hold slots of it, or wait for some, and it was left as it is.
+        StateError: By the operation: jobs hold or wait for its slots; it is unchanged.
     """
 
     def read(reply: Reply) -> bool:
         word = text(reply)
         if word == "in_use":
             raise StateError(
-                f"Pool {pool!r} is in use: jobs hold slots of it or wait for some; "
-                f"set it to 0 slots with `oq pool set {pool} 0`, cancel the jobs, and remove it then."
+                f"Pool {pool!r} is in use: jobs hold or wait for its slots; "
+                f"set it to 0 slots with `oq pool set {pool} 0`, cancel the jobs, and then remove it."
             )
         return word == "removed"
 
@@ -196,16 +196,16 @@ def remove(keys: QueueKeys, pool: str, now_ms: int) -> Operation[bool]:
 
 
 def start_woken(keys: QueueKeys, tokens: Sequence[str], now_ms: int, *, is_last: bool) -> Conversation[list[str]]:
-    """Start jobs for which there are slots now.
+    """Start jobs for which slots became free.
 
     Args:
-        keys: Of any queue with the pools' prefix.
-        tokens: The jobs.
+        keys: The keys of any queue with the pools' prefix.
+        tokens: The jobs' names.
         now_ms: Epoch milliseconds.
-        is_last: Let others go before those that are still active, being about to wait.
+        is_last: Skip jobs that are still active because they are about to wait, so that others go first.
 
     Returns:
-        Those that are still active, to be started in a moment.
+        The jobs that are still active, to be started a moment later.
     """
     active: list[str] = []
     waking = list(tokens)
@@ -226,7 +226,7 @@ def start_woken(keys: QueueKeys, tokens: Sequence[str], now_ms: int, *, is_last:
         ]
         replies = (yield calls) if calls else []
         for (queue, jobs), reply in zip(queues.items(), replies, strict=True):
-            # A queue that refuses is no reason not to start the jobs of others.
+            # If one queue refuses, the jobs of others are started nevertheless.
             letters = "l" * len(jobs) if isinstance(reply, Exception) else text(reply)
             for job_id, letter in zip(jobs, letters, strict=True):
                 if letter == "a" and not is_last:
@@ -243,7 +243,7 @@ def start_woken(keys: QueueKeys, tokens: Sequence[str], now_ms: int, *, is_last:
 
 
 def states(keys: QueueKeys, now_ms: int, names: Sequence[str] | None = None) -> Conversation[list[Pool]]:
-    """Read pools by name; all when none are named. Two exchanges."""
+    """Read pools by name; all without names. Two exchanges."""
     (stored,) = all_good((yield [Call("HGETALL", (keys.pool_slots,))]))
     slots = pairs(stored)
     found = sorted(slots) if names is None else [name for name in names if name in slots]
@@ -271,7 +271,7 @@ def _holders(stored: Mapping[str, str], now_ms: int) -> tuple[PoolHolder, ...]:
 
 
 def wait_of(keys: QueueKeys, job_id: str) -> Operation[dict[str, int]]:
-    """Return the slots that a job waits for, by pool; empty when it does not wait for any."""
+    """Read the slots that a job waits for, by pool; empty if it waits for none."""
 
     def read(reply: Reply) -> dict[str, int]:
         try:

@@ -1,4 +1,4 @@
-"""Settings and limits of a queue that all its workers share."""
+"""Settings and limits of a queue, which all its workers share."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ __all__ = [
 
 
 def ask_to_start(keys: QueueKeys, limit: RateLimit, now_ms: int) -> Operation[int]:
-    """Count a start, if the rate allows it; returns 0, or how many ms to wait before asking again."""
+    """Count a start if the rate allows it; read 0, or how many milliseconds to wait before asking again."""
     call = glidemq.rate_limit(keys, max_starts=limit.max, window_ms=milliseconds(limit.duration), now_ms=now_ms)
     return Operation(call, integer)
 
 
 def tokens_spent(keys: QueueKeys, window: int) -> Operation[float]:
-    """Tokens that all workers of the queue spent in a window."""
+    """Read the tokens that all workers of the queue spent in a window."""
     return Operation(Call("GET", (keys.tokens(window),)), lambda reply: stored_number(optional_text(reply)))
 
 
 def spend_tokens(keys: QueueKeys, window: int, tokens: int, duration_ms: int) -> list[Call]:
-    """Count spent tokens, in a count that lasts as long as its window. To be sent as one transaction."""
+    """Count spent tokens; the count expires with its window. Send the calls as one transaction."""
     key = keys.tokens(window)
     return [Call("INCRBY", (key,), (tokens,)), Call("PEXPIRE", (key,), (duration_ms, "NX"))]
 
 
 def reported_tokens(keys: QueueKeys, job_id: str) -> Operation[int]:
-    """Tokens that a job says it spent: in its usage, or as a plain number, whichever is more."""
+    """Read the tokens that a job reported: in its usage or as a plain number, whichever is more."""
 
     def read(reply: Reply) -> int:
         return math.ceil(max(stored_number(optional_text(value)) for value in reply))
@@ -74,7 +74,7 @@ def set_global_concurrency(keys: QueueKeys, limit: int | None) -> Call:
 
 
 def global_concurrency(keys: QueueKeys) -> Operation[int | None]:
-    """How many jobs all workers together may run; None without a bound."""
+    """Read how many jobs all workers together may run; None without a limit."""
     return Operation(Call("HGET", (keys.meta,), ("globalConcurrency",)), lambda reply: _read_whole(reply) or None)
 
 
@@ -87,7 +87,7 @@ def set_global_rate_limit(keys: QueueKeys, limit: RateLimit | None) -> Call:
 
 
 def global_rate_limit(keys: QueueKeys) -> Operation[RateLimit | None]:
-    """How many jobs all workers together may start in each window; None without a bound."""
+    """Read how many jobs all workers together may start per window; None without a limit."""
 
     def read(reply: Reply) -> RateLimit | None:
         return stored_rate_limit(*map(_read_whole, reply))
@@ -96,7 +96,7 @@ def global_rate_limit(keys: QueueKeys) -> Operation[RateLimit | None]:
 
 
 def stored_rate_limit(most: int, duration_ms: int) -> RateLimit | None:
-    """Return a rate limit as a client set it; None when one of its parts is missing or malformed."""
+    """Return a stored rate limit; None if a part of it is missing or malformed."""
     if most <= 0 or duration_ms <= 0:
         return None
     return RateLimit.model_construct(max=most, duration=timedelta(milliseconds=duration_ms))
@@ -109,25 +109,25 @@ def _read_whole(stored: Reply) -> int:
 
 
 def hold_group(keys: QueueKeys, group: str, duration_ms: int, now_ms: int) -> Operation[datetime]:
-    """Let the parked jobs of an ordering group wait for a while; returns until when."""
+    """Delay the parked jobs of an ordering group; read until when."""
     call = glidemq.rate_limit_group_external(keys, group_key=group, duration_ms=duration_ms, now_ms=now_ms)
 
     return Operation(call, lambda reply: datetime.fromtimestamp(integer(reply) / 1000, UTC))
 
 
 def stored_dead_letter_queue(keys: QueueKeys) -> Operation[str | None]:
-    """Where the queue's dead letters are, as its workers or clients have told."""
+    """Read the dead-letter queue that workers or clients stored; None without one."""
     return Operation(Call("HGET", (keys.meta,), ("deadLetterQueueName",)), lambda reply: optional_text(reply) or None)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSettings:
-    """What workers and takers read of a queue's settings, beside its limits.
+    """The settings of a queue that workers and takers need, besides its limits.
 
     Attributes:
-        job_options: Options, in the wire's names, of jobs that were added without them.
-        lease_ms: The lease of jobs whose options name none; None when the queue does not say.
-        dead_letter_queue: Where its dead letters go; None when the queue does not say.
+        job_options: Options, with the wire's names, for jobs that were added without them.
+        lease_ms: The lease of jobs whose options set none; None if not set.
+        dead_letter_queue: The queue for its dead letters; None if not set.
     """
 
     job_options: Mapping[str, Any] = field(default_factory=dict)
@@ -141,7 +141,7 @@ _LIMITS = ("globalConcurrency", *_RATE)
 
 
 def set_settings(keys: QueueKeys, changes: QueueSettings) -> list[Call]:
-    """Set what was given, and remove what was given as None. In one transaction."""
+    """Store the given settings, and remove those given as None. Send the calls as one transaction."""
     calls, given = [], changes.model_fields_set
     options = changes.wire_changes()
     if changed := {name: value for name, value in options.items() if value is not None}:
@@ -159,14 +159,14 @@ def set_settings(keys: QueueKeys, changes: QueueSettings) -> list[Call]:
 
 
 def _set_dead_letter_queue(keys: QueueKeys, name: str | None) -> Call:
-    """Name it for workers and for readers; a worker that has one of its own names that again when this is removed."""
+    """Store it for workers and for readers. When it is removed, a worker with its own setting stores that again."""
     if name is None:
         return Call("HDEL", (keys.meta,), (_DEAD_LETTERS, "deadLetterQueueName"))
     return Call("HSET", (keys.meta,), (_DEAD_LETTERS, name, "deadLetterQueueName", name))
 
 
 def settings(keys: QueueKeys) -> Operation[QueueSettings]:
-    """Return all that is set; what cannot be read is left out."""
+    """Read all settings, without invalid ones."""
 
     def read(reply: Reply) -> QueueSettings:
         options, letters, limits = _split(keys, reply)
@@ -177,7 +177,7 @@ def settings(keys: QueueKeys) -> Operation[QueueSettings]:
 
 
 def stored_settings(keys: QueueKeys) -> Operation[StoredSettings]:
-    """Read what workers and takers need beside a tick, which has the limits; what cannot be read is left out."""
+    """Read the settings that workers and takers need besides a tick, which has the limits; without invalid ones."""
 
     def read(reply: Reply) -> StoredSettings:
         options, letters, _ = _split(keys, reply)
@@ -188,7 +188,7 @@ def stored_settings(keys: QueueKeys) -> Operation[StoredSettings]:
 
 
 def _split(keys: QueueKeys, reply: Reply) -> tuple[dict[str, Any], str | None, Sequence[Reply]]:
-    """Return the jobs' options, the dead-letter queue, and what was read after them."""
+    """Return the jobs' options, the dead-letter queue, and the remaining replies."""
     *stored, letters = reply[: len(_DEFAULTS) + 1]
     texts = zip(QueueSettings.WIRE_NAMES, map(optional_text, stored), strict=True)
     values = {name: _read_json(value) for name, value in texts if value}
@@ -198,7 +198,7 @@ def _split(keys: QueueKeys, reply: Reply) -> tuple[dict[str, Any], str | None, S
 
 
 def _read_queue_name(keys: QueueKeys, name: str | None) -> str | None:
-    """Return the name of another queue; None for what the wire cannot carry, and for the queue's own."""
+    """Return a stored queue name; None if it is invalid, or the queue's own."""
     try:
         return name if name and name != keys.queue and QueueKeys(name, keys.prefix) else None
     except OrchestrationQueueError:

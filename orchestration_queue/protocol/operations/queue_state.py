@@ -1,4 +1,4 @@
-"""Counts of a queue, its worker group's position, and its metrics by minute."""
+"""The state of a queue: its counts, its workers' position in the stream, and its metrics by minute."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MetricsMinute:
 
     Attributes:
         at: When the minute began.
-        count: How many there were.
+        count: How many jobs ended.
         mean_duration: How long their last attempts took on average.
     """
 
@@ -51,11 +51,11 @@ class MetricsMinute:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The jobs that ended in one way within a time, minute by minute.
+    """The jobs that ended with one outcome within a period, by minute.
 
     Attributes:
         kind: ``completed`` or ``failed``.
-        kept: How many such jobs the queue still keeps, of any time.
+        kept: How many such jobs the queue still keeps, from any time.
         minutes: The minutes in which any ended, oldest first.
     """
 
@@ -65,14 +65,14 @@ class Metrics:
 
     @property
     def count(self) -> int:
-        """How many ended within the time, kept or not."""
+        """How many jobs ended within the period, kept or not."""
         return sum(minute.count for minute in self.minutes)
 
 
 def metrics(keys: QueueKeys, kind: JobState, start_ms: int, end_ms: int) -> Conversation[Metrics]:
-    """Read the minutes from that of ``start_ms`` to that of ``end_ms``, both included; a day takes one exchange.
+    """Read the minutes from that of ``start_ms`` to that of ``end_ms``, both included. A day takes one exchange.
 
-    Only these minutes are asked for, since the wire drops old ones of busy queues only.
+    It requests exactly these minutes, since the wire drops old ones of busy queues only.
     """
     first = start_ms - start_ms % MINUTE_MS
     key, ended = (
@@ -118,10 +118,10 @@ class JobCounts:
     Attributes:
         waiting: Ready to be taken.
         active: With a worker.
-        delayed: Due later, prioritized and not yet promoted, or pausing before a retry.
-        completed: Finished well and kept.
+        delayed: Due later, prioritized and not yet promoted, or waiting for a retry.
+        completed: Completed and kept.
         failed: Failed for good and kept.
-        suspended: Put aside by their handlers until a signal arrives.
+        suspended: Suspended by their handlers until a signal arrives.
     """
 
     waiting: int
@@ -175,12 +175,12 @@ def count(keys: QueueKeys) -> Conversation[int]:
 
 
 def finished_count(keys: QueueKeys, state: JobState) -> Operation[int]:
-    """How many jobs the queue keeps that completed, or that failed."""
+    """Read how many completed, or failed, jobs the queue keeps."""
     return Operation(Call("ZCARD", (keys.completed if state is JobState.COMPLETED else keys.failed,)), integer)
 
 
 def without_group(reply: Reply, default: Reply) -> Reply:
-    """Return a reply about the workers' group, or the default while no worker has made the group or its stream."""
+    """Return a reply about the workers' group, or the default if no worker has created the group or its stream yet."""
     if isinstance(reply, Exception):
         if any(sign in str(reply) for sign in ("NOGROUP", "no such key")):
             return default
@@ -198,13 +198,13 @@ def groups(keys: QueueKeys, *more: Call) -> Conversation[tuple[list[dict[str, st
 
 
 def handed_out_until(keys: QueueKeys) -> Conversation[str]:
-    """Return the id of the last stream entry that any worker was given; the stream's beginning without one."""
+    """Return the id of the last stream entry that was delivered to a worker; the stream's beginning without one."""
     described, _ = yield from groups(keys)
     return last_delivered(described)
 
 
 def last_delivered(described: Sequence[Mapping[str, str]]) -> str:
-    """Return the same, of groups that were described."""
+    """Return the same, from the description of the groups."""
     return next((group["last-delivered-id"] for group in described if group["name"] == GROUP), FIRST_EVENT)
 
 

@@ -1,4 +1,4 @@
-"""Repairs of a queue whose books disagree. Each call applies only if the state still is as observed."""
+"""Repair inconsistent keys of a queue. Each call applies only if the state is still as observed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.record import JobRecord, pairs
 from orchestration_queue.states import TERMINAL, JobState
 
-__all__ = ["PUT_BACK", "StalledGroup", "judge_group", "mend_group", "put_back", "stalled_groups"]
+__all__ = ["PUT_BACK", "StalledGroup", "judge_group", "put_back", "repair_group", "stalled_groups"]
 
 PUT_BACK = "put_back"
 
@@ -20,10 +20,10 @@ _MOST_ENTRIES = 10_000
 
 
 def put_back(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[str]:
-    """Make a job due at once that says it is ready, or will be, and is in no structure.
+    """Make a job due now whose record says that it is or will be ready, but which is in no structure.
 
     Returns:
-        The operation. It reads :data:`PUT_BACK`, or why nothing was changed.
+        The operation. It reads :data:`PUT_BACK`, or why nothing changed.
     """
     call = oq1.put_back(keys, job_id=job_id, now_ms=now_ms, limit=_MOST_ENTRIES)
     return Operation(call, text)
@@ -31,14 +31,14 @@ def put_back(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[str]:
 
 @dataclass(frozen=True, slots=True)
 class StalledGroup:
-    """A group of ordered jobs whose parked jobs will never be released.
+    """An ordering group whose parked jobs will never be released.
 
     Attributes:
         name: The ordering key.
         parked: How many jobs wait.
-        seen_active: How many it believes to be active; none is.
-        seen_turn: Whose turn it believes it to be.
-        turn: Whose turn it is.
+        seen_active: How many jobs it counts as active, although none is.
+        seen_turn: The sequence number whose turn it stores.
+        turn: The sequence number whose turn it is.
     """
 
     name: str
@@ -51,7 +51,7 @@ class StalledGroup:
 def stalled_groups(
     keys: QueueKeys, names: Iterable[str], job_ids: Conversation[Sequence[str]]
 ) -> Conversation[list[StalledGroup]]:
-    """Return those of the groups that are blocked forever.
+    """Return the groups that are blocked forever.
 
     Args:
         keys: The queue.
@@ -77,10 +77,10 @@ def _state_of(keys: QueueKeys, name: str) -> tuple[Call, Call]:
 
 
 def judge_group(name: str, state: Mapping[str, str], jobs: Sequence[JobRecord]) -> StalledGroup | None:
-    """Return whether a group that waits for no limit is blocked, by its fields and its unfinished jobs.
+    """Return a group that waits for no limit as stalled, judged by its fields and unfinished jobs; None if it is not.
 
-    It is not if one of its jobs that is active, or pauses between two attempts, will end, or if the job whose turn it
-    is will come, which need not wait in the group.
+    It is not stalled if one of its jobs is active or waits for a retry, and will end, or if the job whose turn it is
+    will still arrive, since that need not be parked.
     """
     seen_active, seen_turn = int(state.get("active") or 0), int(state.get("nextSeq") or 0)
     parked = [_sequence(job) for job in jobs if job.state is JobState.GROUP_WAITING]
@@ -100,8 +100,8 @@ def _sequence(job: JobRecord) -> int:
     return int(job.fields.get("orderingSeq") or 0)
 
 
-def mend_group(keys: QueueKeys, group: StalledGroup, now_ms: int) -> Operation[int]:
-    """Unblock a stalled group; read how many jobs are ready now, -1 if it was no longer blocked."""
+def repair_group(keys: QueueKeys, group: StalledGroup, now_ms: int) -> Operation[int]:
+    """Unblock a stalled group; read how many jobs became ready, or -1 if it was no longer blocked."""
     call = oq1.mend_group(
         keys,
         name=group.name,

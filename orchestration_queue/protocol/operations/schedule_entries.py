@@ -1,4 +1,4 @@
-"""Scheduler entries as stored, the lock under which they change, and their due runs."""
+"""Stored scheduler entries, the lock under which they change, and their due runs."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ __all__ = [
 ]
 
 DROP = "drop"
-"""In place of an entry: remove it."""
+"""Replaces an entry's text to remove it."""
 
 EDIT_LOCK_MS = 5000
-"""How long the lock of an edit holds, should its holder die."""
+"""How long the lock of an edit lasts if its holder dies."""
 
 
 def try_lock(keys: QueueKeys, token: str, ttl_ms: int = EDIT_LOCK_MS) -> Operation[bool]:
-    """Take the lock, unless another process holds it."""
+    """Take the lock; read False if another process holds it."""
     call = glidemq.try_lock(lock_key=keys.schedulers_lock, token=token, ttl_ms=ttl_ms)
     return Operation(call, _is_one)
 
 
 def renew_lock(keys: QueueKeys, token: str, ttl_ms: int = EDIT_LOCK_MS) -> Operation[bool]:
-    """Hold the lock longer; False when it is no longer ours."""
+    """Renew the lock; read False if it is no longer ours."""
     call = glidemq.renew_lock(lock_key=keys.schedulers_lock, token=token, ttl_ms=ttl_ms)
     return Operation(call, _is_one)
 
 
 def unlock(keys: QueueKeys, token: str) -> Operation[bool]:
-    """Give the lock back; False when it was no longer ours."""
+    """Release the lock; read False if it was no longer ours."""
     return Operation(glidemq.unlock(lock_key=keys.schedulers_lock, token=token), _is_one)
 
 
@@ -65,10 +65,10 @@ def fire(
     *,
     looked_ms: int = 0,
 ) -> Operation[list[str] | None]:
-    """Add a tick's jobs, store and drop its entries: all of it while the lock is ours, else nothing and None.
+    """Add a tick's jobs, and store and drop its entries. If the lock is no longer ours, change nothing and read None.
 
     Returns:
-        The operation. It answers per job the id, ``duplicate``, or ``held`` when an earlier job has to end first.
+        The operation. It reads for each job the id, ``duplicate``, or ``held`` if an earlier job must end first.
     """
     call = oq1.fire(
         keys,
@@ -92,7 +92,7 @@ class DueEntry:
         name: The scheduler.
         text: Its entry, as JSON text.
         fate: The state of the job it waits for: ``open``, ``ended`` or ``gone``; empty without one.
-        ended_ms: When that ended, epoch ms.
+        ended_ms: When that job ended, epoch ms.
     """
 
     name: str
@@ -106,7 +106,7 @@ class DueEntries:
     """The entries found in the schedulers' index.
 
     Attributes:
-        needs_full_look: Whether the index has to be compared with the entries, which other clients write alone.
+        needs_full_look: Whether the index must be compared with the entries, which other clients write without it.
         entries: The due entries, the earliest first.
     """
 
@@ -127,7 +127,7 @@ def due_entries(keys: QueueKeys, now_ms: int, limit: int) -> Operation[DueEntrie
 
 
 def index(keys: QueueKeys) -> Operation[dict[str, int]]:
-    """Return when each entry is due for evaluation, epoch ms, by name."""
+    """Read when each entry is due for evaluation, epoch ms, by name."""
     call = Call("ZRANGE", (keys.schedulers_due,), (0, -1, "WITHSCORES"))
     return Operation(call, lambda reply: {name: int(float(at)) for name, at in scores(reply)})
 
@@ -151,7 +151,7 @@ class PastRun:
 
 
 def history(keys: QueueKeys, name: str) -> Operation[list[PastRun]]:
-    """Return the last runs of a schedule, 20 at most, the newest first; one exchange."""
+    """Read the last runs of a schedule, at most 20, newest first."""
     call = Call("LRANGE", (keys.schedulers_history(name),), (0, -1))
 
     def read(reply: Reply) -> list[PastRun]:
@@ -162,7 +162,7 @@ def history(keys: QueueKeys, name: str) -> Operation[list[PastRun]]:
 
 
 def scores(reply: Reply) -> Iterator[tuple[str, Reply]]:
-    """Members and scores of a sorted set, as either version of the protocol has them."""
+    """Return members and scores of a sorted set, from a reply of either RESP version."""
     if reply and isinstance(reply[0], list):
         return ((text(name), at) for name, at in reply)
     return ((text(reply[place]), reply[place + 1]) for place in range(0, len(reply), 2))
@@ -173,27 +173,27 @@ def _is_one(reply: Reply) -> bool:
 
 
 def entries(keys: QueueKeys) -> Operation[dict[str, str]]:
-    """All stored entries, as JSON text by name."""
+    """Read all stored entries, as JSON text by name."""
     return Operation(Call("HGETALL", (keys.schedulers,)), pairs)
 
 
 def entry(keys: QueueKeys, name: str) -> Operation[str | None]:
-    """One stored entry, as JSON text."""
+    """Read one stored entry, as JSON text; None without one."""
     return Operation(Call("HGET", (keys.schedulers,), (name,)), optional_text)
 
 
 def put(keys: QueueKeys, name: str, entry_text: str, look_ms: int = 0) -> Call:
-    """Store an entry, due at that time; by default the scheduler leader evaluates it at once."""
+    """Store an entry, due for evaluation at that time; by default immediately."""
     return oq1.put_scheduler(keys, name=name, entry=entry_text, look_ms=look_ms)
 
 
 def drop(keys: QueueKeys, name: str) -> Operation[bool]:
-    """Remove an entry; False when there was none."""
+    """Remove an entry; read False if it did not exist."""
     return Operation(put(keys, name, DROP), _is_one)
 
 
 def replace(keys: QueueKeys, name: str, read: str | None, entry_text: str) -> Operation[str]:
-    """Store an entry if it still is what was read, and no lock is held; ``ok``, ``locked`` or ``changed``."""
+    """Store an entry if it has not changed since it was read; read ``ok``, ``locked`` or ``changed``."""
     call = oq1.replace_scheduler(
         keys, lock_key=keys.schedulers_lock, name=name, read=read or "", entry=entry_text, look_ms=0
     )

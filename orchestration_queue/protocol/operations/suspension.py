@@ -70,10 +70,10 @@ class SuspendInfo:
     """Why and since when a job is suspended.
 
     Attributes:
-        reason: What its handler gave as the reason; None without one.
+        reason: The reason that its handler gave; None without one.
         suspended_at: Since when.
         timeout: How long it waits for a signal before it fails; None waits forever.
-        signals: Those that ended its earlier suspensions.
+        signals: The signals that ended its earlier suspensions.
     """
 
     reason: str | None
@@ -83,17 +83,17 @@ class SuspendInfo:
 
 
 def signal(keys: QueueKeys, job_id: str, name: str, data: Any, now_ms: int) -> Operation[bool]:
-    """Give a suspended job a signal and make it ready; False when it is not suspended (or not there).
+    """Send a suspended job a signal and make it ready; read False if it is not suspended or does not exist.
 
     Args:
         keys: The job's queue.
         job_id: The job.
         name: What kind of signal it is.
-        data: Its payload; None for none.
+        data: Its payload; None without one.
         now_ms: Epoch milliseconds.
 
     Raises:
-        UsageError: The name is no text, or empty.
+        UsageError: The name is not text, or empty.
         PayloadError: The data is not JSON, or larger than 1 MiB.
     """
     if not isinstance(name, str) or not name:
@@ -114,7 +114,7 @@ _FIELDS = ("state", "suspendReason", "suspendedAt", "suspendTimeout", "signals")
 
 
 def suspend_info(keys: QueueKeys, job_id: str) -> Operation[SuspendInfo | None]:
-    """Why and since when a job is suspended; None when it is not."""
+    """Read why and since when a job is suspended; None if it is not."""
 
     def read(reply: Reply) -> SuspendInfo | None:
         state, reason, since_ms, timeout_ms, signals = map(optional_text, reply)

@@ -1,4 +1,4 @@
-"""What jobs used: reported by them, added up by minute, by queue and by flow."""
+"""Usage that jobs report: stored with each job, and summed by minute, queue and flow."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = [
     "UsageSummary",
     "UsageTotals",
     "by_category",
+    "existing_jobs",
     "flow_jobs",
     "name_queue",
     "of_flow",
     "read_amounts",
     "report",
     "report_tokens",
-    "standing_jobs",
     "summary",
 ]
 
@@ -52,16 +52,16 @@ _FIELDS = ("usage:model", "usage:tokens", "usage:costs", "usage:totalTokens", "u
 
 @dataclass(frozen=True, slots=True)
 class UsageTotals:
-    """What several jobs used together.
+    """The total usage of several jobs.
 
     Attributes:
-        jobs: Jobs that reported.
-        tokens: All their tokens.
-        cost: All their costs.
-        cost_unit: What costs are counted in; None when none was set. Units are not converted.
+        jobs: How many jobs reported.
+        tokens: Their tokens.
+        cost: Their costs.
+        cost_unit: The unit of costs; None if none was set. Units are not converted.
         tokens_by: Tokens by category.
         cost_by: Costs by category.
-        models: Jobs by the model they asked.
+        models: How many jobs used each model.
     """
 
     jobs: int = 0
@@ -74,7 +74,7 @@ class UsageTotals:
 
     @classmethod
     def of(cls, parts: Iterable[UsageTotals]) -> UsageTotals:
-        """Several totals as one."""
+        """Return the sum of several totals."""
         parts = list(parts)
         return cls(
             jobs=sum(part.jobs for part in parts),
@@ -88,7 +88,7 @@ class UsageTotals:
 
 
 def _added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Amounts by category, added up; those that come to nothing are left out."""
+    """Return the sums of amounts by category, without those that are zero."""
     amounts: dict[str, list[float]] = {}
     for part in parts:
         for name, amount in part.items():
@@ -99,13 +99,13 @@ def _added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class UsageSummary:
-    """What the jobs of some queues used within some time.
+    """The usage of some queues' jobs within a period.
 
     Attributes:
-        start: The first minute counted.
-        end: The end of the last.
-        total: All queues together.
-        queues: Each queue that used anything.
+        start: The start of the first minute.
+        end: The end of the last minute.
+        total: The total of all queues.
+        queues: The totals of each queue with any usage.
     """
 
     start: datetime
@@ -115,7 +115,7 @@ class UsageSummary:
 
 
 def read_amounts(stored: str | None, otherwise: float = 0) -> dict[str, float]:
-    """Amounts by category as any client stored them; what is no amount counts as ``otherwise``."""
+    """Return amounts by category, as any client stored them; invalid ones count as ``otherwise``."""
     try:
         found = json.loads(stored or "{}")
     except ValueError:
@@ -130,7 +130,7 @@ def _is_amount(value: object) -> bool:
 
 
 def by_category(fields: Mapping[str, str], kind: str) -> dict[str, float]:
-    """Amounts that are kept in a field for each category, behind the ``kind``."""
+    """Return amounts by category from fields named by ``kind`` and category."""
     return {name.removeprefix(kind): stored_number(amount) for name, amount in fields.items() if name.startswith(kind)}
 
 
@@ -167,7 +167,7 @@ def _stored(value: object) -> str:
 
 
 def name_queue(keys: QueueKeys) -> Call:
-    """Put a queue on the list of those whose jobs report usage."""
+    """Add a queue to the list of those whose jobs report usage."""
     return Call("SADD", (keys.usage_queues,), (keys.queue,))
 
 
@@ -175,7 +175,7 @@ def report_tokens(keys: QueueKeys, job_id: str, tokens: int) -> Call:
     """Store how many tokens a job spent, for the workers' token limit.
 
     Raises:
-        UsageError: It is no number of tokens.
+        UsageError: It is not a number of tokens.
     """
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         raise UsageError(f"`tokens` must be a whole number >= 0, got {tokens!r}.")
@@ -200,8 +200,8 @@ def summary(prefix: str, queues: Sequence[str] | None, start_ms: int, end_ms: in
     minutes = range(start_ms, end_ms + 1, _MINUTE_MS)
     if len(wanted) * len(minutes) > _MOST_READS:
         raise UsageError(
-            f"The summary would read {len(wanted) * len(minutes):,} minutes of {len(wanted)} queues, and at most "
-            f"{_MOST_READS:,} are read at a time; choose fewer queues or a shorter period."
+            f"The summary would read {len(wanted) * len(minutes):,} minutes of {len(wanted)} queues, more than the "
+            f"{_MOST_READS:,} that it may read; choose fewer queues or a shorter period."
         )
     used: dict[str, UsageTotals] = {}
     for keys in wanted:
@@ -232,7 +232,7 @@ def _of_minute(reply: Reply) -> UsageTotals:
 
 
 def flow_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
-    """Return a flow's jobs: its root, the root's dependencies, and so on, without duplicates. One exchange a level."""
+    """Return a flow's jobs: its root, the root's dependencies, and so on, each once. One exchange per level."""
     found = {root: None}
     level = [root]
     while level:
@@ -246,18 +246,18 @@ def flow_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
     return list(found)
 
 
-def standing_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
-    """Those of a flow's jobs that are there; one exchange more than the flow has levels."""
+def existing_jobs(root: ParentRef) -> Conversation[list[ParentRef]]:
+    """Return a flow's jobs that exist. One exchange more than the flow has levels."""
     refs = yield from flow_jobs(root)
-    standing: list[ParentRef] = []
+    existing: list[ParentRef] = []
     for piece in chunks(refs):
         replies = all_good((yield [Call("EXISTS", (ref.keys.job(ref.job_id),)) for ref in piece]))
-        standing += [ref for ref, exists in zip(piece, replies, strict=True) if exists]
-    return standing
+        existing += [ref for ref, exists in zip(piece, replies, strict=True) if exists]
+    return existing
 
 
 def of_flow(root: ParentRef) -> Conversation[UsageTotals]:
-    """Add up what a flow's jobs used, as far as they are there; one exchange more than the flow has levels."""
+    """Sum the usage of a flow's jobs, as far as they exist. One exchange more than the flow has levels."""
     refs = yield from flow_jobs(root)
     used: list[UsageTotals] = []
     for piece in chunks(refs):

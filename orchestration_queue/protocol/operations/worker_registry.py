@@ -57,9 +57,9 @@ class WorkerJob:
     Attributes:
         id: The job's id.
         name: What kind of job it is.
-        started_at: Since when this attempt runs.
-        progress: What it last told of its progress; None when it told nothing, or has ended since.
-        lease_left: How long until its lease ends without a renewal, 0 when it has ended; None when the job has.
+        started_at: When this attempt started.
+        progress: The progress that it last reported; None without any, or if the job has ended.
+        lease_left: Time until its lease ends without a renewal, 0 if it has ended; None if the job has ended.
     """
 
     id: str
@@ -78,17 +78,17 @@ class WorkerInfo:
         host: The machine it runs on.
         pid: Its process there.
         started_at: When it started, by its own clock.
-        active_jobs: How many jobs it ran when it last told.
+        active_jobs: How many jobs it was running at its last report.
         jobs: The longest running of these, at most 100.
-        tasks: The names of the tasks that it runs; empty when one handler runs all jobs.
-        concurrency: How many jobs it runs at a time; None when it did not say, as of Node's workers.
-        is_paused: Whether it takes no jobs, for whatever reason.
-        memory_bytes: The memory that its process occupies; None when unknown.
-        version: Its version of this package; None of another library's worker.
-        code_version: The version of the code that it runs, as its options say; None when they do not.
-        isolation: Of a worker for Dagster: by code location, whether its steps are forked or spawned, and why.
-        reported_at: When it last told all this, by the server's clock.
-        lease: The lease of its jobs that name none; None when it did not say.
+        tasks: The names of the tasks that it runs; empty if one handler runs all jobs.
+        concurrency: How many jobs it runs at a time; None if it does not report this, as Node's workers.
+        is_paused: Whether it takes no jobs, for any reason.
+        memory_bytes: The memory that its process occupies; None if unknown.
+        version: Its version of this package; None for another library's worker.
+        code_version: The version of the code that it runs, from its options; None if not set.
+        isolation: For a Dagster worker: by code location, whether its steps are forked or spawned, and why.
+        reported_at: When it last reported this, by the server's clock.
+        lease: The lease of jobs that set none; None if it does not report this.
     """
 
     id: str
@@ -109,11 +109,11 @@ class WorkerInfo:
 
 
 def workers(keys: QueueKeys, ids: Sequence[str] | None = None) -> Conversation[list[WorkerInfo]]:
-    """Return the registered workers, oldest first. Walks all keys of the server; then one read for each 1,000.
+    """Return the registered workers, oldest first. Scans all keys of the server, then one read per 1,000 workers.
 
     Args:
         keys: The queue.
-        ids: The workers that may be registered, where they are known: no key is walked.
+        ids: The workers that may be registered, if known, so that no keys are scanned.
     """
     if ids is None:
         registered = yield from scan(queue_pattern(keys, "w:*"), keys.stream)
@@ -122,13 +122,13 @@ def workers(keys: QueueKeys, ids: Sequence[str] | None = None) -> Conversation[l
     found = []
     for piece in chunks(registered):
         (replies,) = all_good((yield [Call("MGET", tuple(piece))]))
-        told = zip(piece, map(optional_text, replies), strict=True)
-        found += [info for key, text in told if text and (info := _read_worker(key.rpartition(":w:")[2], text))]
+        named = zip(piece, map(optional_text, replies), strict=True)
+        found += [info for key, text in named if text and (info := _read_worker(key.rpartition(":w:")[2], text))]
     return sorted(found, key=lambda info: (info.started_at, info.id))
 
 
 def workers_with_jobs(keys: QueueKeys, ids: Sequence[str] | None = None) -> Conversation[list[WorkerInfo]]:
-    """Return the same, with the current records of their jobs. Two exchanges more, and one for each 1,000 jobs."""
+    """Return the same, with the current state of their jobs. Two more exchanges, and one per 1,000 jobs."""
     found = yield from workers(keys, ids)
     running = [job.id for info in found for job in info.jobs]
     if not running:
@@ -139,7 +139,7 @@ def workers_with_jobs(keys: QueueKeys, ids: Sequence[str] | None = None) -> Conv
     usual_ms = settings.read(stored).lease_ms
     records = iter((yield from job_records.jobs([(keys, job_id) for job_id in running], _OF_JOBS)))
     return [
-        replace(info, jobs=tuple(_seen(job, next(records), info, usual_ms, now_ms) for job in info.jobs))
+        replace(info, jobs=tuple(_with_progress(job, next(records), info, usual_ms, now_ms) for job in info.jobs))
         for info in found
     ]
 
@@ -148,8 +148,10 @@ _OF_JOBS = ("state", "processedOn", "lastActive", "progress", "opts")
 _USUAL_LEASE_MS = 30_000
 
 
-def _seen(job: WorkerJob, record: JobRecord | None, info: WorkerInfo, usual_ms: int | None, now_ms: int) -> WorkerJob:
-    """Return the job as its record has it, as long as that is about the same attempt."""
+def _with_progress(
+    job: WorkerJob, record: JobRecord | None, info: WorkerInfo, usual_ms: int | None, now_ms: int
+) -> WorkerJob:
+    """Return the job with progress and lease from its record, if that is about the same attempt."""
     if record is None or record.state is not JobState.ACTIVE or record.started_at != job.started_at:
         return job
     own_ms = None if info.lease is None else milliseconds(info.lease)
@@ -160,10 +162,10 @@ def _seen(job: WorkerJob, record: JobRecord | None, info: WorkerInfo, usual_ms: 
 
 
 def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
-    """Return a registration of any language; None when it says too little."""
+    """Return a registration, from any library; None if it lacks required fields."""
     try:
-        told = json.loads(stored)
-        host, pid, started_ms = told["addr"], told["pid"], told["startedAt"]
+        fields = json.loads(stored)
+        host, pid, started_ms = fields["addr"], fields["pid"], fields["startedAt"]
         if not isinstance(host, str) or (started_at := when(int(started_ms))) is None:
             return None
         return WorkerInfo(
@@ -171,47 +173,47 @@ def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
             host,
             int(pid),
             started_at,
-            int(told.get("activeJobs") or 0),
-            jobs=tuple(WorkerJob(str(id_), str(name), when(int(since))) for id_, name, since in told.get("jobs", ())),
-            tasks=tuple(map(str, told.get("tasks", ()))),
-            concurrency=_whole(told.get("concurrency")),
-            is_paused=told.get("paused") is True,
-            memory_bytes=_whole(told.get("memory")),
-            version=_text(told.get("version")),
-            code_version=_text(told.get("codeVersion")),
-            isolation={str(place): str(words) for place, words in dict(told.get("isolation") or {}).items()},
-            reported_at=when(_whole(told.get("reportedAt"))),
-            lease=_duration(told.get("lease")),
+            int(fields.get("activeJobs") or 0),
+            jobs=tuple(WorkerJob(str(id_), str(name), when(int(since))) for id_, name, since in fields.get("jobs", ())),
+            tasks=tuple(map(str, fields.get("tasks", ()))),
+            concurrency=_whole(fields.get("concurrency")),
+            is_paused=fields.get("paused") is True,
+            memory_bytes=_whole(fields.get("memory")),
+            version=_text(fields.get("version")),
+            code_version=_text(fields.get("codeVersion")),
+            isolation={str(place): str(words) for place, words in dict(fields.get("isolation") or {}).items()},
+            reported_at=when(_whole(fields.get("reportedAt"))),
+            lease=_duration(fields.get("lease")),
         )
     except (ValueError, TypeError, KeyError, OverflowError, OSError):
         return None
 
 
-def _whole(told: object) -> int | None:
-    return told if isinstance(told, int) and not isinstance(told, bool) else None
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _duration(told: object) -> timedelta | None:
-    lease_ms = lease_from_wire(told)
+def _duration(value: object) -> timedelta | None:
+    lease_ms = lease_from_wire(value)
     return timedelta(milliseconds=lease_ms) if lease_ms else None
 
 
-def _text(told: object) -> str | None:
-    return told if isinstance(told, str) and told else None
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> Call:
-    """Make the workers' group; the server says BUSYGROUP when it is there already."""
+    """Create the workers' group; the server replies BUSYGROUP if it exists."""
     return Call("XGROUP", args=("CREATE", keys.stream, group, start_from, "MKSTREAM"), near=keys.stream)
 
 
 def pending(keys: QueueKeys, group: str = GROUP) -> Call:
-    """Summarize what the group's workers hold; the server says NOGROUP without such a group."""
+    """Summarize the group's pending entries; the server replies NOGROUP without such a group."""
     return Call("XPENDING", (keys.stream,), (group,))
 
 
 def leave_group(keys: QueueKeys, consumer: str, group: str = GROUP) -> tuple[Call, Call]:
-    """Look whether the consumer holds anything, and (only then sensible) remove it."""
+    """Return calls that ask for a pending entry of the consumer, and that remove it; send the second if it has none."""
     return (
         Call("XPENDING", (keys.stream,), (group, "-", "+", 1, consumer)),
         Call("XGROUP", args=("DELCONSUMER", keys.stream, group, consumer), near=keys.stream),
@@ -234,26 +236,26 @@ def name_dead_letter_queue(keys: QueueKeys, name: str) -> Call:
 
 
 def is_paused(keys: QueueKeys) -> Operation[bool]:
-    """Whether the queue asks its workers to take nothing."""
+    """Read whether the queue is paused."""
     return Operation(Call("HGET", (keys.meta,), ("paused",)), lambda reply: reply == b"1")
 
 
 MOST_TASKS = 100
-"""How many of its tasks a worker registers."""
+"""Maximum tasks that a worker registers."""
 NAME_LENGTH = 100
-"""How much of the name of each."""
+"""Maximum characters of each task's name."""
 
 
 USUAL_LEASE_MS = 30_000
-"""The lease of workers whose options name no other."""
+"""The lease of workers whose options set no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a taker must know of a queue before its first job.
+    """What a taker needs before its first job.
 
     Attributes:
-        dead_letter_queue: Where the queue's workers put jobs that fail for good; empty for nowhere.
+        dead_letter_queue: The queue for the dead letters of this one; empty without one.
         server_ms: The server's time, epoch ms.
     """
 
@@ -262,7 +264,7 @@ class Opening:
 
 
 def open_queue(keys: QueueKeys) -> Conversation[Opening]:
-    """Create the workers' group if needed, and read what takers must know. One exchange."""
+    """Create the workers' group if needed, and read what takers need. One exchange."""
     stored = queue_settings.stored_dead_letter_queue(keys)
     began, letters, time = yield [create_group(keys), stored.call, Call("TIME", near=keys.stream)]
     if isinstance(began, ServerError) and began.code != "BUSYGROUP":
@@ -272,7 +274,7 @@ def open_queue(keys: QueueKeys) -> Conversation[Opening]:
 
 
 def has_worker(keys: QueueKeys) -> Conversation[bool]:
-    """Whether any consumer of the stream is registered as a worker: such look for forgotten jobs themselves."""
+    """Return whether a consumer of the stream is a registered worker: workers recover stalled jobs themselves."""
     (described,) = yield [Call("XINFO", args=("CONSUMERS", keys.stream, GROUP), near=keys.stream)]
     if isinstance(described, ServerError):
         return False

@@ -37,22 +37,22 @@ __all__ = [
 
 
 def create_signal_group(keys: QueueKeys) -> Call:
-    """Make the same group of the signals to one worker each; the server says BUSYGROUP when it is there already."""
+    """Create the same group for signals to one worker each; the server replies BUSYGROUP if it exists."""
     return Call("XGROUP", args=("CREATE", keys.wake_one, GROUP, "0", "MKSTREAM"), near=keys.wake_one)
 
 
 def join_signal_group(keys: QueueKeys, consumer: str) -> Call:
-    """Enter the consumer into that group at once: how many there are decides whether a signal is worth sending."""
+    """Add the consumer to that group immediately: the number of consumers decides whether a signal is worth sending."""
     return Call("XGROUP", args=("CREATECONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
 
 
 def leave_signal_group(keys: QueueKeys, consumer: str) -> Call:
-    """Remove the consumer from that group; the server says how many signals it had not dropped."""
+    """Remove the consumer from that group; the reply is how many signals it had not acknowledged."""
     return Call("XGROUP", args=("DELCONSUMER", keys.wake_one, GROUP, consumer), near=keys.wake_one)
 
 
 def drop_signals(keys: QueueKeys, entry_ids: Sequence[str]) -> tuple[Call, Call]:
-    """Take signals that were heard off the group's hands, and off their stream."""
+    """Acknowledge signals, and remove them from their stream."""
     return Call("XACK", (keys.wake_one,), (GROUP, *entry_ids)), Call("XDEL", (keys.wake_one,), tuple(entry_ids))
 
 
@@ -65,9 +65,9 @@ class WorkerSignal:
 
     Attributes:
         id: Its entry in the stream of signals.
-        cancelled: The running job that was cancelled.
-        command: A command to some of the workers, as it was written.
-        released: The running job that was taken from its worker.
+        cancelled: The running job that was cancelled; None for other signals.
+        command: A command to some of the workers, as stored; None for other signals.
+        released: The running job that was taken from its worker; None for other signals.
     """
 
     id: str
@@ -77,7 +77,7 @@ class WorkerSignal:
 
     @property
     def is_due(self) -> bool:
-        """Whether it says that something is due, or what no worker of this version knows."""
+        """Whether it means that something is due, or is of a type that this version does not know."""
         return self.cancelled is None and self.command is None and self.released is None
 
     @property
@@ -87,10 +87,10 @@ class WorkerSignal:
 
 
 def read_signals(after: Mapping[str, str], block_ms: int) -> Operation[dict[str, list[WorkerSignal]]]:
-    """Wait for signals, by stream.
+    """Read signals, by stream. Blocks.
 
     Args:
-        after: For each stream the last entry that is known. In a cluster, all of them must be in one slot.
+        after: By stream, the entry after which to read. In a cluster, all streams must be in one slot.
         block_ms: How long to wait for the first.
     """
     args: tuple[Word, ...] = ("COUNT", _MOST_SIGNALS, "BLOCK", block_ms, "STREAMS", *after, *after.values())
@@ -104,12 +104,12 @@ def read_signals(after: Mapping[str, str], block_ms: int) -> Operation[dict[str,
     return Operation(Call("XREAD", args=args, near=next(iter(after))), read)
 
 
-def _read_signal(entry_id: Reply, told: Mapping[str, str]) -> WorkerSignal:
-    return WorkerSignal(text(entry_id), *map(told.get, ("cancel", "control", "released")))
+def _read_signal(entry_id: Reply, fields: Mapping[str, str]) -> WorkerSignal:
+    return WorkerSignal(text(entry_id), *map(fields.get, ("cancel", "control", "released")))
 
 
 def wake_workers(keys: QueueKeys) -> Call:
-    """Signal all workers to look for jobs, and to ask what is due next."""
+    """Signal all workers to check for jobs, and to ask what is due next."""
     return oq1.wake(keys)
 
 
@@ -119,7 +119,7 @@ def wake_worker(keys: QueueKeys) -> Call:
 
 
 def wake_for_due(keys: QueueKeys, now_ms: int) -> Call:
-    """Signal one idle worker, if one is needed for what became due or ready, or is due sooner than workers know."""
+    """Signal one idle worker, if needed, about jobs that became ready or due, or are due sooner than workers know."""
     return oq1.wake_due(keys, now_ms=now_ms)
 
 
@@ -134,9 +134,9 @@ class Command:
     """A command to some workers of a queue.
 
     Attributes:
-        id: Names the stream of its replies.
+        id: Identifies the stream of its replies.
         verb: What to do.
-        workers: Who must do it.
+        workers: The ids of the workers.
         value: The number of slots, for ``concurrency``.
     """
 
@@ -148,16 +148,16 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReply:
-    """What a worker answered to a command.
+    """A worker's reply to a command.
 
     Attributes:
-        worker: Its id.
-        answered: Whether it answered in time; nothing below is known otherwise.
-        problem: Why it did not do what it was told; None when it did.
-        is_paused: Whether it takes no jobs now, for whatever reason.
+        worker: The worker's id.
+        answered: Whether it replied in time; otherwise the attributes below are unknown.
+        problem: Why it did not obey; None if it did.
+        is_paused: Whether it takes no jobs now, for any reason.
         concurrency: How many jobs it runs at a time.
         active_jobs: How many jobs it runs now.
-        latency: How long after the command its answer was here.
+        latency: Time from the command to its reply.
     """
 
     worker: str
@@ -170,12 +170,12 @@ class WorkerReply:
 
     @property
     def has_obeyed(self) -> bool:
-        """Whether it answered that it did what it was told."""
+        """Whether it replied that it obeyed."""
         return self.answered and self.problem is None
 
 
 def unregistered_of(keys: QueueKeys, workers: Sequence[str]) -> Operation[list[str]]:
-    """Those of some worker ids that no worker has."""
+    """Read which of some ids no worker has registered."""
 
     def read(answer: Reply) -> list[str]:
         return [worker for worker, stored in zip(workers, answer, strict=True) if stored is None]
@@ -184,14 +184,14 @@ def unregistered_of(keys: QueueKeys, workers: Sequence[str]) -> Operation[list[s
 
 
 def send(keys: QueueKeys, command: Command) -> tuple[Call, Call]:
-    """Signal a command to the queue's workers. To be sent as one transaction."""
-    told = dump_json([command.id, command.verb, command.workers, command.value])
-    entry = ("MAXLEN", "~", _SIGNALS_KEPT, "*", "control", told)
+    """Signal a command to the queue's workers. Send the calls as one transaction."""
+    stored = dump_json([command.id, command.verb, command.workers, command.value])
+    entry = ("MAXLEN", "~", _SIGNALS_KEPT, "*", "control", stored)
     return Call("XADD", (keys.wake,), entry), Call("PEXPIRE", (keys.wake,), (_SIGNALS_TTL_MS,))
 
 
 def read_command(stored: str) -> Command | None:
-    """Return a command as it was signalled; None when it cannot be read."""
+    """Return a command from its signal; None if it can't be read."""
     try:
         id_, verb, workers, value = json.loads(stored)
         return Command(str(id_), str(verb), tuple(map(str, workers)), None if value is None else int(value))
@@ -200,7 +200,7 @@ def read_command(stored: str) -> Command | None:
 
 
 def reply(keys: QueueKeys, command: Command, worker: str, facts: Mapping[str, object]) -> tuple[Call, Call]:
-    """Answer a command. To be sent as one transaction."""
+    """Reply to a command. Send the calls as one transaction."""
     key = keys.replies(command.id)
     return Call("XADD", (key,), ("*", "worker", worker, "facts", dump_json(facts))), Call(
         "PEXPIRE", (key,), (_REPLIES_TTL_MS,)
@@ -210,7 +210,7 @@ def reply(keys: QueueKeys, command: Command, worker: str, facts: Mapping[str, ob
 def read_replies(
     keys: QueueKeys, command: Command, after: str, block_ms: int
 ) -> Operation[tuple[str, list[WorkerReply]]]:
-    """Return the answers after that entry, waiting up to ``block_ms`` for the next, and the last entry read. Blocks."""
+    """Read the last entry's id and the replies after an entry; wait up to ``block_ms`` for the first. Blocks."""
     key = keys.replies(command.id)
     args = ("BLOCK", block_ms, "STREAMS", key, after)
 
@@ -242,12 +242,12 @@ class Tick:
     """The result of one tick.
 
     Attributes:
-        moved: Jobs it made ready.
-        due_ms: When the next delayed job or limited group is due, epoch ms; -1 if none is.
+        moved: How many jobs it made ready.
+        due_ms: When the next delayed job or limited group is due, epoch ms; -1 without one.
         repeatable: How many repeatable jobs the queue has.
         is_paused: Whether the queue is paused.
         rate_max: The queue's maximum starts per window; 0 for no limit.
-        rate_window_ms: That window.
+        rate_window_ms: The length of a window.
         server_ms: The server's own time, epoch ms.
         schedules_due_ms: When repeatable jobs are due for evaluation, epoch ms; -1 for never.
     """
@@ -263,9 +263,9 @@ class Tick:
 
 
 def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:
-    """Make ready what is due (at most 1,000 jobs), and read the queue's settings; one exchange.
+    """Make due jobs ready, at most 1,000, and read the queue's settings.
 
-    With ``heal``, the count of list jobs in workers' hands is corrected too.
+    With ``heal``, it also corrects the count of active list jobs.
     """
     call = oq1.tick(keys, now_ms=now_ms, heal=heal)
     return Operation(call, _read_tick)
@@ -277,9 +277,10 @@ def _read_tick(reply: Reply) -> Tick:
 
 
 def watch(keys: QueueKeys, consumer: str, now_ms: int, until_ms: int, *, fires: bool) -> Operation[int]:
-    """Read when a worker is to tick again that does so by ``until_ms`` anyway; -1 for no sooner.
+    """Read when a worker that ticks by ``until_ms`` anyway must tick sooner; -1 if it need not.
 
-    Two workers watch for what is due next. With ``fires`` this one fires repeatable jobs; one that leaves says 0.
+    Two workers at a time watch for what is due next. ``fires`` means that this one runs repeatable jobs. A worker that
+    leaves passes 0 for ``until_ms``.
     """
     return Operation(oq1.watch(keys, now_ms=now_ms, consumer=consumer, until_ms=until_ms, fires=fires), integer)
 
@@ -287,9 +288,9 @@ def watch(keys: QueueKeys, consumer: str, now_ms: int, until_ms: int, *, fires: 
 def watch_retries(
     keys: QueueKeys, consumer: str, now_ms: int, until_ms: int, settle: Sequence[Settlement]
 ) -> Operation[int] | None:
-    """Do as :func:`watch` does, for a worker that postpones jobs; None if none is due by its usual tick.
+    """Watch, as :func:`watch` does, for jobs that are due again; None if none is due before the usual tick.
 
-    In one request with the outcomes, it has a second worker watch, so that the jobs are on time if this one dies.
+    Sent with the outcomes, it makes a second worker watch, so that the jobs are on time even if this worker dies.
     """
     soonest_ms = min((due for each in settle if (due := _due_again_ms(each, now_ms)) is not None), default=None)
     if soonest_ms is None or soonest_ms > until_ms:

@@ -146,7 +146,7 @@ class JobsReader(DataSourceReader):
         found: list[Partition] = []
         with options.address.connect() as connection:
             for state in self._states:
-                found += connection.follow(partitions.extents(keys, state, options.parts))
+                found += connection.follow(partitions.divide(keys, state, options.parts))
         if self._since_ms:
             found = [narrowed for extent in found if (narrowed := _since(extent, self._since_ms))]
         return [JobsPartition(extent) for extent in found]
