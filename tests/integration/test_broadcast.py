@@ -389,10 +389,10 @@ async def test_no_message_is_lost_and_none_comes_back_after_it_succeeded(
 @pytest.mark.parametrize(
     ("settle", "reason"),
     [
-        (lambda lease: Postponement(lease, now_ms() + 20, '"x"'), "A message cannot get other data"),
-        (ChildrenWait, "A message cannot wait for children"),
-        (Suspension, "A message cannot be suspended"),
-        (lambda lease: GroupHold(lease, 100), "A message cannot hold back a group"),
+        (lambda lease: Postponement(lease, now_ms() + 20, '"x"'), "A message can't get other data"),
+        (ChildrenWait, "A message can't wait for children"),
+        (Suspension, "A message can't be suspended"),
+        (lambda lease: GroupHold(lease, 100), "A message can't hold back a group"),
     ],
 )
 async def test_what_would_touch_other_subscriptions_fails_with_a_reason(

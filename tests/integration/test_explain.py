@@ -211,7 +211,7 @@ def test_a_ready_job_whose_task_no_worker_knows(queue: Queue) -> None:
             end.set()
     assert "waits for a free slot" in known.sentence
     assert unknown.sentence == (
-        "No worker of the queue knows task 'x', so whichever takes the job will fail it; known: load."
+        "No worker of the queue knows task 'x', so the worker that takes the job will fail it; known: load."
     )
     assert unknown.facts["tasks"] == ["load"]
 

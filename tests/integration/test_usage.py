@@ -181,7 +181,7 @@ async def test_a_summary_covers_the_minutes_asked_for(face: Face, queue_name: st
         (
             ([f"q{number}" for number in range(3)], datetime(2020, 1, 1, tzinfo=UTC)),
             UsageError,
-            "129,603 minutes of 3 queues, and at most 100,000",
+            "129,603 minutes of 3 queues, more than the 100,000",
         ),
     ],
 )

@@ -190,7 +190,7 @@ def test_edits_read_every_word_of_the_wire(operation: Operation[None], done: str
     ):
         with pytest.raises(StateError, match=f"^Job '7' of queue 'q' cannot be {done}, because it "):
             operation.read(word.encode())
-    with pytest.raises(ServerError, match="which protocol 93 does not know"):
+    with pytest.raises(ServerError, match="which protocol 93 does not define"):
         operation.read(b"error:something_new")
 
 
@@ -201,7 +201,7 @@ def test_a_job_may_be_told_to_wait_for_others() -> None:
     for word, other in ((b"missing", "8"), (b"not_found", "7")):
         with pytest.raises(JobNotFoundError, match=f"'{other}'"):
             operation.read([word, b"8", [], []])
-    for word, why in ((b"not_waiting", "does not wait"), (b"circle", "waits for it in turn"), (b"too_deep", "1,000")):
+    for word, why in ((b"not_waiting", "does not wait"), (b"circle", "which waits for it"), (b"too_deep", "1,000")):
         with pytest.raises(StateError, match=why):
             operation.read([word, b"8", [], []])
     with pytest.raises(ServerError, match="oq library status"):
@@ -258,7 +258,7 @@ def test_revoking_reads_every_word_of_the_wire() -> None:
     assert [operation.read(word) for word in (b"revoked", b"flagged")] == [Cancellation.CANCELLED, Cancellation.FLAGGED]
     with pytest.raises(JobNotFoundError):
         operation.read(b"not_found")
-    with pytest.raises(ServerError, match="which protocol 93 does not know"):
+    with pytest.raises(ServerError, match="which protocol 93 does not define"):
         operation.read(b"perhaps")
 
 
