@@ -124,12 +124,18 @@ function dispatch.serve(self, deliveries, want, honor_pause)
     start_delivered(self, deliveries, kept)
   end
   local most, promoted = math.min(want, math.max(0, free)), 0
-  if most > 0 then
+  -- Mostly all of these are empty, and one look serves them all.
+  local has_others = most > 0
+    and redis.call("EXISTS", self.queue .. "scheduled", self.queue .. "priority", self.queue .. "lifo") > 0
+  if has_others then
     -- What is due now must not wait for the next round of promotions.
     promoted = promotion.due(self.queue, self.now, 100)
     self.has_shares = self.has_shares or promoted > 0 and shares.any_wait(self.queue)
   end
-  local listed, looks = from_lists(self, most, want * LOOKS_PER_JOB + SPARE_LOOKS)
+  local listed, looks = 0, want * LOOKS_PER_JOB + SPARE_LOOKS
+  if has_others then
+    listed, looks = from_lists(self, most, looks)
+  end
   if promoted > 0 then
     wake.for_lists(self.queue)
   end
