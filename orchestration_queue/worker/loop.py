@@ -18,7 +18,7 @@ from orchestration_queue.server.clock import Pauses
 from orchestration_queue.worker.events import Announcer, Tallying, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
 from orchestration_queue.worker.logs import about
-from orchestration_queue.worker.machine import Acknowledge, Exchange, Leave, Listen, Machine, Recover, Rest, Watch
+from orchestration_queue.worker.machine import Acknowledge, Exchange, Leave, Listen, Machine, Recover, Rest, Step, Watch
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.runner import Runner
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
@@ -85,17 +85,10 @@ class WorkerLoop:
     async def drive(self) -> None:
         """Run until the state machine says to leave."""
         while True:
-            match self._machine.step():
-                case Exchange() as exchange:
-                    self._begin(self._run_exchange(exchange))
-                    if exchange.want and self._shared is not None:
-                        self._shared.changed()  # now it may be another queue's turn
-                case Acknowledge(signals, pass_on):
-                    self._begin(self._drop_signals(signals, pass_on=pass_on))
-                case Listen(want):
-                    self._begin(self._listen(want))
-                case Watch():
-                    self._begin(self._listen(0))
+            step = self._machine.step()
+            if (request := self._request(step)) is not None:
+                self._begin(request)
+            match step:
                 case Rest(briefly=True):
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), _MOMENT_S)
@@ -110,6 +103,21 @@ class WorkerLoop:
                     return
             if self._failure is not None:
                 raise self._failure
+
+    def _request(self, step: Step) -> Coroutine[Any, Any, None] | None:
+        """Return what carries out a request to the server; None for an action of the main loop itself."""
+        match step:
+            case Exchange() as exchange:
+                if exchange.want and self._shared is not None:
+                    self._shared.changed()  # now it may be another queue's turn
+                return self._run_exchange(exchange)
+            case Acknowledge(signals, pass_on):
+                return self._drop_signals(signals, pass_on=pass_on)
+            case Listen(want):
+                return self._listen(want)
+            case Watch():
+                return self._listen(0)
+        return None
 
     def _decide(self) -> None:
         """Wake the state machine after a change, and the workers with which it shares slots."""
@@ -332,6 +340,11 @@ class WorkerLoop:
         except OrchestrationQueueError as error:
             self._report_failure("Waiting for jobs was interrupted", error)
             self._machine.listen_failed()
+            return
+        # Start what was delivered in this task: by the main loop, it would be sent two turns of the event loop later.
+        if (request := self._request(self._machine.step())) is not None:
+            self._decide()
+            await request
 
     async def _drop_signals(self, signals: Sequence[str], *, pass_on: bool) -> None:
         try:
