@@ -62,7 +62,7 @@ lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 bench: $(VENV)/.dev.stamp ## Measure every row of docs/explanation/performance.md, in under five minutes; JSON, and its table on standard error
 	$(BIN)/python -m tests.bench $(ARGS)
 
-bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## The same with more Python queues (OQ_TEST_REDIS86=unix://... adds chasquimq)
+bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## The same with more Python queues (OQ_TEST_REDIS86=redis://... adds chasquimq)
 	$(BIN)/python -m tests.bench --peers taskiq saq dramatiq streaq bullmq $(if $(OQ_TEST_REDIS86),chasquimq) $(ARGS)
 
 chaos: $(VENV)/.dev.stamp ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")

@@ -29,7 +29,7 @@ class Bench:
     """One server with the libraries, and its books."""
 
     def __init__(self, url: str) -> None:
-        self._books = redis.Redis(unix_socket_path=url.removeprefix("unix://"))
+        self._books = redis.Redis.from_url(url)
         self._books.flushall()
         self._connection = Connection.open(url)
         self.send([worker_registry.create_group(KEYS)])

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import hiredis
 import redis.asyncio
@@ -71,12 +72,20 @@ def _pack(commands: list[_Command]) -> bytes:
     return b"".join(hiredis.pack_command(command) for command in commands)
 
 
+def _connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    if parts.scheme != "unix":
+        return socket.create_connection((parts.hostname or "", parts.port or 6379))
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(parts.path)
+    return connected
+
+
 class _Blocking:
     """A socket, and nothing around it."""
 
     def __init__(self, url: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(url.removeprefix("unix://"))
+        self._socket = _connect(url)
         self._reader = hiredis.Reader()
 
     def call(self, commands: list[_Command]) -> None:
@@ -99,7 +108,7 @@ class _Waiting:
 
     @classmethod
     async def open(cls, url: str) -> _Waiting:
-        return cls(*await asyncio.open_unix_connection(url.removeprefix("unix://")))
+        return cls(*await asyncio.open_connection(sock=_connect(url)))
 
     async def call(self, commands: list[_Command]) -> list[Any]:
         self.writer.write(_pack(commands))
