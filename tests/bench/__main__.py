@@ -51,7 +51,7 @@ def _measure_once(row: str, contender: str, url: str) -> Figures:
             raise RunError(f"{jobs} jobs did not end within {_MOST_S} s") from None
         finally:
             _kill(process)
-    if process.returncode:
+    if process.returncode or not output:
         raise RunError(f"exit status {process.returncode}: {errors[-2000:]}")
     figures: Figures = json.loads(output)
     return figures

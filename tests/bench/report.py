@@ -29,7 +29,7 @@ def tables(report: dict[str, Any]) -> str:
         "Each limit is",
         "\n".join(f"* {ROWS[name].title}: {ROWS[name].limit}." for name in rows),
         _table(("Function", "Server, µs per job", "Its commands alone", "Ratio", "Commands"), _functions(report)),
-        "\n".join(f"* {name}: {guarantees(name)}" for name in ("ours", *peers)),
+        "\n".join(f"* {guarantees(name)}" for name in ("ours", *peers)),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -144,7 +144,7 @@ def main() -> None:
     measure = ROWS[row].measures[contender]
     gc.collect()
     gc.freeze()  # as run_workers() does; no contender pays for what the measuring has imported
-    print(json.dumps(measure(url, int(jobs))))
+    print(json.dumps(measure(url, int(jobs))), flush=True)
 
 
 if __name__ == "__main__":
