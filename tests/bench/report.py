@@ -26,8 +26,8 @@ def tables(report: dict[str, Any]) -> str:
     others = [*peers, _BY_HAND] if any(_BY_HAND in row["median"] for row in rows.values()) else peers
     parts = [
         _table(("", "Ours", *others, "Limit", "Client, µs", "Server, µs", "Commands"), _figures(rows, others)),
-        "Each limit is",
-        "\n".join(f"* {ROWS[name].title}: {ROWS[name].limit}." for name in rows),
+        "The limits are",
+        "\n".join(_limits(rows)),
         _table(("Function", "Server, µs per job", "Its commands alone", "Ratio", "Commands"), _functions(report)),
         "\n".join(f"* {guarantees(name)}" for name in ("ours", *peers)),
     ]
@@ -48,6 +48,14 @@ def _figures(rows: dict[str, Any], others: list[str]) -> Iterable[tuple[str, ...
             title, costs = "the same", [""] * len(_COSTS)
         if "ours" in row.get("failed", {}):
             yield (title, row["failed"]["ours"])
+
+
+def _limits(rows: Iterable[str]) -> Iterable[str]:
+    titles: dict[str, list[str]] = {}
+    for name in rows:
+        titles.setdefault(ROWS[name].limit, []).append(ROWS[name].title)
+    for limit, limited in titles.items():
+        yield f"* {'; '.join(limited)}: {limit}."
 
 
 def _text(figure: str, value: float) -> str:
