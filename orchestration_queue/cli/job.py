@@ -29,7 +29,7 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
-from orchestration_queue.cli.pool import parsed_pools
+from orchestration_queue.cli.limits import parsed_pools
 from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import known_queue
 from orchestration_queue.client import Job, Queue

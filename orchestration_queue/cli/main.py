@@ -19,14 +19,13 @@ from orchestration_queue.cli import (
     flow,
     job,
     job_control,
+    limits,
     monitor,
-    pool,
     qless,
     queue,
     scheduler,
     serve,
     server,
-    share,
     spark,
     tag,
     worker,
@@ -116,8 +115,8 @@ app.add_typer(queue.app, name="queue")
 app.add_typer(job.app, name="job")
 app.add_typer(dead.app, name="dead")
 app.add_typer(tag.app, name="tag")
-app.add_typer(pool.app, name="pool")
-app.add_typer(share.app, name="share")
+app.add_typer(limits.pool_app, name="pool")
+app.add_typer(limits.share_app, name="share")
 app.add_typer(flow.app, name="flow")
 app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")

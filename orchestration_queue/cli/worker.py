@@ -27,7 +27,7 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.shards import shard_names
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker, run_workers
-from orchestration_queue.worker.logs import JsonFormatter
+from orchestration_queue.worker.observability import JsonFormatter
 
 __all__ = ["MetricsHost", "MetricsPort", "MetricsQueue", "QueueMetrics", "app", "endpoint", "log_to_stderr"]
 

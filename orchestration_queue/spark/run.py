@@ -30,7 +30,7 @@ from orchestration_queue.spark.options import SparkOptions, write_properties
 from orchestration_queue.spark.process import ProcessOutcome, run_child, scratch_directory
 from orchestration_queue.spark.progress import ListenerFollower, with_listener
 from orchestration_queue.spark.result_files import ResultLocation
-from orchestration_queue.worker.tracing_hooks import annotate
+from orchestration_queue.worker.observability import annotate
 
 __all__ = ["run_spark"]
 

@@ -20,7 +20,7 @@ from orchestration_queue.spark.options import SparkOptions
 from orchestration_queue.spark.references import DataFrameRef
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 from orchestration_queue.spark.run import run_spark
-from orchestration_queue.worker.tracing_hooks import span
+from orchestration_queue.worker.observability import span
 
 if TYPE_CHECKING:
     from orchestration_queue.worker import ActiveJob

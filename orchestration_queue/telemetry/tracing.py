@@ -17,7 +17,7 @@ from orchestration_queue.client import headers
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker import JobInterrupt
 from orchestration_queue.worker.interfaces import CallNext
-from orchestration_queue.worker.tracing_hooks import Attributes, tracing_to
+from orchestration_queue.worker.observability import Attributes, tracing_to
 
 __all__ = ["Tracing", "trace_jobs"]
 

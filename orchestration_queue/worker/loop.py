@@ -17,8 +17,8 @@ from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, 
 from orchestration_queue.server.clock import Pauses
 from orchestration_queue.worker.events import Announcer, Tallying, WorkerEventType
 from orchestration_queue.worker.heartbeat import Heartbeat
-from orchestration_queue.worker.logs import about
 from orchestration_queue.worker.machine import Acknowledge, Exchange, Leave, Listen, Machine, Recover, Rest, Step, Watch
+from orchestration_queue.worker.observability import about
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.runner import Runner
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader

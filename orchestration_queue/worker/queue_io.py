@@ -81,6 +81,7 @@ class QueueIO:
         self._options = options
         self._in_cluster = calls.is_cluster
         self._host = socket.gethostname()
+        self._tick_ms = milliseconds(options.promotion_interval)
         self.clock = ServerClock()
         self.defaults = QueueDefaults(options)
         self.outages = Outages(seconds(options.lease))
@@ -171,10 +172,12 @@ class QueueIO:
             skip_events=not self._options.emit_events,
             skip_metrics=not self._options.record_metrics,
         )
-        # Before the outcomes: the record may be gone once the failure is settled.
-        notes = exchanges.attempt_notes(self._keys, self._consumer, self._host, now_ms, step.settle)
-        until_ms = now_ms + milliseconds(self._options.promotion_interval)
-        watch = worker_signals.watch_retries(self._keys, self._consumer, now_ms, until_ms, step.settle)
+        notes = watch = None
+        if step.settle:
+            # Before the outcomes: the record may be gone once the failure is settled.
+            notes = exchanges.attempt_notes(self._keys, self._consumer, self._host, now_ms, step.settle)
+            until_ms = now_ms + self._tick_ms
+            watch = worker_signals.watch_retries(self._keys, self._consumer, now_ms, until_ms, step.settle)
         with self.outages.watch():  # the jobs that it starts are not renewed until its reply arrives
             if notes is None and watch is None:
                 result = await self._calls.run(operation)

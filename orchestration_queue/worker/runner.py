@@ -25,7 +25,7 @@ from orchestration_queue.server import AsyncConnection
 from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.interfaces import CallNext, Handler, Middleware, Router
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
-from orchestration_queue.worker.logs import about, bound_to
+from orchestration_queue.worker.observability import about, bound_to
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.process import SandboxPool, SandboxProcess
 

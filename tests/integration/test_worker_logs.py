@@ -19,7 +19,7 @@ from orchestration_queue.client import FlowProducer, Queue
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.logs import JsonFormatter, about, bound_to
+from orchestration_queue.worker.observability import JsonFormatter, about, bound_to
 from tests.integration.test_cli import Oq
 from tests.waiting import wait_until_sync
 

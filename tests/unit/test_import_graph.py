@@ -14,7 +14,7 @@ import orchestration_queue
 ROOT: Final = Path(orchestration_queue.__file__).parent
 NAME: Final = ROOT.name
 KNOWN_GUESTS: Final = {
-    f"{NAME}.dialects.qless._{half}.events imports {NAME}.server._{half}.link" for half in ("async", "sync")
+    f"{NAME}.dialects.qless._{half}.connection imports {NAME}.server._{half}.link" for half in ("async", "sync")
 }
 """Those that import another package's private half: qless listens by PUBLISH, which a connection cannot."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
+from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.move import AsyncChasquiMove
 from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueue
-from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
+from orchestration_queue.dialects.chasquimq._sync.client import ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.move import ChasquiMove
 from orchestration_queue.dialects.chasquimq._sync.queue import ChasquiQueue
 from orchestration_queue.dialects.chasquimq.entries import (

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client.values import encode_data
+from orchestration_queue.dialects import own_id
 from orchestration_queue.dialects.chasquimq.entries import moment
 from orchestration_queue.dialects.chasquimq.envelope import BackoffSpec, Envelope
 from orchestration_queue.dialects.chasquimq.jobs import NewChasquiJob
 from orchestration_queue.dialects.chasquimq.packing import unpack
 from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec
-from orchestration_queue.dialects.names import own_id
 from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.call import Reply

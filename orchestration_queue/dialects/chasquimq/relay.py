@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
+from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.queue import AsyncChasquiQueue
 from orchestration_queue.dialects.chasquimq.checks import checked_name, retry_override
 from orchestration_queue.dialects.chasquimq.entries import REASONS

@@ -16,8 +16,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from orchestration_queue.dialects.chasquimq.jobs import FORM, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
-from orchestration_queue.dialects.chasquimq.leases import LeaseRenewer
-from orchestration_queue.dialects.chasquimq.maintenance import Promoter, Scheduler
+from orchestration_queue.dialects.chasquimq.maintenance import LeaseRenewer, Promoter, Scheduler
 from orchestration_queue.dialects.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
 from orchestration_queue.dialects.chasquimq.reader import Delivery, Entry, Reader, Rejection, check_entry
 from orchestration_queue.dialects.chasquimq.settling import Outbox, Settler, build_event

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
-from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
+from orchestration_queue.dialects.qless._async.connection import AsyncQlessEvents
 from orchestration_queue.dialects.qless._async.move import AsyncQlessMove
 from orchestration_queue.dialects.qless._sync.client import QlessClient
-from orchestration_queue.dialects.qless._sync.events import QlessEvents
+from orchestration_queue.dialects.qless._sync.connection import QlessEvents
 from orchestration_queue.dialects.qless._sync.move import QlessMove
 from orchestration_queue.dialects.qless.handlers import QlessNext, run_class
 from orchestration_queue.dialects.qless.moving import QlessMoved

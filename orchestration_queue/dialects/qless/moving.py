@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.client.values import encode_data
-from orchestration_queue.dialects.names import own_id
+from orchestration_queue.dialects import own_id
 from orchestration_queue.dialects.qless.records import QlessJob, QlessRecurringJob, moment
 from orchestration_queue.errors import UsageError
 from orchestration_queue.flows import Dag, Node

@@ -19,7 +19,7 @@ from typing import Any
 from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunner, run_on_shutdown
 from orchestration_queue.dialects.limits import StartLimiter
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
-from orchestration_queue.dialects.qless._async.events import AsyncQlessEvents
+from orchestration_queue.dialects.qless._async.connection import AsyncQlessEvents
 from orchestration_queue.dialects.qless.commands import command, text_word, text_words
 from orchestration_queue.dialects.qless.handlers import FORM, QlessHandler, QlessNext, QlessRouter, handler_of_class
 from orchestration_queue.dialects.qless.leases import LeaseRenewer

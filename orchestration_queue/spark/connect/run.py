@@ -26,7 +26,7 @@ from orchestration_queue.spark.connect.session import QueryProgress, SparkConnec
 from orchestration_queue.spark.connect.watching import SessionWatchdog, StopReason, printed_to
 from orchestration_queue.spark.failure import SparkFailure
 from orchestration_queue.spark.options import JOB_PROPERTY, SparkOptions
-from orchestration_queue.worker.tracing_hooks import annotate, is_traced
+from orchestration_queue.worker.observability import annotate, is_traced
 
 __all__ = ["RunContext", "run_connect", "session_id"]
 

@@ -1,18 +1,24 @@
-"""The base of a queue's clients: its keys, and a connection that opens when first used."""
+"""The base of a queue's clients, whose connection opens when first used, and the client of its events."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor, duration_ms
+from orchestration_queue.dialects.chasquimq.entries import ChasquiEvent, entry_order, read_events
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 
-__all__ = ["AsyncChasquiClient"]
+__all__ = ["AsyncChasquiClient", "AsyncChasquiEvents"]
+
+_BLOCK_S = 5.0
 
 
 class AsyncChasquiClient:
@@ -67,3 +73,77 @@ class AsyncChasquiClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class AsyncChasquiEvents(AsyncChasquiClient):
+    """The events of one queue, as they happen: an endless iterator. It connects when first used.
+
+    The queue keeps about its last 100,000 events. To resume later, pass the last event's ``id`` as ``after``.
+
+    Args:
+        name: The queue's name.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        after: Read events after this id; ``0`` reads all events, ``$`` those from now on.
+
+    Raises:
+        UsageError: A value is invalid.
+
+    Attributes:
+        name: The queue's name.
+        keys: The queue's keys.
+        cursor: The id of the last event read.
+    """
+
+    def __init__(self, name: str, *, url: str | ServerUrl | None = None, after: str = "$") -> None:
+        super().__init__(name, url=url)
+        self.cursor = checked_cursor(after)
+        self._ahead: deque[ChasquiEvent] = deque()
+
+    async def start(self) -> str:
+        """Find the newest event, so that no later one is missed, and return the cursor."""
+        if self.cursor == "$":
+            args = ("+", "-", "COUNT", 1)
+            newest = await self._execute(Call("XREVRANGE", (self.keys.events,), args), repeatable=True)
+            self.cursor = newest[0][0].decode() if newest else "0-0"
+        return self.cursor
+
+    async def read(self, timeout: Duration = 0, limit: int = 100) -> list[ChasquiEvent]:  # noqa: ASYNC109  both faces have it
+        """Return the next events.
+
+        Args:
+            timeout: How long to wait for the first: a duration, or seconds.
+            limit: At most this many.
+
+        Raises:
+            InvalidOptionError: A value is out of range; nothing was sent.
+        """
+        wait_ms, most = duration_ms(timeout, "timeout"), checked_count(limit, "limit")
+        block = ("BLOCK", wait_ms) if wait_ms else ()
+        args = ("COUNT", most, *block, "STREAMS", self.keys.events, await self.start())
+        reply = await self._execute(Call("XREAD", args=args, near=self.keys.events), repeatable=True)
+        events = read_events(reply)
+        if events:
+            self.cursor = events[-1].id
+        return events
+
+    async def check_cursor(self) -> None:
+        """Check that the queue has kept the events after the cursor.
+
+        Raises:
+            StateError: It may have dropped some: its oldest event is newer.
+        """
+        reply = await self._execute(Call("XRANGE", (self.keys.events,), ("-", "+", "COUNT", 1)), repeatable=True)
+        oldest = reply[0][0].decode() if reply else "0-0"
+        if self.cursor not in ("$", "0", "0-0") and entry_order(self.cursor) < entry_order(oldest):
+            raise StateError(
+                f"Queue {self.name!r} may have dropped events after {self.cursor}: its oldest is {oldest}; "
+                "read more often, or start over with `after='0'`."
+            )
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChasquiEvent:
+        while not self._ahead:
+            self._ahead.extend(await self.read(_BLOCK_S))
+        return self._ahead.popleft()

@@ -8,9 +8,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient
+from orchestration_queue.dialects.chasquimq._async.client import AsyncChasquiClient, AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.dead_letters import AsyncChasquiDeadLetters
-from orchestration_queue.dialects.chasquimq._async.events import AsyncChasquiEvents
 from orchestration_queue.dialects.chasquimq._async.schedules import AsyncChasquiSchedules
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (

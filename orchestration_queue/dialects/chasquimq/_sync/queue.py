@@ -9,9 +9,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient
+from orchestration_queue.dialects.chasquimq._sync.client import ChasquiClient, ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.dead_letters import ChasquiDeadLetters
-from orchestration_queue.dialects.chasquimq._sync.events import ChasquiEvents
 from orchestration_queue.dialects.chasquimq._sync.schedules import ChasquiSchedules
 from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
 from orchestration_queue.dialects.chasquimq.entries import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestration_queue.dialects.qless._async.base import AsyncQlessConnection
+from orchestration_queue.dialects.qless._async.connection import AsyncQlessConnection
 from orchestration_queue.dialects.qless.commands import (
     Duration,
     checked_count,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestration_queue.dialects.qless._sync.base import QlessConnection
+from orchestration_queue.dialects.qless._sync.connection import QlessConnection
 from orchestration_queue.dialects.qless.commands import (
     Duration,
     checked_count,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from orchestration_queue.client import FlowProducer, Queue
-from orchestration_queue.dialects.names import own_id
+from orchestration_queue.dialects import own_id
 from orchestration_queue.dialects.qless._sync.client import QlessClient
 from orchestration_queue.dialects.qless.commands import text_word
 from orchestration_queue.dialects.qless.moving import PlacedJob, QlessMoved, groups, own_flow, own_job, own_recurring

@@ -1,4 +1,4 @@
-"""`oq pool`: slots that jobs of all queues share."""
+"""`oq pool` and `oq share`: slots that jobs of all queues share, and the shares of one queue's starts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from orchestration_queue.cli.common import (
     JsonFlag,
     Prefix,
+    QueueName,
     Url,
     Yes,
     ask,
@@ -18,16 +19,19 @@ from orchestration_queue.cli.common import (
     show_json,
     show_table,
 )
-from orchestration_queue.client import Pool, Pools
+from orchestration_queue.cli.verbs import Done, known_queue, verb
+from orchestration_queue.client import Pool, Pools, Queue
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.record import when
 
-__all__ = ["app", "parsed_pools"]
+__all__ = ["parsed_pools", "pool_app", "share_app"]
 
-app = typer.Typer(help="Limit jobs across queues by pools of slots, such as connections.", no_args_is_help=True)
+pool_app = typer.Typer(help="Limit jobs across queues by pools of slots, such as connections.", no_args_is_help=True)
+share_app = typer.Typer(help="Divide a queue's job starts fairly between tenants.", no_args_is_help=True)
 
 PoolName = Annotated[str, typer.Argument(help="The pool.")]
+ShareName = Annotated[str, typer.Argument(help="The share.")]
 
 
 def parsed_pools(words: list[str] | None) -> dict[str, int]:
@@ -57,8 +61,8 @@ def _facts(pool: Pool) -> dict[str, Any]:
     return {"name": pool.name, "slots": pool.slots, "used": pool.used, "waiting": pool.waiting, "holders": holders}
 
 
-@app.command("ls")
-def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@pool_app.command("ls")
+def list_pools(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """List all pools, their slots, and how many jobs wait for them."""
     with Pools(url=url, prefix=prefix) as client:
         pools = client.list()
@@ -71,8 +75,8 @@ def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = Fal
     )
 
 
-@app.command("show")
-def show(name: PoolName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@pool_app.command("show")
+def show_pool(name: PoolName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """Show a pool and the jobs that hold its slots."""
     with Pools(url=url, prefix=prefix) as client:
         pool = client.find(name)
@@ -92,8 +96,8 @@ def show(name: PoolName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_js
         )
 
 
-@app.command("set")
-def set_(
+@pool_app.command("set")
+def set_pool(
     name: PoolName,
     slots: Annotated[int, typer.Argument(help="Number of slots, 0 to 1,000; 0 starts no more jobs.")],
     url: Url = None,
@@ -106,8 +110,8 @@ def set_(
     report(as_json, f"Pool {name} has {slots:,} slot{'' if slots == 1 else 's'}.", name=name, slots=slots)
 
 
-@app.command("rm")
-def rm(
+@pool_app.command("rm")
+def remove_pool(
     name: PoolName,
     yes: Yes = False,
     url: Url = None,
@@ -120,3 +124,35 @@ def rm(
         removed = client.remove(name)
     sentence = f"Removed pool {name}." if removed else f"Pool {name} was not defined."
     report(as_json, sentence, name=name, removed=removed)
+
+
+@share_app.command("ls")
+def list_shares(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+    """List the shares that have a weight or waiting jobs."""
+    with known_queue(queue, url, prefix) as client:
+        shares = client.shares.list()
+    if as_json:
+        show_json([{"name": share.name, "weight": share.weight, "waiting": share.waiting} for share in shares])
+        return
+    show_table(
+        ("share", "weight", "waiting"), [(share.name, str(share.weight), str(share.waiting)) for share in shares]
+    )
+
+
+@verb(share_app, "set", may_create=True)
+def set_share(
+    queue: Queue,
+    name: ShareName,
+    weight: Annotated[int, typer.Argument(help="Its weight, 1 to 1,000: 2 gets twice the starts of 1.")],
+) -> Done:
+    """Set the weight of a share."""
+    queue.shares.set(name, weight)
+    return Done(f"Share {name} of queue {queue.name} has weight {weight:,}.", {"name": name, "weight": weight})
+
+
+@verb(share_app, "rm")
+def remove_share(queue: Queue, name: ShareName) -> Done:
+    """Reset the weight of a share to 1; its jobs are kept."""
+    removed = queue.shares.remove(name)
+    sentence = f"Share {name} has weight 1 again." if removed else f"Share {name} already had weight 1."
+    return Done(sentence, {"name": name, "removed": removed})

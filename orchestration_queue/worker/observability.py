@@ -1,24 +1,36 @@
-"""Log records with the job they belong to, as JSON for log collectors."""
+"""What is recorded of a running job: its fields in log records, and the hooks of its traces."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from orchestration_queue.protocol.record import JobRecord
 
-__all__ = ["JsonFormatter", "about", "bound_to"]
+__all__ = [
+    "Attributes",
+    "JsonFormatter",
+    "TracingHooks",
+    "about",
+    "annotate",
+    "bound_to",
+    "is_traced",
+    "span",
+    "tracing_to",
+]
 
 _FIELDS = "oq"
 """The attribute of a log record that holds its fields."""
 _JOB: ContextVar[tuple[str, JobRecord] | None] = ContextVar("orchestration_queue_logged_job", default=None)
 _NAME_LENGTH = 100
 _DAGSTER = {"dagster.run_id": "dagster_run_id", "dagster.step_key": "dagster_step", "dagster.job_name": "dagster_job"}
+Attributes = Mapping[str, str | int]
+_spans: ContextVar[TracingHooks | None] = ContextVar("orchestration_queue_spans", default=None)
 
 
 def _fields_of(queue: str, job: JobRecord) -> dict[str, Any]:
@@ -71,3 +83,44 @@ class JsonFormatter(logging.Formatter):
         elif record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
+
+
+class TracingHooks(Protocol):
+    """Receives spans."""
+
+    def span(self, name: str, attributes: Attributes) -> AbstractContextManager[Any]:
+        """Return a context manager: a span within the current one."""
+
+    def annotate(self, attributes: Attributes) -> None:
+        """Add attributes to the current span."""
+
+
+def is_traced() -> bool:
+    """Whether a sink is installed."""
+    return _spans.get() is not None
+
+
+@contextmanager
+def span(name: str, attributes: Attributes) -> Iterator[None]:
+    """Make a block a span of the running job's trace."""
+    if (spans := _spans.get()) is None:
+        yield
+        return
+    with spans.span(name, attributes):
+        yield
+
+
+def annotate(attributes: Attributes) -> None:
+    """Add attributes to the current span."""
+    if (spans := _spans.get()) is not None:
+        spans.annotate(attributes)
+
+
+@contextmanager
+def tracing_to(spans: TracingHooks) -> Iterator[None]:
+    """Install a sink during the block, also for threads started with its context."""
+    token = _spans.set(spans)
+    try:
+        yield
+    finally:
+        _spans.reset(token)
