@@ -62,7 +62,7 @@ async def _measure(jobs: int, concurrency: int, url: str | None, prefix: str) ->
             try:
                 return await _figures(queue, jobs, concurrency, url, prefix, report)
             finally:
-                report("tidying up")
+                report("cleaning up")
                 await queue.obliterate(force=True)
 
 

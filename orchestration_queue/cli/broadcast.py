@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, Url, parsed_json, report, show_json, show_table
+from orchestration_queue.cli.common import JsonFlag, Prefix, Url, parse_json, report, show_json, show_table
 from orchestration_queue.client import Broadcast
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
@@ -30,7 +30,7 @@ def publish(
 ) -> None:
     """Publish a message to every subscription."""
     with Broadcast(broadcast, url=url, prefix=prefix) as client:
-        message = client.publish(subject, parsed_json(data))
+        message = client.publish(subject, parse_json(data))
     report(as_json, f"Published message {message.id} to {broadcast}.", broadcast=broadcast, id=message.id)
 
 

@@ -20,16 +20,16 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
-    parsed_json,
-    parsed_rate,
+    parse_json,
+    parse_rate,
     report,
     show_fields,
     show_json,
     show_table,
 )
-from orchestration_queue.cli.targets import Sandbox, named_handler
+from orchestration_queue.cli.targets import Sandbox, find_handler
 from orchestration_queue.cli.text import dump, print_line
-from orchestration_queue.cli.verbs import counted
+from orchestration_queue.cli.verbs import format_count
 from orchestration_queue.cli.worker import MetricsHost, MetricsPort
 from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -136,8 +136,8 @@ def move(
     with ChasquiMove(queue, ours, url=url, our_url=own_url, prefix=prefix) as mover:
         moved = mover.to_ours() if direction is Direction.OWN else mover.to_theirs()
     sentence = (
-        f"Moved {counted(moved.jobs, 'ready job')}, {counted(moved.delayed, 'delayed job')} and "
-        f"{counted(moved.schedules, 'schedule')}; left {moved.left.total():,}."
+        f"Moved {format_count(moved.jobs, 'ready job')}, {format_count(moved.delayed, 'delayed job')} and "
+        f"{format_count(moved.schedules, 'schedule')}; left {moved.left.total():,}."
     )
     report(as_json, sentence, jobs=moved.jobs, delayed=moved.delayed, schedules=moved.schedules, left=dict(moved.left))
     if not as_json:
@@ -163,9 +163,9 @@ def worker(
     """Run a queue's jobs until SIGTERM or SIGINT."""
     from orchestration_queue.dialects.chasquimq import ChasquiObserver, ChasquiWorker, ChasquiWorkerOptions
 
-    found = named_handler(handler, sandbox)
+    found = find_handler(handler, sandbox)
     options = ChasquiWorkerOptions(
-        concurrency=concurrency, store_results=store_results, rate_limit=parsed_rate(rate, per)
+        concurrency=concurrency, store_results=store_results, rate_limit=parse_rate(rate, per)
     )
     observer: ChasquiObserver | None = None
     with ExitStack() as stack:
@@ -191,7 +191,7 @@ def add_job(
 ) -> None:
     """Add a job."""
     with _open(queue, url) as client:
-        added = client.add(name, parsed_json(data), delay=delay, attempts=attempts, job_id=job_id)
+        added = client.add(name, parse_json(data), delay=delay, attempts=attempts, job_id=job_id)
     sentence = f"Added job {added.id}." if added.is_new else f"The id {added.id} is taken; nothing was added."
     report(as_json, sentence, queue=queue, id=added.id, is_new=added.is_new)
 
@@ -279,7 +279,7 @@ def replay_dead(
         raise UsageError("Name dead letters, or pass --all; see `oq chasqui dead ls`.")
     with _open(queue, url) as client:
         replayed = client.replay_dead_letters(limit, ids=ids or None, reason=reason)
-    report(as_json, f"Ready again: {counted(replayed, 'job')}.", queue=queue, replayed=replayed)
+    report(as_json, f"Ready again: {format_count(replayed, 'job')}.", queue=queue, replayed=replayed)
 
 
 @dead.command("purge")
@@ -288,7 +288,7 @@ def purge_dead(queue: QueueName, yes: Yes = False, url: Url = None, as_json: Jso
     ask(yes, f"Remove all dead letters of queue {queue}?")
     with _open(queue, url) as client:
         removed = client.purge_dead_letters()
-    report(as_json, f"Removed {counted(removed, 'dead letter')}.", queue=queue, removed=removed)
+    report(as_json, f"Removed {format_count(removed, 'dead letter')}.", queue=queue, removed=removed)
 
 
 @scheduler.command("ls")

@@ -31,10 +31,10 @@ __all__ = [
     "console",
     "fail",
     "moment_text",
-    "parsed_backoff",
-    "parsed_instant",
-    "parsed_json",
-    "parsed_rate",
+    "parse_backoff",
+    "parse_instant",
+    "parse_json",
+    "parse_rate",
     "report",
     "seconds_text",
     "show_fields",
@@ -159,7 +159,7 @@ def ask(yes: bool, question: str) -> None:
         typer.confirm(clean(question), abort=True)
 
 
-def parsed_json(words: str) -> Any:
+def parse_json(words: str) -> Any:
     """Parse JSON from the command line.
 
     Raises:
@@ -173,7 +173,7 @@ def parsed_json(words: str) -> Any:
         ) from None
 
 
-def parsed_instant(option: str, words: str | None, tz: str | None = None) -> datetime | None:
+def parse_instant(option: str, words: str | None, tz: str | None = None) -> datetime | None:
     """Parse a time in ISO 8601; without an offset, in the given zone, which is UTC by default."""
     if words is None:
         return None
@@ -186,7 +186,7 @@ def parsed_instant(option: str, words: str | None, tz: str | None = None) -> dat
     return at if at.tzinfo else at.replace(tzinfo=known_zone(tz))
 
 
-def parsed_rate(rate: int | None, per: float | None) -> RateLimit | None:
+def parse_rate(rate: int | None, per: float | None) -> RateLimit | None:
     """Read ``--rate`` and ``--per`` of a worker."""
     if rate is not None:
         return RateLimit(max=rate, duration=1 if per is None else per)
@@ -195,7 +195,7 @@ def parsed_rate(rate: int | None, per: float | None) -> RateLimit | None:
     return None
 
 
-def parsed_backoff(words: str) -> Backoff:
+def parse_backoff(words: str) -> Backoff:
     """Read ``2`` as two seconds each time, and ``exponential:2`` as doubling from there."""
     kind, colon, seconds = words.rpartition(":")
     try:

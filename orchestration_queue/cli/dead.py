@@ -22,7 +22,7 @@ from orchestration_queue.cli.common import (
     time_text,
 )
 from orchestration_queue.cli.text import dump, print_line
-from orchestration_queue.cli.verbs import Done, counted, known_queue, verb
+from orchestration_queue.cli.verbs import Done, format_count, open_queue, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -45,7 +45,7 @@ def ls(
     as_json: JsonFlag = False,
 ) -> None:
     """List the dead letters of a queue."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         letters = client.dead_letters.list(limit=limit)
     groups = _by_kind(group_letters(letters, "kind")) if by else []
     if as_json:
@@ -91,7 +91,7 @@ def show(
     queue: QueueName, letter_id: LetterId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Show a dead letter: which job failed, with what data, and why."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         letter = client.dead_letters.find(letter_id)
     if letter is None:
         raise JobNotFoundError(queue, letter_id)
@@ -121,7 +121,7 @@ def _replay(
         job = client.dead_letters.replay(letter_id)
         return Done(f"Runs again as job {job.id}.", {"letter": letter_id, "id": job.id})
     replayed = client.dead_letters.replay_all(count or None)
-    return Done(f"To run again: {counted(replayed, 'job')}.", {"replayed": replayed})
+    return Done(f"To run again: {format_count(replayed, 'job')}.", {"replayed": replayed})
 
 
 @verb(app, "purge")
@@ -129,4 +129,4 @@ def _purge(client: Queue, yes: Yes = False) -> Done:
     """Remove all dead letters of a queue."""
     ask(yes, f"Remove all dead letters of queue {client.name}?")
     dropped = client.dead_letters.purge()
-    return Done(f"Removed {counted(dropped, 'dead letter')}.", {"dropped": dropped})
+    return Done(f"Removed {format_count(dropped, 'dead letter')}.", {"dropped": dropped})

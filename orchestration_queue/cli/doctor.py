@@ -12,7 +12,7 @@ from rich.text import Text
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, Url, Yes, ask, console, fail, show_json
 from orchestration_queue.cli.text import clean, styled
-from orchestration_queue.cli.verbs import counted, require_queue
+from orchestration_queue.cli.verbs import format_count, require_queue
 from orchestration_queue.client import Queue
 from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.errors import ServerError, StateError
@@ -91,7 +91,7 @@ def _show(seen: Sequence[tuple[Finding, str | None]]) -> None:
         if fixed is not None:
             out.print(_line("Done", fixed, "green"))
     problems = sum(finding.severity is Severity.PROBLEM for finding, _ in seen)
-    out.print(f"{counted(problems, 'problem')}, {counted(len(seen) - problems, 'hint')}.", highlight=False)
+    out.print(f"{format_count(problems, 'problem')}, {format_count(len(seen) - problems, 'hint')}.", highlight=False)
 
 
 def _line(title: str, sentence: str, style: str) -> Text:

@@ -29,9 +29,9 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
-from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.targets import find_object
 from orchestration_queue.cli.text import dump, print_line, styled
-from orchestration_queue.cli.verbs import Done, known_queue, verb
+from orchestration_queue.cli.verbs import Done, open_queue, verb
 from orchestration_queue.client import Flow, FlowNode, FlowProducer, Flows, FlowStatus, Queue
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import StateError, UsageError
@@ -39,7 +39,7 @@ from orchestration_queue.flows import Dag, plan
 from orchestration_queue.flows.stored import FlowState
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
-__all__ = ["app", "named_dag"]
+__all__ = ["app", "find_dag"]
 
 app = typer.Typer(help="Submit, inspect, retry, cancel and pause flows.", no_args_is_help=True)
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The flow's queue.")]
@@ -56,7 +56,7 @@ def _noun() -> None:
 
 @contextmanager
 def _flow(queue: str, flow_id: str, url: str | None, prefix: str) -> Iterator[Flow]:
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         yield client.flows.get(flow_id)
 
 
@@ -70,7 +70,7 @@ def ls(
     as_json: JsonFlag = False,
 ) -> None:
     """List a queue's flows, the newest first."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         flows = client.flows.list(state, limit=limit)
     if as_json:
         show_json([asdict(flow) for flow in flows])
@@ -146,7 +146,7 @@ def tree(
     as_json: JsonFlag = False,
 ) -> None:
     """Draw a flow's graph, with states, waiting and running times, and the critical path."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         try:
             flow = client.flows.get(flow_id)
         except StateError:
@@ -163,10 +163,10 @@ def tree(
     elif mermaid:
         print_line(drawing.mermaid(nodes), lines=True)
     else:
-        console().print(_drawn(nodes, status))
+        console().print(_draw(nodes, status))
 
 
-def _drawn(nodes: list[FlowNode], status: FlowStatus | None) -> RenderableType:
+def _draw(nodes: list[FlowNode], status: FlowStatus | None) -> RenderableType:
     path = critical_path(nodes)
     drawn = drawing.graph(nodes, {node.name for node in path})
     if status is None:
@@ -190,7 +190,7 @@ def _watch(flow: Flow, flows: Flows) -> None:
         while True:
             flows.reconcile()
             status = flow.status()
-            live.update(_drawn(flow.tree(), status), refresh=True)
+            live.update(_draw(flow.tree(), status), refresh=True)
             if status.state.is_final:
                 return
             time.sleep(_WATCH_S)
@@ -205,7 +205,7 @@ def keep(
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Reconcile the queue's flows until interrupted: for a queue that no worker of this package serves."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         while True:
             client.flows.reconcile()
             if once:
@@ -290,7 +290,7 @@ def submit(
     as_json: JsonFlag = False,
 ) -> None:
     """Submit a flow."""
-    dag = named_dag(target)
+    dag = find_dag(target)
     with FlowProducer(url=url, prefix=prefix) as flows:
         flow = flows.submit(dag, flow_id=flow_id, carrier=carrier)
         submitted: dict[str, Any] = {"queue": dag.queue, "id": flow.id, "nodes": len(dag.nodes)}
@@ -312,16 +312,16 @@ def explain(
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Show what submitting a flow would send: each call, and each node with its rule. Needs no server."""
-    print_line(plan.compile(named_dag(target), "explained", prefix=prefix).explain(carrier), lines=True)
+    print_line(plan.compile(find_dag(target), "explained", prefix=prefix).explain(carrier), lines=True)
 
 
-def named_dag(target: str) -> Dag:
+def find_dag(target: str) -> Dag:
     """Return the graph that a target names: a ``Dag``, or what a function without arguments returns.
 
     Raises:
         UsageError: It names nothing of the kind.
     """
-    found = named_object(target, "is a flow", "pipeline:dag")
+    found = find_object(target, "is a flow", "pipeline:dag")
     if callable(found):
         try:
             inspect.signature(found).bind()

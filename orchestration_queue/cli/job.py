@@ -19,9 +19,9 @@ from orchestration_queue.cli.common import (
     QueueName,
     Url,
     moment_text,
-    parsed_backoff,
-    parsed_instant,
-    parsed_json,
+    parse_backoff,
+    parse_instant,
+    parse_json,
     seconds_text,
     show_fields,
     show_json,
@@ -29,9 +29,9 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
-from orchestration_queue.cli.limits import parsed_pools
+from orchestration_queue.cli.limits import parse_pools
 from orchestration_queue.cli.text import clean, dump, print_line
-from orchestration_queue.cli.verbs import known_queue
+from orchestration_queue.cli.verbs import open_queue
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.options import Deduplication, JobOptions, Ordering
@@ -98,21 +98,21 @@ def add(
     options = JobOptions(
         job_id=job_id,
         delay=delay,
-        delay_until=parsed_instant("at", at),
+        delay_until=parse_instant("at", at),
         priority=priority,
         lifo=lifo,
         attempts=attempts,
-        backoff=None if backoff is None else parsed_backoff(backoff),
+        backoff=None if backoff is None else parse_backoff(backoff),
         timeout=timeout,
         ttl=ttl,
         ordering=None if key is None else Ordering(key=key),
         deduplication=None if dedup is None else Deduplication(id=dedup),
         tags=tuple(tag or ()),
-        pools=parsed_pools(pool),
+        pools=parse_pools(pool),
         share=share,
     )
     with Queue(queue, url=url, prefix=prefix) as client:
-        job = client.add(name, parsed_json(data), options)
+        job = client.add(name, parse_json(data), options)
         added: dict[str, Any] = {"queue": queue, "id": job.id, "is_new": job.is_new}
         if wait is not None:
             added["result"] = job.wait(wait)
@@ -133,11 +133,11 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show a job: its state, failed attempts, data, result and logs."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         job = client.get(job_id)
         logs = job.logs()
     if as_json:
-        show_json({"queue": queue, **_described(job), "logs": logs})
+        show_json({"queue": queue, **_describe(job), "logs": logs})
         return
     record = job.record
     show_fields(
@@ -173,7 +173,7 @@ def why(
     queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Explain what a job waits for, which worker has it, or why it failed."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         found = client.get(job_id).explain()
     if as_json:
         show_json({"queue": queue, **asdict(found)})
@@ -195,13 +195,13 @@ def ls(
     as_json: JsonFlag = False,
 ) -> None:
     """List jobs: active first, then waiting and delayed, then finished."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         if name is None and kind is None:
             jobs = _first_jobs(client, [state] if state else _LISTED, limit)
         else:
             jobs = client.search(name, state=state, limit=limit, kind=kind)
     if as_json:
-        show_json([_described(job) for job in jobs])
+        show_json([_describe(job) for job in jobs])
         return
     show_table(
         ("job", "name", "state", "added", "attempts failed", "reason"),
@@ -243,14 +243,14 @@ def watch(
         TimeElapsedColumn(),
     )
     with ExitStack() as stack:
-        job = stack.enter_context(known_queue(queue, url, prefix)).get(job_id)
+        job = stack.enter_context(open_queue(queue, url, prefix)).get(job_id)
         bars = stack.enter_context(Progress(*columns, console=Console(stderr=True), transient=True))
         bar = bars.add_task(clean(f"{job.record.name} {job_id}"), total=None, said="")
-        told = 0
+        shown = 0
         while True:
-            for line in (lines := job.logs(offset=told)):
+            for line in (lines := job.logs(offset=shown)):
                 bars.console.print(clean(line, lines=True), markup=False, highlight=False)
-            told += len(lines)
+            shown += len(lines)
             record = job.refresh()
             percent, said = _progress(record.progress)
             bars.update(
@@ -260,7 +260,7 @@ def watch(
                 break
             time.sleep(_POLL_S)
     if as_json:
-        show_json({"queue": queue, **_described(job)})
+        show_json({"queue": queue, **_describe(job)})
     else:
         seconds = "" if record.seconds is None else f" after {record.seconds:.2f} s"
         reason = f": {record.failed_reason}" if record.failed_reason else "."
@@ -285,7 +285,7 @@ def logs(
     queue: QueueName, job_id: JobId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Print a job's log."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         lines = client.get(job_id).logs()
     if as_json:
         show_json(lines)
@@ -303,7 +303,7 @@ def stream(
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Print what a job's handler streams until it finishes, one line of JSON per entry."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         for entry in client.get(job_id).stream(after):
             typer.echo(dump({"id": entry.id, **entry.fields}))
 
@@ -313,7 +313,7 @@ def _history_text(entry: HistoryEntry, shown: str | None) -> str:
     return "\n".join(entry.lines(has_traceback=entry.traceback != shown))
 
 
-def _described(job: Job) -> dict[str, Any]:
+def _describe(job: Job) -> dict[str, Any]:
     record = job.record
     return {
         "id": record.id,

@@ -14,12 +14,12 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
-    parsed_json,
+    parse_json,
     show_json,
     show_table,
 )
 from orchestration_queue.cli.job import JobId, app
-from orchestration_queue.cli.verbs import Done, known_queue, verb
+from orchestration_queue.cli.verbs import Done, open_queue, verb
 from orchestration_queue.client import Cancellation, Queue
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -117,7 +117,7 @@ def _untrack(client: Queue, job_id: JobId) -> Done:
 @app.command("tracked")
 def _tracked(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """List the tracked jobs of a queue."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         jobs = client.tracked()
     if as_json:
         show_json(
@@ -137,7 +137,7 @@ def _signal(
     data: Annotated[str, typer.Option(help="The signal's data, as JSON.")] = "null",
 ) -> Done:
     """Send a signal to a suspended job, which then resumes."""
-    sent = parsed_json(data)
+    sent = parse_json(data)
     if not client.get(job_id).signal(name, sent):
         raise StateError(f"Job {job_id!r} of queue {client.name!r} is not suspended; the signal was not delivered.")
     return Done(f"Job {job_id} resumes with signal {name}.", {"id": job_id, "signal": name, "delivered": True})
@@ -166,5 +166,5 @@ def _delay(
 @verb(app, "update")
 def _update(client: Queue, job_id: JobId, data: Annotated[str, typer.Argument(help="The new data, as JSON.")]) -> Done:
     """Replace a job's data; an active attempt keeps the old data."""
-    client.get(job_id).update_data(parsed_json(data))
+    client.get(job_id).update_data(parse_json(data))
     return Done(f"Job {job_id} has new data.", {"id": job_id, "updated": True})

@@ -19,13 +19,13 @@ from orchestration_queue.cli.common import (
     show_json,
     show_table,
 )
-from orchestration_queue.cli.verbs import Done, known_queue, verb
+from orchestration_queue.cli.verbs import Done, open_queue, verb
 from orchestration_queue.client import Pool, Pools, Queue
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.record import when
 
-__all__ = ["parsed_pools", "pool_app", "share_app"]
+__all__ = ["parse_pools", "pool_app", "share_app"]
 
 pool_app = typer.Typer(help="Limit jobs across queues by pools of slots, such as connections.", no_args_is_help=True)
 share_app = typer.Typer(help="Divide a queue's job starts fairly between tenants.", no_args_is_help=True)
@@ -34,7 +34,7 @@ PoolName = Annotated[str, typer.Argument(help="The pool.")]
 ShareName = Annotated[str, typer.Argument(help="The share.")]
 
 
-def parsed_pools(words: list[str] | None) -> dict[str, int]:
+def parse_pools(words: list[str] | None) -> dict[str, int]:
     """Read ``warehouse`` as one slot of that pool, and ``warehouse=2`` as two."""
     weights = {}
     for word in words or ():
@@ -129,7 +129,7 @@ def remove_pool(
 @share_app.command("ls")
 def list_shares(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """List the shares that have a weight or waiting jobs."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         shares = client.shares.list()
     if as_json:
         show_json([{"name": share.name, "weight": share.weight, "waiting": share.waiting} for share in shares])

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console, show_json, show_table
 from orchestration_queue.cli.text import dump, styled
-from orchestration_queue.cli.verbs import known_queue
+from orchestration_queue.cli.verbs import open_queue
 from orchestration_queue.client import JobCounts, Queue, UsageLedger
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
@@ -38,7 +38,7 @@ def events(
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
     """Print a queue's events as they happen, one line of JSON each."""
-    with known_queue(queue, url, prefix) as client, client.events(after) as events_:
+    with open_queue(queue, url, prefix) as client, client.events(after) as events_:
         for event in islice(events_, limit):
             line = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
             typer.echo(dump(line | dict(event.fields)))

@@ -21,16 +21,16 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
-    parsed_json,
-    parsed_rate,
+    parse_json,
+    parse_rate,
     report,
     show_fields,
     show_json,
     show_table,
 )
-from orchestration_queue.cli.targets import Sandbox, named_handler
+from orchestration_queue.cli.targets import Sandbox, find_handler
 from orchestration_queue.cli.text import dump, print_line
-from orchestration_queue.cli.verbs import counted
+from orchestration_queue.cli.verbs import format_count
 from orchestration_queue.cli.worker import MetricsHost, MetricsPort, QueueMetrics
 from orchestration_queue.dialects.qless import (
     QlessClient,
@@ -130,7 +130,9 @@ def unfail(
     """Make failed jobs ready in a queue, oldest failures first."""
     with QlessClient(url=url) as client:
         count = client.unfail(queue, group, limit)
-    report(as_json, f"Ready again in queue {queue}: {counted(count, 'job')}.", queue=queue, group=group, count=count)
+    report(
+        as_json, f"Ready again in queue {queue}: {format_count(count, 'job')}.", queue=queue, group=group, count=count
+    )
 
 
 @app.command("check")
@@ -188,9 +190,9 @@ def move(
     with QlessMove(queue, ours, url=url, our_url=own_url, prefix=prefix) as mover:
         moved = mover.to_ours()
     sentence = (
-        f"Moved {counted(moved.jobs, 'ready job')}, {counted(moved.delayed, 'delayed job')}, "
-        f"{counted(moved.dependent, 'dependent job')} as {counted(moved.flows, 'flow')} and "
-        f"{counted(moved.schedules, 'recurring job')}; left {moved.left.total():,}."
+        f"Moved {format_count(moved.jobs, 'ready job')}, {format_count(moved.delayed, 'delayed job')}, "
+        f"{format_count(moved.dependent, 'dependent job')} as {format_count(moved.flows, 'flow')} and "
+        f"{format_count(moved.schedules, 'recurring job')}; left {moved.left.total():,}."
     )
     report(as_json, sentence, **asdict(moved))
     if not as_json:
@@ -220,8 +222,8 @@ def worker(
 ) -> None:
     """Run the jobs of queues until SIGTERM, SIGINT or SIGQUIT."""
     by_class = sandboxed(run_class) if sandbox else None
-    found = by_class if handler is None else named_handler(handler, sandbox)
-    options = QlessWorkerOptions(concurrency=concurrency, order=order, rate_limit=parsed_rate(rate, per))
+    found = by_class if handler is None else find_handler(handler, sandbox)
+    options = QlessWorkerOptions(concurrency=concurrency, order=order, rate_limit=parse_rate(rate, per))
     with ExitStack() as stack:
         observer: QlessObserver | None = None
         if metrics_port is not None:
@@ -251,7 +253,7 @@ def add_job(
     """Add a job to a queue, or move the job with that id to it."""
     with QlessClient(url=url) as client:
         options: dict[str, Any] = {"delay": delay, "priority": priority, "retries": retries, "tags": tags, "jid": jid}
-        jid = client.put(queue, klass, parsed_json(data), **options)
+        jid = client.put(queue, klass, parse_json(data), **options)
     report(as_json, f"Added job {jid}.", queue=queue, id=jid)
 
 

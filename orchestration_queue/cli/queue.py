@@ -17,7 +17,7 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
-    parsed_backoff,
+    parse_backoff,
     seconds_text,
     show_fields,
     show_json,
@@ -25,7 +25,7 @@ from orchestration_queue.cli.common import (
     time_text,
 )
 from orchestration_queue.cli.text import print_line
-from orchestration_queue.cli.verbs import Done, counted, known_queue, moved_jobs, verb
+from orchestration_queue.cli.verbs import Done, format_count, open_queue, report_moved, verb
 from orchestration_queue.client import Distribution, Queue, TaskStatistics
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import RateLimit, Retention, seconds
@@ -65,7 +65,7 @@ def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = Fal
 @app.command("show")
 def show(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """Show a queue: its jobs by state, the oldest ready job, its limits and workers."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         limit = client.global_rate_limit()
         shown = {
             "queue": queue,
@@ -106,7 +106,7 @@ def _retry(
 ) -> Done:
     """Retry failed jobs, with all their attempts."""
     retried = client.retry_jobs(count or None, kind)
-    return Done(f"To run again: {counted(retried, 'job')}.", {"retried": retried})
+    return Done(f"To run again: {format_count(retried, 'job')}.", {"retried": retried})
 
 
 @verb(app, "move")
@@ -124,8 +124,8 @@ def _move(
 ) -> Done:
     """Move jobs that are not running to another queue, with their ids, history and tags."""
     found = client.search(name, state, None, limit, kind)
-    ask(yes, f"Move {counted(len(found), 'job')} of queue {client.name} to {to}?")
-    return moved_jobs(client.move_jobs([job.id for job in found], to, delay=delay), to)
+    ask(yes, f"Move {format_count(len(found), 'job')} of queue {client.name} to {to}?")
+    return report_moved(client.move_jobs([job.id for job in found], to, delay=delay), to)
 
 
 @verb(app, "drain")
@@ -137,7 +137,7 @@ def _drain(
     """Remove all waiting jobs."""
     ask(yes, f"Remove all waiting jobs of queue {client.name}?")
     removed = client.drain(delayed=delayed)
-    return Done(f"Removed {counted(removed, 'job')}.", {"removed": removed})
+    return Done(f"Removed {format_count(removed, 'job')}.", {"removed": removed})
 
 
 @verb(app, "clean")
@@ -152,7 +152,7 @@ def _clean(
     """Remove finished jobs, oldest first."""
     ask(yes, f"Remove up to {limit} {state} jobs of queue {client.name}?")
     removed = client.clean(timedelta(seconds=older_than), limit, state, kind)
-    return Done(f"Removed {counted(len(removed), 'job')}.", {"removed": removed})
+    return Done(f"Removed {format_count(len(removed), 'job')}.", {"removed": removed})
 
 
 @verb(app, "obliterate")
@@ -164,7 +164,7 @@ def _obliterate(
     """Remove a queue and everything that belongs to it."""
     ask(yes, f"Remove queue {client.name} with all its jobs?")
     removed = client.obliterate(force=force)
-    return Done(f"Queue {client.name} is gone; {counted(removed, 'key')} removed.", {"removed_keys": removed})
+    return Done(f"Queue {client.name} is gone; {format_count(removed, 'key')} removed.", {"removed_keys": removed})
 
 
 @verb(app, "limit", may_create=True)
@@ -197,7 +197,7 @@ def show_failures(
     queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Count failed jobs by kind of failure, with an example of each."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         groups = client.failures()
     if as_json:
         show_json([asdict(group) for group in groups])
@@ -238,7 +238,7 @@ def _config(
     if attempts is not None:
         settings["attempts"] = attempts or None
     if backoff is not None:
-        settings["backoff"] = None if backoff == "0" else parsed_backoff(backoff)
+        settings["backoff"] = None if backoff == "0" else parse_backoff(backoff)
     if timeout is not None:
         settings["timeout"] = timeout or None
     if keep_completed is not None:
@@ -255,7 +255,7 @@ def _config(
         settings["rate_limit"] = RateLimit(max=rate, duration=per) if rate else None
     found = client.configure(**settings)
     facts = _in_seconds(found.model_dump(exclude_none=True))
-    said = ", ".join(f"{name} {_said(value)}" for name, value in facts.items()) or "no settings"
+    said = ", ".join(f"{name} {_format_setting(value)}" for name, value in facts.items()) or "no settings"
     return Done(f"Queue {client.name}: {said}.", {"settings": facts})
 
 
@@ -268,10 +268,10 @@ def _in_seconds(settings: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def _said(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     if not isinstance(value, dict):
         return f"{value:g}" if isinstance(value, float) else str(value)
-    return "(" + ", ".join(f"{name} {_said(part)}" for name, part in value.items()) + ")"
+    return "(" + ", ".join(f"{name} {_format_setting(part)}" for name, part in value.items()) + ")"
 
 
 @app.command("metrics")
@@ -284,7 +284,7 @@ def metrics(
     as_json: JsonFlag = False,
 ) -> None:
     """Show how many jobs finished in each minute, and how long they took."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         found = client.metrics(state, start=datetime.now(UTC) - timedelta(hours=hours))
     if as_json:
         show_json({"queue": queue, "state": state, "count": found.count, "minutes": [asdict(m) for m in found.minutes]})
@@ -305,12 +305,12 @@ def stats(
     as_json: JsonFlag = False,
 ) -> None:
     """Show how long a day's jobs waited and ran, and how many failed, by task."""
-    wanted = None if day is None else _parsed_day(day)
-    with known_queue(queue, url, prefix) as client:
+    wanted = None if day is None else _parse_day(day)
+    with open_queue(queue, url, prefix) as client:
         found = client.statistics(wanted)
     if as_json:
-        tasks = {name: _described(task) for name, task in found.tasks.items()}
-        show_json({"queue": queue, "day": found.day, "all": _described(found.all), "tasks": tasks})
+        tasks = {name: _describe(task) for name, task in found.tasks.items()}
+        show_json({"queue": queue, "day": found.day, "all": _describe(found.all), "tasks": tasks})
         return
     rows = [*found.tasks.items(), *([("all", found.all)] if len(found.tasks) > 1 else [])]
     show_table(_STATISTICS, [[name, *_row(task)] for name, task in rows])
@@ -332,14 +332,14 @@ def _row(task: TaskStatistics) -> list[str]:
     return [*map(str, counts), *(f"{time.total_seconds():.3f}" for time in times)]
 
 
-def _parsed_day(text: str) -> date:
+def _parse_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
         raise UsageError(f"--day {text!r} is not a day; write it as 2026-01-31.") from None
 
 
-def _described(task: TaskStatistics) -> dict[str, Any]:
+def _describe(task: TaskStatistics) -> dict[str, Any]:
     described: dict[str, Any] = {"completed": task.completed, "failed": task.failed, "retried": task.retried}
     for what, spread in (("wait", task.wait), ("run", task.run)):
         named = ("mean", "deviation", "p50", "p90", "p99")

@@ -14,7 +14,7 @@ from orchestration_queue.schedules import SchedulerEntry
 from orchestration_queue.schedules.cron import find_zone
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["day_and_time", "described", "fields", "rhythm", "state_of", "time_there", "why_none"]
+__all__ = ["day_and_time", "describe", "fields", "rhythm", "state_of", "time_there", "why_none"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OVERDUE_MS = 60_000
@@ -72,7 +72,7 @@ def why_none(entry: SchedulerEntry) -> str:
     return "that is decided when its job ends" if entry.waits_for_completion else "it is over"
 
 
-def described(name: str, entry: SchedulerEntry) -> dict[str, Any]:
+def describe(name: str, entry: SchedulerEntry) -> dict[str, Any]:
     """Describe a scheduler for programs; durations are in seconds."""
     timing, policies = entry.timing, entry.policies
     return {
@@ -126,11 +126,11 @@ def fields(queue: str, name: str, entry: SchedulerEntry, history: Sequence[PastR
         "makes job": entry.job_name(name),
         "data": dump(entry.template["data"]) if "data" in entry.template else None,
         "options": dump(options) if options else None,
-        "history": Text("\n").join(_past(entry, run) for run in history),
+        "history": Text("\n").join(_past_run(entry, run) for run in history),
     }
 
 
-def _past(entry: SchedulerEntry, run: PastRun) -> Text:
+def _past_run(entry: SchedulerEntry, run: PastRun) -> Text:
     color = _OUTCOMES.get(run.outcome, "yellow")
     return Text.assemble(
         time_there(entry, run.due_ms) or "", "  ", styled(run.outcome, color), "  ", styled(run.job_id)

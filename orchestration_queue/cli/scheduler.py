@@ -18,16 +18,16 @@ from orchestration_queue.cli.common import (
     Url,
     Yes,
     ask,
-    parsed_instant,
-    parsed_json,
+    parse_instant,
+    parse_json,
     show_fields,
     show_json,
     show_table,
 )
 from orchestration_queue.cli.drawing import span_text
-from orchestration_queue.cli.flow import named_dag
+from orchestration_queue.cli.flow import find_dag
 from orchestration_queue.cli.text import print_line, styled
-from orchestration_queue.cli.verbs import Done, known_queue, verb
+from orchestration_queue.cli.verbs import Done, open_queue, verb
 from orchestration_queue.client import JobSchedulers, Queue
 from orchestration_queue.errors import ScheduleError, StateError
 from orchestration_queue.options import JobOptions
@@ -68,17 +68,17 @@ def _noun() -> None:
 @contextmanager
 def _scheduler(queue: str, name: str, url: str | None, prefix: str) -> Iterator[tuple[JobSchedulers, SchedulerEntry]]:
     """Open the schedulers of a queue, with the entry of one that must exist."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         yield client.schedulers, client.schedulers.get(name)
 
 
 @app.command("ls")
 def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """List a queue's schedulers and their next runs, each in its time zone."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         entries = client.schedulers.list()
     if as_json:
-        show_json([schedule_text.described(name, entry) for name, entry in entries.items()])
+        show_json([schedule_text.describe(name, entry) for name, entry in entries.items()])
         return
     show_table(
         ("scheduler", "runs", "zone", "next run", "made", ""),
@@ -104,7 +104,7 @@ def show(
     with _scheduler(queue, name, url, prefix) as (schedulers, entry):
         history = schedulers.history(name)
     if as_json:
-        show_json({**schedule_text.described(name, entry), "history": [asdict(run) for run in history]})
+        show_json({**schedule_text.describe(name, entry), "history": [asdict(run) for run in history]})
     else:
         show_fields(schedule_text.fields(queue, name, entry, history))
 
@@ -142,24 +142,24 @@ def add(
 ) -> None:
     """Add or replace a scheduler, by a cron pattern, an interval, or a pause after each job."""
     bounds: dict[str, Any] = {
-        "start": parsed_instant("start", start, tz),
-        "end": parsed_instant("end", end, tz),
+        "start": parse_instant("start", start, tz),
+        "end": parse_instant("end", end, tz),
         "limit": limit,
     }
-    policies = {"jitter": jitter, "missed": _missed(missed, missed_max), "overlap": overlap}
+    policies = {"jitter": jitter, "missed": _parse_missed(missed, missed_max), "overlap": overlap}
     schedule = _schedule(cron, every, after, tz, day_or, {**bounds, **policies})
     options = JobOptions(priority=priority, attempts=attempts)
-    template = JobTemplate(name=job, data=None if data is None else parsed_json(data), options=options)
+    template = JobTemplate(name=job, data=None if data is None else parse_json(data), options=options)
     if flow is not None:
         if data is not None or template != JobTemplate():
             raise ScheduleError(
                 "--job, --data, --priority and --attempts describe a job, but --flow submits a flow; drop them."
             )
-        template = FlowTemplate(named_dag(flow))
+        template = FlowTemplate(find_dag(flow))
     with JobSchedulers(queue, url=url, prefix=prefix) as schedulers:
         entry = schedulers.upsert(name, schedule, template)
     if as_json:
-        show_json(schedule_text.described(name, entry))
+        show_json(schedule_text.describe(name, entry))
     elif entry.is_paused:
         print_line(f"Scheduler {name} is still paused; resume it with `oq scheduler resume {queue} {name}`.")
     else:
@@ -189,7 +189,7 @@ def _schedule(
     return RepeatAfterComplete(after or 0, **options)
 
 
-def _missed(mode: Missed, most: int | None) -> MissedRuns:
+def _parse_missed(mode: Missed, most: int | None) -> MissedRuns:
     if (mode is Missed.FIRE_ALL) is (most is None):
         raise ScheduleError("--missed fire_all and --missed-max need each other; pass both or neither.")
     if most is not None:
@@ -211,7 +211,7 @@ def _pause(client: Queue, name: SchedulerName) -> Done:
     """Pause a scheduler: it adds no jobs until it is resumed."""
     entry = client.schedulers.pause(name)
     then = f"resume it with `oq scheduler resume {client.name} {name}`"
-    return Done(f"Scheduler {name} is paused; {then}.", schedule_text.described(name, entry))
+    return Done(f"Scheduler {name} is paused; {then}.", schedule_text.describe(name, entry))
 
 
 @verb(app, "resume")
@@ -220,7 +220,7 @@ def _resume(client: Queue, name: SchedulerName) -> Done:
     entry = client.schedulers.resume(name)
     run = schedule_text.time_there(entry, entry.next_run)
     then = f"runs next at {run}" if run else "continues when its job has ended"
-    return Done(f"Scheduler {name} {then}.", schedule_text.described(name, entry))
+    return Done(f"Scheduler {name} {then}.", schedule_text.describe(name, entry))
 
 
 @app.command("run")
@@ -228,7 +228,7 @@ def run(
     queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
 ) -> None:
     """Run a schedule now, in addition to its planned runs."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         job = client.schedulers.run_now(name)
         entry = None if job else client.schedulers.find(name)
     if job is None and not (entry and entry.queued):

@@ -73,14 +73,14 @@ def stop(url: Url = None, as_json: JsonFlag = False) -> None:
         was_running = has_supervisor(place.path)
         unpin(place.path)
         is_running = was_running and not _has_ended(place.path)
-    said = (
+    sentence = (
         f"The server in {place.path} is in use; it ends with the last process that uses it."
         if is_running
         else f"The server in {place.path} has ended."
         if was_running
         else f"No server runs in {place.path}."
     )
-    report(as_json, said, directory=str(place.path), was_running=was_running, running=is_running)
+    report(as_json, sentence, directory=str(place.path), was_running=was_running, running=is_running)
 
 
 @app.command("status")
@@ -146,7 +146,7 @@ def _facts(place: ServerUrl, connection: Connection) -> dict[str, Any]:
 
 
 def _jobs(connection: Connection, prefix: str) -> dict[str, int]:
-    """How many jobs all queues together have in each state."""
+    """Count the jobs of all queues together in each state."""
     jobs: Counter[str] = Counter()
     for name in Queue.names(connection=connection, prefix=prefix):
         jobs.update(asdict(Queue(name, connection=connection, prefix=prefix).counts()))
@@ -186,7 +186,7 @@ def dump_library(
 def library_status(url: Url = None, as_json: JsonFlag = False) -> None:
     """Compare the server's libraries, or those of each primary of a cluster, with this version's. Loads nothing."""
     with Connection.open(url, libraries=()) as connection:
-        rows = [row for primary in connection.primaries() for row in _held_by(primary)]
+        rows = [row for primary in connection.primaries() for row in _read_versions(primary)]
     if as_json:
         show_json(rows)
     else:
@@ -205,7 +205,7 @@ def load_library(url: Url = None, as_json: JsonFlag = False) -> None:
     library_status(url, as_json)
 
 
-def _held_by(primary: ServerUrl) -> Iterator[dict[str, str | None]]:
+def _read_versions(primary: ServerUrl) -> Iterator[dict[str, str | None]]:
     with Connection.open(primary, libraries=()) as connection:
         replies = connection.pipeline([library.ask for library in LIBRARIES])
     for library, reply in zip(LIBRARIES, replies, strict=True):

@@ -19,7 +19,7 @@ from orchestration_queue.cli.common import (
     show_table,
     state_text,
 )
-from orchestration_queue.cli.verbs import Done, counted, known_queue, moved_jobs, verb
+from orchestration_queue.cli.verbs import Done, format_count, open_queue, report_moved, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
@@ -41,7 +41,7 @@ def ls(
     as_json: JsonFlag = False,
 ) -> None:
     """List the tags of a queue, most used first."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         counts = client.tags.list(limit=limit)
     if as_json:
         show_json([asdict(count) for count in counts])
@@ -60,7 +60,7 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """List the jobs with a tag, oldest first."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         jobs = client.tags.jobs(tag, limit=limit, offset=offset)
     rows = [
         {"id": job.id, "name": job.name, "state": job.state, "added_at": job.record.added_at, "tags": job.tags}
@@ -91,14 +91,14 @@ def _drop(client: Queue, job_id: JobId, tags: TagNames) -> Done:
     """Remove tags from a job."""
     job = client.get(job_id)
     job.untag(*tags)
-    return Done(f"Job {job_id} has {counted(len(job.tags), 'tag')}.", {"id": job_id, "tags": job.tags})
+    return Done(f"Job {job_id} has {format_count(len(job.tags), 'tag')}.", {"id": job_id, "tags": job.tags})
 
 
 @verb(app, "retry")
 def _retry(client: Queue, tag: TagName) -> Done:
     """Retry the failed jobs with a tag, with all their attempts."""
     retried = client.tags.retry(tag)
-    return Done(f"To run again: {counted(retried, 'job')}.", {"tag": tag, "retried": retried})
+    return Done(f"To run again: {format_count(retried, 'job')}.", {"tag": tag, "retried": retried})
 
 
 @verb(app, "move")
@@ -113,7 +113,7 @@ def _move(
 ) -> Done:
     """Move the jobs with a tag that are not active to another queue, with their ids, history and tags."""
     ask(yes, f"Move all jobs of tag {tag} in queue {client.name} to {to}?")
-    return moved_jobs(client.tags.move(tag, to, delay=delay), to)
+    return report_moved(client.tags.move(tag, to, delay=delay), to)
 
 
 @verb(app, "cancel")
@@ -121,7 +121,7 @@ def _cancel(client: Queue, tag: TagName, yes: Yes = False) -> Done:
     """Cancel the unfinished jobs with a tag."""
     ask(yes, f"Cancel all unfinished jobs of tag {tag} in queue {client.name}?")
     cancelled = client.tags.cancel(tag)
-    return Done(f"Cancelled {counted(cancelled, 'job')}.", {"tag": tag, "cancelled": cancelled})
+    return Done(f"Cancelled {format_count(cancelled, 'job')}.", {"tag": tag, "cancelled": cancelled})
 
 
 @verb(app, "rm")
@@ -129,4 +129,4 @@ def _rm(client: Queue, tag: TagName, yes: Yes = False) -> Done:
     """Remove the jobs with a tag, whatever their state."""
     ask(yes, f"Remove all jobs of tag {tag} in queue {client.name}?")
     removed = client.tags.remove(tag)
-    return Done(f"Removed {counted(removed, 'job')}.", {"tag": tag, "removed": removed})
+    return Done(f"Removed {format_count(removed, 'job')}.", {"tag": tag, "removed": removed})

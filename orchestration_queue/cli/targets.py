@@ -18,7 +18,7 @@ import typer
 from orchestration_queue.errors import UsageError
 from orchestration_queue.worker.sandbox import Sandboxed, sandboxed
 
-__all__ = ["Sandbox", "TargetImportError", "named_handler", "named_object"]
+__all__ = ["Sandbox", "TargetImportError", "find_handler", "find_object"]
 
 Sandbox: TypeAlias = Annotated[
     bool, typer.Option("--sandbox", help="Run each job in a separate process, with its own working directory.")
@@ -39,13 +39,13 @@ class TargetImportError(UsageError):
         self.frames = frames
 
 
-def named_handler(target: str, sandbox: bool) -> Any:
-    """Return what runs the jobs of another wire's queue, in sandboxes if asked for; raises as :func:`named_object`."""
-    found: Any = named_object(target, "runs jobs", "app:handler")
+def find_handler(target: str, sandbox: bool) -> Any:
+    """Return what runs the jobs of another wire's queue, in sandboxes if asked for; raises as :func:`find_object`."""
+    found: Any = find_object(target, "runs jobs", "app:handler")
     return sandboxed(found) if sandbox and not isinstance(found, Sandboxed) else found
 
 
-def named_object(target: str, role: str, example: str) -> object:
+def find_object(target: str, role: str, example: str) -> object:
     """Return the object that ``module:object`` or ``path/to/file.py:object`` names.
 
     Modules of the working directory come first.
@@ -70,7 +70,7 @@ def named_object(target: str, role: str, example: str) -> object:
         directory = os.getcwd()  # noqa: PTH109  sys.path holds text
     if directory not in sys.path:
         sys.path.insert(0, directory)
-    found: object = _imported(module_name)
+    found: object = _import_module(module_name)
     for part in name.split("."):
         if not hasattr(found, part):
             raise UsageError(f"The module {module_name!r} has no {name!r}; {_hint(found, part)}.")
@@ -98,7 +98,7 @@ def _module_of_file(words: str) -> tuple[str, str]:
     return module_name, str(root)
 
 
-def _imported(module_name: str) -> ModuleType:
+def _import_module(module_name: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -107,12 +107,12 @@ def _imported(module_name: str) -> ModuleType:
                 f"The module {module_name!r} cannot be imported ({error}); run from its directory, install it, or name "
                 "its file."
             ) from None
-        raise _explained(module_name, error) from error
+        raise _explain(module_name, error) from error
     except Exception as error:
-        raise _explained(module_name, error) from error
+        raise _explain(module_name, error) from error
 
 
-def _explained(module_name: str, error: Exception) -> TargetImportError:
+def _explain(module_name: str, error: Exception) -> TargetImportError:
     """Return the error with the caller's own frames; those of Python, packages and this library are left out."""
     frames = list(_own_frames(error))
     why = "".join(traceback.TracebackException.from_exception(error).format_exception_only()).strip().splitlines()[-1]

@@ -18,7 +18,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
-__all__ = ["Done", "counted", "known_queue", "moved_jobs", "require_queue", "verb"]
+__all__ = ["Done", "format_count", "open_queue", "report_moved", "require_queue", "verb"]
 
 P = ParamSpec("P")
 
@@ -32,7 +32,7 @@ class Done:
 
 
 @contextmanager
-def known_queue(queue: str, url: str | None, prefix: str, *, may_create: bool = False) -> Iterator[Queue]:
+def open_queue(queue: str, url: str | None, prefix: str, *, may_create: bool = False) -> Iterator[Queue]:
     """Open a queue that exists.
 
     Args:
@@ -78,7 +78,7 @@ def verb(
 
     def register(act: Callable[Concatenate[Queue, P], Done]) -> None:
         def command(queue: str, url: str | None, prefix: str, as_json: bool, **own: Any) -> None:
-            with known_queue(queue, url, prefix, may_create=may_create) as client:
+            with open_queue(queue, url, prefix, may_create=may_create) as client:
                 done = act(client, **own)  # type: ignore[call-arg]  # typer goes by the signature below
             report(as_json, done.sentence, queue=queue, **done.facts)
 
@@ -102,13 +102,13 @@ def _option(name: str, annotation: Any, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=default)
 
 
-def moved_jobs(done: MovedJobs, to: str) -> Done:
+def report_moved(done: MovedJobs, to: str) -> Done:
     """Report how many jobs were moved, and why each other one was not."""
-    left = f" Left {counted(len(done.left), 'job')}: {next(iter(done.left.values()))}" if done.left else ""
-    sentence = f"Moved {counted(len(done.moved), 'job')} to queue {to}.{left}"
+    left = f" Left {format_count(len(done.left), 'job')}: {next(iter(done.left.values()))}" if done.left else ""
+    sentence = f"Moved {format_count(len(done.moved), 'job')} to queue {to}.{left}"
     return Done(sentence, {"to": to, "moved": list(done.moved), "left": dict(done.left)})
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Format a number with its noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

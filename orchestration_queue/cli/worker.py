@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from orchestration_queue.cli.common import Prefix, Url
 from orchestration_queue.cli.reload import run_with_reload
-from orchestration_queue.cli.targets import named_object
+from orchestration_queue.cli.targets import find_object
 from orchestration_queue.cli.worker_control import add_verbs
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
@@ -133,7 +133,7 @@ def run(
         int | None,
         typer.Option(
             help="Serve this many shards of each queue, the queues NAME.0, NAME.1 and so on, with the same slots, "
-            "in turn unless --polling says otherwise."
+            "round-robin unless --polling is given."
         ),
     ] = None,
     lease: Annotated[
@@ -228,7 +228,7 @@ def log_to_stderr(level: str, *, as_json: bool = False) -> None:
 
 
 def _load(target: str) -> Handler | Router:
-    found = named_object(target, "runs jobs", "pipeline:tasks")
+    found = find_object(target, "runs jobs", "pipeline:tasks")
     if isinstance(found, Router) or callable(found):
         return found
     raise UsageError(

@@ -21,7 +21,7 @@ from orchestration_queue.cli.common import (
     show_json,
     show_table,
 )
-from orchestration_queue.cli.verbs import counted, known_queue
+from orchestration_queue.cli.verbs import format_count, open_queue
 from orchestration_queue.client import WorkerInfo, WorkerJob, WorkerReply
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import seconds
@@ -61,7 +61,7 @@ def workers(
     as_json: JsonFlag = False,
 ) -> None:
     """List the live workers of a queue, as they last reported."""
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         found = client.workers()
     if as_json:
         show_json([asdict(worker) for worker in found])
@@ -123,7 +123,7 @@ def stop(
 ) -> None:
     """Stop workers after their active jobs, as on SIGTERM. A supervisor may restart them."""
     _check(names, everyone)
-    ask(yes, f"Stop {'all workers' if everyone else counted(len(names or ()), 'worker')} of queue {queue}?")
+    ask(yes, f"Stop {'all workers' if everyone else format_count(len(names or ()), 'worker')} of queue {queue}?")
     _send_command("stop", queue, names, everyone, timeout, url, prefix, as_json)
 
 
@@ -158,7 +158,7 @@ def _send_command(
     slots: int | None = None,
 ) -> None:
     _check(names, everyone)
-    with known_queue(queue, url, prefix) as client:
+    with open_queue(queue, url, prefix) as client:
         replies = client.control_workers(verb, names or None, concurrency=slots, timeout=timeout)
     if as_json:
         show_json([asdict(reply) | {"latency": reply.latency and reply.latency.total_seconds()} for reply in replies])

@@ -168,7 +168,7 @@ def qless_consistency(inspected: InspectedQless) -> Iterator[Finding]:
         yield problem(
             inspected.name,
             f"Its records contradict each other: {numbers}",
-            "jobs that no queue holds, or that wait for gone jobs, never run",
+            "jobs that no queue holds, or that wait for removed jobs, never run",
             "oq qless check --fix",
             fix=lambda: _repair(inspected),
         )

@@ -136,8 +136,8 @@ def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
 def _consumers(inspected: InspectedQueue) -> Iterable[tuple[str, int]]:
     stream = inspected.queue.keys.stream
     for facts in inspected.connection.execute(Call("XINFO", args=("CONSUMERS", stream, GROUP), near=stream)):
-        told = dict(zip(facts[::2], facts[1::2], strict=True))
-        yield told[b"name"].decode(), int(told[b"pending"])
+        described = dict(zip(facts[::2], facts[1::2], strict=True))
+        yield described[b"name"].decode(), int(described[b"pending"])
 
 
 def jobs(inspected: InspectedQueue) -> Iterator[Finding]:

@@ -198,8 +198,8 @@ def slots(server: Server) -> Iterator[Finding]:
     """Check that a cluster serves all its slots; queues in the others are blocked."""
     if server.info.get("cluster_enabled") != "1":
         return
-    said = text(server.connection.execute(Call("CLUSTER", args=("INFO",)), repeatable=True))
-    facts = dict(line.partition(":")[::2] for line in said.splitlines())
+    info = text(server.connection.execute(Call("CLUSTER", args=("INFO",)), repeatable=True))
+    facts = dict(line.partition(":")[::2] for line in info.splitlines())
     if facts.get("cluster_state") != "ok" or facts.get("cluster_slots_ok") != "16384":
         yield problem(
             server.where,

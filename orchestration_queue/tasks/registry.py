@@ -80,7 +80,7 @@ class Tasks:
         check_middleware(middleware)
         if not isinstance(logs, bool):
             raise UsageError(f"`logs` must be True or False, got {logs!r}; pass `logs=True`.")
-        self._queue = _checked(queue)
+        self._queue = _check_queue(queue)
         self._clients = Clients(url, prefix, codec)
         self._tasks: dict[str, Task[..., Any]] = {}
         self._overrides: dict[Provider, Any] = {}
@@ -148,7 +148,7 @@ class Tasks:
             task = self._tasks[named] = Task(
                 function,
                 named,
-                queue=_checked(queue) or self._queue,
+                queue=_check_queue(queue) or self._queue,
                 options=chosen,
                 isolation=isolation,
                 clients=self._clients,
@@ -232,5 +232,5 @@ class Tasks:
         return self._tasks[name]
 
 
-def _checked(queue: str | None) -> str | None:
+def _check_queue(queue: str | None) -> str | None:
     return None if queue is None else QueueKeys(queue).queue

@@ -159,7 +159,7 @@ class Task(Generic[P, R_co]):
             UsageError: One is a job of another task; none was added.
             ServerError: The server refused a job; others may have been added.
         """
-        mine = self._checked(jobs)
+        mine = self._check_jobs(jobs)
         return [self._handle(job) for job in self._clients.queue(self._queue).add_bulk(mine)]
 
     @property
@@ -264,7 +264,7 @@ class Task(Generic[P, R_co]):
             )
         return self.queue
 
-    def _checked(self, jobs: Iterable[NewJob]) -> list[NewJob]:
+    def _check_jobs(self, jobs: Iterable[NewJob]) -> list[NewJob]:
         if isinstance(jobs, str | Mapping) or not isinstance(jobs, Iterable):
             raise UsageError(f"`jobs` must be a list of jobs, got {jobs!r}; pass `[{self.name}.job(...), ...]`.")
         mine = list(jobs)
@@ -310,7 +310,7 @@ class AsyncTask(Generic[P, R_co]):
     async def add_bulk(self, jobs: Iterable[NewJob]) -> list[AsyncTaskJob[Any]]:
         """Add many jobs as :meth:`Task.add_bulk` does."""
         task = self._task
-        mine = task._checked(jobs)
+        mine = task._check_jobs(jobs)
         return [task._handle(job) for job in await task._clients.async_queue(task._queue).add_bulk(mine)]
 
 

@@ -1,4 +1,4 @@
-"""ChasquiMQ's metrics, with the names of its own engine."""
+"""ChasquiMQ's metrics, with the original engine's names."""
 
 from __future__ import annotations
 

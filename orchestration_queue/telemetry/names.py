@@ -130,7 +130,7 @@ CHASQUIMQ_METRICS = (
     Metric("chasquimq_promoter_lock_acquired_total", "counter", "How often this worker became the promoter."),
     Metric("chasquimq_promoter_lock_lost_total", "counter", "How often another worker became it instead."),
 )
-"""Metrics of workers of ChasquiMQ's queues, with the names of its own engine."""
+"""Metrics of workers of ChasquiMQ's queues, with the original engine's names."""
 
 QLESS_METRICS = (
     Metric("qless_jobs_taken_total", "counter", "Jobs that this worker took."),

@@ -158,7 +158,7 @@ class WorkerControl:
         self._machine.resize(concurrency * size, size)
         if self._threads is not None:
             self._threads.resize(concurrency)
-        self._changed()
+        self._wake_loop()
 
     def keep_away(self, delay: Duration) -> None:
         """Start no job on this worker for some time, for example because a service refuses requests."""
@@ -216,11 +216,11 @@ class WorkerControl:
         self._leaving.set()
         if self._loop is not None:
             self._limits.leave()
-        self._changed()
+        self._wake_loop()
         if self._event_loop is not None:
-            self._deadline = self._event_loop.call_later(seconds(self.options.drain), self._drain_ended)
+            self._deadline = self._event_loop.call_later(seconds(self.options.drain), self._end_drain)
 
-    def _drain_ended(self) -> None:
+    def _end_drain(self) -> None:
         """Give up the jobs that are still running, and log their ids."""
         if self._loop is not None and (left := [lease.job_id for lease in self._loop.running]):
             log.warning(
@@ -230,7 +230,7 @@ class WorkerControl:
                 self.keys.queue,
                 len(left),
                 seconds(self.options.drain),
-                _listed(left),
+                _list_ids(left),
             )
         self._kill()
 
@@ -242,24 +242,24 @@ class WorkerControl:
         if self._patience is not None and self._patience.when() is None:
             self._patience.reschedule(asyncio.get_running_loop().time() + SHUTDOWN_TIMEOUT_S)
 
-    def _changed(self) -> None:
+    def _wake_loop(self) -> None:
         """Run the state machine again after a change."""
         if self._loop is not None:
             self._loop.change()
 
     def _look_again(self) -> None:
         self._machine.look_again()
-        self._changed()
+        self._wake_loop()
 
     def _pause(self, who: Pause) -> None:
         if who not in self._machine.pauses:
             self._machine.pause(who)
-            self._changed()
+            self._wake_loop()
 
     def _resume(self, who: Pause) -> None:
         if who in self._machine.pauses:
             self._machine.resume(who)
-            self._changed()
+            self._wake_loop()
 
 
 class _SignalScope:
@@ -299,7 +299,7 @@ _scopes: WeakKeyDictionary[asyncio.AbstractEventLoop, _SignalScope] = WeakKeyDic
 
 @contextmanager
 def stopping_on_signals(worker: WorkerControl) -> Iterator[None]:
-    """Stop the worker on SIGTERM and SIGINT, if this is the main thread and the program has no handlers of its own."""
+    """Stop the worker on SIGTERM and SIGINT, if this is the main thread and the program has set no handlers."""
     loop = asyncio.get_running_loop()
     scope = _scopes.setdefault(loop, _SignalScope())
     is_ours = threading.current_thread() is threading.main_thread() and (scope.is_active or _are_default())
@@ -329,7 +329,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _listed(job_ids: Sequence[str], most: int = 20) -> str:
+def _list_ids(job_ids: Sequence[str], most: int = 20) -> str:
     more = f" and {len(job_ids) - most} more" if len(job_ids) > most else ""
     return ", ".join(job_ids[:most]) + more
 

@@ -174,9 +174,9 @@ class WorkerLoop:
         """Run a coroutine beside the main loop, which fails if the coroutine does."""
         task = asyncio.ensure_future(work)
         self._beside.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_task_end)
 
-    def _ended(self, task: asyncio.Future[None]) -> None:
+    def _on_task_end(self, task: asyncio.Future[None]) -> None:
         self._beside.discard(task)
         if not task.cancelled() and (error := task.exception()):
             self._failure = error
@@ -197,7 +197,7 @@ class WorkerLoop:
         for lease in result.started:
             self._start(lease, asked)
         for settlement, verdict in zip(exchange.settle, result.verdicts, strict=True):
-            self._confirmed(settlement, verdict)
+            self._handle_verdict(settlement, verdict)
         if result.due_ms >= 0:
             self.on_due(result.due_ms)
         self._was_busy = self._was_busy or bool(result.started)
@@ -234,7 +234,7 @@ class WorkerLoop:
             log.info("The server of queue %s is back after %.1f s", self._io.queue, time.monotonic() - self._away_since)
             self._away_since = None
 
-    def _confirmed(self, settlement: Settlement, verdict: Verdict) -> None:
+    def _handle_verdict(self, settlement: Settlement, verdict: Verdict) -> None:
         """Record that the server has an outcome. Until now the job's lease was held."""
         lease = settlement.lease
         self._heartbeat.drop(lease)
@@ -242,7 +242,7 @@ class WorkerLoop:
             self._tallying.count(settlement, verdict)
         match settlement, verdict:
             case _, Verdict.LOST:
-                self._lost(lease)
+                self._report_lost(lease)
                 return
             case Completion(), _:
                 if log.isEnabledFor(logging.DEBUG):
@@ -294,9 +294,9 @@ class WorkerLoop:
             log.exception("Job %r of queue %s could not be run", lease.job_id, self._io.queue)
             self._add_outcome(outcome.malformed(lease, outcome.reason_of(error)))
         finally:
-            self._stopped(lease)
+            self._free_slot(lease)
 
-    def _stopped(self, lease: Lease) -> None:
+    def _free_slot(self, lease: Lease) -> None:
         if self._jobs.pop(lease, None) is not None:
             self._machine.finished()
             self._decide()
@@ -305,7 +305,7 @@ class WorkerLoop:
         """Cancel a running job. One that has not begun yet never runs any code, so it is ended here."""
         task = self._jobs[lease]
         task.cancel()
-        task.add_done_callback(lambda _: self._stopped(lease))
+        task.add_done_callback(lambda _: self._free_slot(lease))
 
     def renewed(self, lease: Lease, answer: Renewal) -> None:
         """Stop a running job whose lease the heartbeat found lost, or cancelled."""
@@ -314,14 +314,14 @@ class WorkerLoop:
         if answer is Renewal.REVOKED:
             self._fail_cancelled(lease)
         else:
-            self._lost(lease)
+            self._report_lost(lease)
             self._cancel(lease)
 
     def _fail_cancelled(self, lease: Lease) -> None:
         self._add_outcome(outcome.cancelled(lease))
         self._cancel(lease)
 
-    def _lost(self, lease: Lease) -> None:
+    def _report_lost(self, lease: Lease) -> None:
         log.warning("%s", LeaseLostError(self._io.queue, lease.job_id))
         self._announce(WorkerEventType.LOST, lease.record)
 

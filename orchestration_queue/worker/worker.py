@@ -156,7 +156,7 @@ class Worker(WorkerControl):
     async def run(self) -> None:
         """Serve until :meth:`stop` is called.
 
-        On the main thread of a program without signal handlers of its own, SIGTERM and SIGINT also stop the worker, and
+        On the main thread of a program without its own signal handlers, SIGTERM and SIGINT also stop the worker, and
         a second one kills it. If the server is unreachable, at the start or later, it waits.
 
         Raises:
@@ -232,7 +232,7 @@ class Worker(WorkerControl):
         maintaining.add_done_callback(lambda _: self._kill())  # they only end with an error, which is raised
         await self._until_available(io.join)
         self._has_joined = True
-        self._ticked(first)  # read whether the queue is paused, or limited, before the first job is taken
+        self._apply_tick(first)  # read whether the queue is paused, or limited, before the first job is taken
         slots = self._machine.slots
         log.info("Worker %s takes jobs of queue %s, %d at a time", self.id, self.keys.queue, slots)
         await loop_.drive()
@@ -291,7 +291,7 @@ class Worker(WorkerControl):
             reconciler=reconciler,
             heartbeat=heartbeat,
             on_ready=self._look_again,
-            on_tick=self._ticked,
+            on_tick=self._apply_tick,
             on_register=self._register,
             on_cancel=self._cancel_signalled,
             on_command=RemoteControl(self, self._register).obey,
@@ -319,7 +319,7 @@ class Worker(WorkerControl):
         queues = self._io.defaults.stored.job_options
         return {**queues, **own} if queues else own
 
-    def _ticked(self, tick: Tick) -> None:
+    def _apply_tick(self, tick: Tick) -> None:
         if self._heartbeat is not None and self._io.defaults.lease_ms != self._lease_ms:
             self._lease_ms = self._io.defaults.lease_ms
             self._heartbeat.set_usual_lease(self._lease_ms / 1000)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration_queue.cli.targets import TargetImportError, named_object
+from orchestration_queue.cli.targets import TargetImportError, find_object
 from orchestration_queue.errors import UsageError
 
 
@@ -24,7 +24,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def find(target: str) -> object:
-    return named_object(target, "runs jobs", "pipeline:tasks")
+    return find_object(target, "runs jobs", "pipeline:tasks")
 
 
 def test_a_module_a_file_and_a_file_of_a_package_are_found(directory: Path) -> None:

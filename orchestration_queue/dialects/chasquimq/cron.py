@@ -146,7 +146,7 @@ def parse_zone(name: str | None) -> tzinfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise ScheduleError(
-            f"There is no time zone {name!r}; pass an IANA name like 'Europe/Lisbon' or an offset like '+01:00'."
+            f"Time zone {name!r} is unknown; pass an IANA name like 'Europe/Lisbon' or an offset like '+01:00'."
         ) from None
 
 

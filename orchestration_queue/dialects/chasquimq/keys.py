@@ -16,7 +16,7 @@ _TIME_BITS, _CHANCE_BITS = 48, 80
 _SHIFTS = range(120, -1, -10)
 """Two characters at a time: 26 of them hold 130 bits."""
 _COUNT_BITS = 20
-"""Of the bits of chance, those that count where many ULIDs are built at a time."""
+"""Random bits that become a counter when many ULIDs are built at a time."""
 
 
 class ChasquiKeys:

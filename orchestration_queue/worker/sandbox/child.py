@@ -154,7 +154,7 @@ def _work(worker: _WorkerConnection, request: Frame) -> None:
     try:
         handler = find(Address(**request["address"]))
         worker.send({"kind": "started"})
-        ending: Frame = {"result": _encoded(_run(handler, job, worker.loop))}
+        ending: Frame = {"result": _encode_result(_run(handler, job, worker.loop))}
     except _TerminatedError:
         raise
     except BaseException as error:
@@ -171,7 +171,7 @@ def _run(handler: Callable[[Any], Any], job: RemoteJob, loop: asyncio.AbstractEv
     return handler(PlainRemoteJob(job, loop))
 
 
-def _encoded(result: Any) -> str:
+def _encode_result(result: Any) -> str:
     try:
         return codec.encode(result, "Return value")
     except PayloadError as error:

@@ -49,7 +49,7 @@ class Address:
         module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
         if not module or not name or "<" in name:
             raise UsageError(
-                f"A sandboxed handler runs in another process, which cannot find {_described(function)} by a name; "
+                f"A sandboxed handler runs in another process, which cannot find {_describe(function)} by a name; "
                 "pass a function defined with `def` at the top level of a module."
             )
         if module != "__main__":
@@ -66,7 +66,7 @@ class Address:
         return cls("", name, str(Path(script).resolve()), is_wrapped)
 
 
-def _described(function: object) -> str:
+def _describe(function: object) -> str:
     name = getattr(function, "__qualname__", None)
     if not name:
         return f"a {type(function).__name__}"

@@ -44,7 +44,7 @@ class RemoteJob(AsyncActiveJob):
     """
 
     def __init__(self, record: JobRecord, keys: QueueKeys, worker: Asking, run: int) -> None:
-        # There is no connection here, and all methods that would use one are replaced.
+        # Without a connection: all methods that would use one are replaced.
         super().__init__(record, keys, cast(AsyncConnection, None))
         self._worker = worker
         self.run = run
