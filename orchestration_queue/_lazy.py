@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used, so that importing them costs next to nothing."""
+"""Load the names of a package when they are first used, so that importing the package costs next to nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def lazy_names(package: str, home_of: Mapping[str, str]) -> tuple[Callable[[str]
 
     Args:
         package: Its name.
-        home_of: By name, the module that has it, as seen from ``orchestration_queue``.
+        home_of: By name, the module that defines it, relative to ``orchestration_queue``.
     """
     names = vars(sys.modules[package])
 

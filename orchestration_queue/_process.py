@@ -1,4 +1,4 @@
-"""What every child process of this package does first, and what it knows about its own state."""
+"""Functions for child processes of this package: end with the parent, measure memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Have the kernel signal this process when its parent ends, however that ends.
+    """Have the kernel signal this process when its parent ends in any way.
 
-    Called by the child itself, first thing: doing it between fork and exec would run Python in a process that may have
-    inherited locked locks. A parent that died before the call is noticed by its changed id.
+    The child calls it first: between fork and exec, Python code would run in a process that may have inherited locked
+    locks. If the parent died before the call, the changed id of the parent shows it.
 
     Args:
         parent: The parent's process id, as the parent itself knows it.
-        number: The signal; default one that no process can catch.
+        number: The signal; by default one that no process can catch.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
@@ -32,7 +32,7 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
 
 def memory_bytes(process: int | None = None) -> int:
-    """Return the bytes that a process holds now. Where the system does not say: of this one the most ever, of others 0.
+    """Return the resident memory of a process, in bytes. On systems without /proc: this one's peak, and 0 for others.
 
     Args:
         process: Its id; default this one.

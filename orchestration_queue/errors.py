@@ -20,7 +20,7 @@
     │   │   ├── DeadLetterNotFoundError  The queue has no such dead letter
     │   │   ├── FlowNotFoundError        The queue keeps no record of such a flow
     │   │   ├── SchedulerNotFoundError   The queue has no such scheduler, or none that can be read
-    │   │   └── WorkerNotFoundError      The queue has no worker of that id that is alive
+    │   │   └── WorkerNotFoundError      The queue has no worker with that id that is alive
     │   ├── DuplicateJobError            A job with this id already exists
     │   ├── SchedulerBusyError           Another process held the schedulers' lock for too long
     │   ├── BudgetExceededError          The flow has spent its budget, so the job was not run
@@ -135,7 +135,7 @@ class DuplicateNodeError(FlowError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(
-            f"The flow has two nodes named {name!r}, and names are how nodes depend on each other; rename one of them."
+            f"The flow has two nodes named {name!r}, but nodes depend on each other by name; rename one of them."
         )
 
 
@@ -186,8 +186,8 @@ class DeadLetterNotFoundError(NotFoundError):
     def __init__(self, queue: str, letter_id: str) -> None:
         self.queue, self.letter_id = queue, letter_id
         super().__init__(
-            f"Queue {queue!r} has no dead letter {letter_id!r}: it was replayed or removed, or is of another queue; "
-            "check the id with `dead_letters.list()`."
+            f"Queue {queue!r} has no dead letter {letter_id!r}: it was replayed or removed, or belongs to another "
+            "queue; check the id with `dead_letters.list()`."
         )
 
 
@@ -209,18 +209,19 @@ class SchedulerNotFoundError(NotFoundError):
         self.queue, self.name = queue, name
         super().__init__(
             f"Queue {queue!r} has no scheduler {name!r} that can be read; "
-            f"list() or `oq scheduler ls {queue}` names those it has."
+            f"list its schedulers with list() or `oq scheduler ls {queue}`."
         )
 
 
 class WorkerNotFoundError(NotFoundError):
-    """The queue has no worker of that id that is alive."""
+    """The queue has no worker with that id that is alive."""
 
     def __init__(self, queue: str, worker: str, close: str | None = None) -> None:
         self.queue, self.worker = queue, worker
         hint = f"did you mean {close!r}? " if close else ""
         super().__init__(
-            f"Queue {queue!r} has no worker {worker!r} that is alive; {hint}`oq worker ls {queue}` lists those it has."
+            f"Queue {queue!r} has no worker {worker!r} that is alive; {hint}"
+            f"list its workers with `oq worker ls {queue}`."
         )
 
 
@@ -229,10 +230,7 @@ class DuplicateJobError(StateError):
 
     def __init__(self, queue: str, job_id: str) -> None:
         self.queue, self.job_id = queue, job_id
-        super().__init__(
-            f"Queue {queue!r} already has a job {job_id!r}, and ids are unique; "
-            "use another id, or remove that job first."
-        )
+        super().__init__(f"Queue {queue!r} already has a job {job_id!r}; use another id, or remove that job first.")
 
 
 class SchedulerBusyError(StateError):
@@ -258,7 +256,7 @@ class LeaseLostError(StateError):
     def __init__(self, queue: str, job_id: str) -> None:
         self.queue, self.job_id = queue, job_id
         super().__init__(
-            f"Job {job_id!r} of queue {queue!r} is no longer ours: its lease ran out and another worker took it, "
+            f"Job {job_id!r} of queue {queue!r} is no longer ours: its lease expired and another worker took it over, "
             "so this outcome was discarded; raise `lease` if the worker was only slow."
         )
 
@@ -298,7 +296,7 @@ class NotReplicatedError(TransportError):
         self.queue, self.confirmed, self.wanted = queue, confirmed, wanted
         super().__init__(
             f"{confirmed} of {wanted} replicas confirmed a write to queue {queue!r} within {waited_s:g} s, so a "
-            "failover now could lose it; check the replicas, or add it again under the same job_id.",
+            "failover now could lose it; check the replicas, or add it again with the same job_id.",
             maybe_applied=True,
         )
 
@@ -310,7 +308,7 @@ class JobFailedError(OrchestrationQueueError):
         queue: The job's queue.
         job_id: The job's id.
         reason: Why it failed.
-        kind: The kind of failure, as far as a ChasquiMQ queue keeps one, such as ``retries_exhausted``; else empty.
+        kind: The kind of failure of a ChasquiMQ job, such as ``retries_exhausted``; otherwise empty.
     """
 
     def __init__(self, queue: str, job_id: str, reason: str, kind: str = "") -> None:
@@ -385,7 +383,7 @@ _LONGEST_KIND = 100
 
 
 class Failed(Exception):  # noqa: N818  read in a handler: raise Failed(kind="upload error")
-    """Raise this in a handler to fail the attempt with a kind of failure of your own.
+    """Raise this in a handler to fail the attempt with your own kind of failure.
 
     It is retried like any other exception. Kinds group failed jobs in ``queue.failures()``; without this error the kind
     is the exception's qualified class.

@@ -1,6 +1,6 @@
-"""The life of a job as data: its states, and every way from one to another.
+"""The states of a job, and all transitions between them, as data.
 
-Source: the wire's state table. ``docs/reference/states.md`` draws the picture from :data:`TRANSITIONS`.
+Source: the wire's state table. ``docs/reference/states.md`` has a diagram generated from :data:`TRANSITIONS`.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ __all__ = ["TERMINAL", "TRANSITIONS", "FailureKind", "JobState", "Transition"]
 
 
 class FailureKind(StrEnum):
-    """The kinds of failure that are not of a handler's own.
+    """The predefined kinds of failure.
 
-    A handler that raises gives its failure the exception's qualified class as kind, or that of ``Failed(kind=...)``.
+    If a handler raises, the kind is the exception's qualified class, or that of ``Failed(kind=...)``.
     """
 
     ERROR = "error"
-    """Its handler raised, on a worker that stores no kind."""
+    """The handler raised, on a worker that stores no kind."""
     TIMEOUT = "timeout"
-    """Its handler took longer than the job's timeout."""
+    """The handler took longer than the job's timeout."""
     CANCELLED = "cancelled"
-    """It was cancelled."""
+    """The job was cancelled."""
     STALLED = "stalled"
-    """Workers were lost while they ran it, too often."""
+    """The job stalled too often: its workers were lost."""
     EXPIRED = "expired"
-    """Its time to live was over before it started."""
+    """The job's time to live expired before it started."""
     MALFORMED = "malformed"
-    """Its record is damaged, so that no worker can run it."""
+    """The job's record is damaged, so no worker can run it."""
     RATE_LIMITED = "rate-limited"
-    """The service that its handler calls refused it; the job is tried again."""
+    """A service that the handler calls refused it; the job is retried."""
 
 
 class JobState(StrEnum):
-    """Where a job is. The values are the wire's words."""
+    """The state of a job. The values are the wire's words."""
 
     WAITING = "waiting"
     """Ready: in the stream, or in the priority or LIFO list."""
@@ -49,18 +49,18 @@ class JobState(StrEnum):
     GROUP_WAITING = "group-waiting"
     """Parked until its ordering group has room."""
     SUSPENDED = "suspended"
-    """Put aside by its handler until a signal arrives."""
+    """Suspended by its handler until a signal arrives."""
     COMPLETED = "completed"
     FAILED = "failed"
 
 
 TERMINAL = frozenset({JobState.COMPLETED, JobState.FAILED})
-"""States a job does not leave by itself."""
+"""States that a job leaves only when a user retries it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arrow of the state diagram."""
+    """One transition of the state diagram."""
 
     source: JobState
     target: JobState

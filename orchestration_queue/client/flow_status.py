@@ -176,14 +176,14 @@ class FlowProgress:
         self._unrun: dict[str, str] = {}
         self.unfinished = set(flow.jobs)
 
-    def told(self, job: FlowJob | PlannedNode, event: Event) -> bool:
-        """Apply an event; return whether the job's record must be read, too."""
+    def apply_event(self, job: FlowJob | PlannedNode, event: Event) -> bool:
+        """Apply an event; return whether the job's record must be read as well."""
         if event.type == "completed":
             self._finish(job, None, event)
             return False
         return True
 
-    def looked(self, job: FlowJob | PlannedNode, record: JobRecord | None) -> None:
+    def apply_record(self, job: FlowJob | PlannedNode, record: JobRecord | None) -> None:
         """Apply a job's record."""
         if record is None or record.is_finished:
             self._finish(job, record, None)

@@ -160,7 +160,7 @@ class DagBuilder:
         own = [name for name in FlowOptions.model_fields if getattr(dag.options, name) != getattr(alone, name)]
         if own:
             raise FlowError(
-                f"Flow {dag.name!r} has the option {own[0]}, which applies to a whole flow, and it becomes a part of "
+                f"Flow {dag.name!r} has the option {own[0]}, which applies to a whole flow, but it becomes a part of "
                 f"flow {self._name!r}; set the option there."
             )
         first = names_of(deps)

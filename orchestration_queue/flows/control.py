@@ -146,8 +146,8 @@ def retry(flow: StoredFlow, now_ms: int, only: Collection[str] | None = None) ->
     for job, dep in known:
         revived.setdefault(job.keys, []).append(graphs.Revived(job.keys.queue, job.job_id, dep.keys.member(dep.job_id)))
     for keys, news in revived.items():
-        for told in chunks(news):
-            all_good((yield [graphs.retry_nodes(keys, (), now_ms, revived=told).call]))
+        for some in chunks(news):
+            all_good((yield [graphs.retry_nodes(keys, (), now_ms, revived=some).call]))
     yield from notifications.notify_all(left, now_ms)
     yield from propagate(flow, list({dep.name: dep for _, dep in known}.values()), now_ms)
     yield from release(flow, now_ms)

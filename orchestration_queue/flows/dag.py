@@ -59,7 +59,7 @@ class FlowOptions(Options):
                 )
             if node is not None and any(getattr(node.options, option) for option in IGNORED_ON_RELEASE):
                 raise InvalidOptionError(
-                    f"Node {node.name!r} is a flow's {name}, which waits for other nodes, and the wire ignores delay, "
+                    f"Node {node.name!r} is a flow's {name}, which waits for other nodes, but the wire ignores delay, "
                     "priority and lifo of waiting nodes; drop them."
                 )
         return self
@@ -130,11 +130,11 @@ class Dag:
         return self.queue if node.queue is None else cast("str", node.queue)
 
     def _wired_callbacks(self) -> Iterator[Node]:
-        if (told := self.options.on_success) is not None:
-            yield replace(told, deps=leaves(self.nodes))
-        if (told := self.options.on_failure) is not None:
+        if (callback := self.options.on_success) is not None:
+            yield replace(callback, deps=leaves(self.nodes))
+        if (callback := self.options.on_failure) is not None:
             names = [node.name for node in self.nodes]
-            yield replace(told, deps=names, trigger_rule=TriggerRule.ONE_FAILED)
+            yield replace(callback, deps=names, trigger_rule=TriggerRule.ONE_FAILED)
 
     def _check_rules(self) -> None:
         idle = next((node for node in self.nodes if node.trigger_rule is not _DEFAULT_RULE and not node.deps), None)
@@ -150,15 +150,15 @@ class Dag:
         counted = next((name for name in ("concurrency", "budget") if getattr(self.options, name) is not None), None)
         if mapped is not None and counted is not None:
             raise FlowError(
-                f"Flow {self.name!r} has a {counted}, which counts its nodes, and the elements of node {mapped.name!r} "
-                f"are not known yet; drop {counted}, or limit the elements by max_concurrency of the map."
+                f"Flow {self.name!r} has a {counted}, which counts its nodes, but the elements of node {mapped.name!r} "
+                f"are not known yet; drop {counted}, or limit the elements with max_concurrency of the map."
             )
 
     def _check_concurrency(self) -> None:
         ordered = next((node for node in self.nodes if node.options.ordering is not None), None)
         if ordered is not None:
             raise FlowError(
-                f"Node {ordered.name!r} has an ordering, and a job can't also count towards the concurrency of flow "
+                f"Node {ordered.name!r} has an ordering, but a job can't also count towards the concurrency of flow "
                 f"{self.name!r}; drop its ordering or the flow's concurrency."
             )
         queues = dict.fromkeys(map(self.queue_of, self.nodes))

@@ -49,8 +49,8 @@ def explain_flow(snapshot: FlowSnapshot, now_ms: int) -> Conversation[FlowExplan
     outcomes = {name: "gone" if record is None else outcome_of(record) for name, record in records.items()}
     there = f"{flow.keys.queue} {flow.id}"
     if state is FlowState.SUBMITTING:
-        sentence = "Its submission has not come to its end, so that none of its nodes starts."
-        return FlowExplanation(flow.id, state, sentence, "submit it again under the same id, if its submitter has died")
+        sentence = "Its submission is not complete, so none of its nodes starts."
+        return FlowExplanation(flow.id, state, sentence, "submit it again with the same id if its submitter has died")
     chosen = _failed(outcomes) if state.is_final else _unblocked(flow, records)
     nodes = yield from _explain_nodes(flow, chosen, now_ms)
     if state.is_final:

@@ -113,7 +113,7 @@ class ElementMap(Options):
             return value
         if not isinstance(value, dict):
             raise PayloadError(
-                f"An element is a {type(value).__name__}, and only a dict can be merged with the data of all elements; "
+                f"An element is a {type(value).__name__}, but only a dict can be merged with the data of all elements; "
                 'name the element with as_="...", or drop data.'
             )
         return {**self.data, **value}
@@ -209,12 +209,12 @@ def map_problem(nodes: Sequence[Node]) -> str | None:
     maps = {node.name: node for node in nodes if node.job_name == MAP}
     for node in maps.values():
         if not isinstance(node.data, dict) or node.data.get("over") not in node.deps:
-            return f"Node {node.name!r} maps over a node for which it does not wait; add it by `map` of a builder."
+            return f"Node {node.name!r} maps over a node for which it does not wait; add it with `map` of a builder."
         if (over := node.data["over"]) in maps:
             return (
                 f"Node {node.name!r} maps over node {over!r}, which maps itself and returns no list; put a node "
                 "between them that returns one, as from `job.map_results`."
             )
         if other := next((each.name for each in nodes if element_index(node.name, each.name) is not None), None):
-            return f"Node {other!r} is called like an element of node {node.name!r}; choose another name."
+            return f"Node {other!r} has the name of an element of node {node.name!r}; choose another name."
     return None

@@ -21,7 +21,7 @@ class TriggerRule(StrEnum):
     """When a node runs, with Airflow's names and meanings.
 
     A node that can no longer run ends immediately as ``upstream_failed`` or ``skipped``, which decides about its
-    dependents in turn. The outcome doesn't depend on the order in which dependencies end. A dependency that ended as
+    dependents as well. The outcome doesn't depend on the order in which dependencies end. A dependency that ended as
     ``upstream_failed`` counts as failed; optional dependencies are waited for and not counted.
     """
 
@@ -114,7 +114,7 @@ class Node:
             object.__setattr__(self, field_name, self._names(field_name, getattr(self, field_name)))
         object.__setattr__(self, "options", JobOptions.coerce(self.options, "options"))
         if not isinstance(self.trigger_rule, str) or self.trigger_rule not in _RULES:
-            hint = suggestion(self.trigger_rule, _RULES) or "; take one of TriggerRule."
+            hint = suggestion(self.trigger_rule, _RULES) or "; use one of TriggerRule."
             raise FlowError(f"Node {self.name!r} has no trigger rule {self.trigger_rule!r}{hint}")
         object.__setattr__(self, "trigger_rule", TriggerRule(self.trigger_rule))
         if isinstance(self.queue, RemoteQueue):
@@ -147,7 +147,7 @@ class Node:
 
     def _edge_problem(self) -> str | None:
         if both := next((name for name in self.optional_deps if name in self.deps), None):
-            return f"names {both!r} in both deps and optional_deps, and it can only be one of them; drop one"
+            return f"names {both!r} in both deps and optional_deps; drop one of them"
         return None
 
 
@@ -170,11 +170,11 @@ def _option_problem(options: JobOptions, *, waits: bool) -> str | None:
     if ignored:
         # The wire stores them, but puts the released job at the end of the stream. A stored priority or lifo also makes
         # servers count the running job as one that came from a list.
-        return f"waits for other nodes, and the wire ignores {ignored[0]} on release; drop {ignored[0]}"
+        return f"waits for other nodes, but the wire ignores {ignored[0]} on release; drop {ignored[0]}"
     if options.ordering is not None:
         # Turns are assigned when the job is added, and a flow's dependents are added before their dependencies.
         return (
-            "waits for other nodes, and would hold its turn in the ordering group meanwhile, "
-            "so that later jobs of the group (its own dependencies among them) could not start; drop ordering"
+            "waits for other nodes, but would hold its turn in the ordering group meanwhile, "
+            "so later jobs of the group (its own dependencies among them) could not start; drop ordering"
         )
     return None

@@ -131,7 +131,7 @@ class FlowPlan:
         if not whole.is_held:
             return packed
         released = sum(1 for part in whole.parts if part.nodes)
-        return f"{packed}, held until all are there, then {released} oq1_releaseGraph"
+        return f"{packed}, held until all are stored, then {released} oq1_releaseGraph"
 
     def to_mermaid(self) -> str:
         """Return a Mermaid flowchart, with arrows from a node to its dependents, dotted for optional dependencies."""

@@ -127,7 +127,7 @@ def _problem(planned: PlannedNode, nodes: PlannedNodes) -> str | None:
     stranger = next((other for other in dependents if other.keys != planned.keys), None)
     if stranger is not None and len(dependents) > 1:
         return (
-            f"of queue {planned.keys.queue!r} has several dependents, and by glide-mq's library, completing it cannot "
+            f"of queue {planned.keys.queue!r} has several dependents, but with glide-mq's library, completing it can't "
             f"release {stranger.node.name!r} in queue {stranger.keys.queue!r}; put them in one queue, or give "
             f"{planned.node.name!r} a single dependent that the others wait for"
         )
@@ -300,12 +300,12 @@ def limit_calls(flow_id: str, dag: Dag, keys: QueueKeys, nodes: PlannedNodes) ->
         yield from budget_calls(keys, flow_id, dag.options.budget)
         yield from apply_budget(keys, flow_id, bound)
     if dag.options.concurrency is not None:
-        yield from _share_places(flow_id, dag.options.concurrency, bound)
+        yield from _limit_concurrency(flow_id, dag.options.concurrency, bound)
 
 
-def _share_places(flow_id: str, places: int, jobs: Sequence[ParentRef]) -> Iterator[Call]:
+def _limit_concurrency(flow_id: str, slots: int, jobs: Sequence[ParentRef]) -> Iterator[Call]:
     """Make the jobs, all in one queue, a group without turns: each takes a slot when it could run."""
     group, keys = f"flow.{flow_id}", jobs[0].keys
-    yield Call("HSET", (keys.named(f"group:{group}"),), ("maxConcurrency", places))
+    yield Call("HSET", (keys.named(f"group:{group}"),), ("maxConcurrency", slots))
     for ref in jobs:
         yield Call("HSET", (keys.job(ref.job_id),), ("groupKey", group))

@@ -127,12 +127,12 @@ class FlowReconciler:
             if snapshot is None:
                 yield from self._forget(flow_id)
             else:
-                yield from self._see_to(snapshot)
+                yield from self._reconcile_flow(snapshot)
         except ServerError as error:
             log.error("Flow %s of queue %s can't be reconciled: %s", flow_id, self._keys.queue, error)
             yield from self._look_again(flow_id, self._now_ms() + _UNREADABLE_MS)
 
-    def _see_to(self, snapshot: FlowSnapshot) -> Conversation[None]:
+    def _reconcile_flow(self, snapshot: FlowSnapshot) -> Conversation[None]:
         flow, at_ms = snapshot.flow, self._now_ms()
         if snapshot.is_removing:
             yield from control.remove(flow, at_ms)
@@ -153,7 +153,7 @@ class FlowReconciler:
             misled = control.find_misinformed(flow, records) if snapshot.was_retried and not snapshot.stopped else ()
             if misled:
                 log.warning(
-                    "Nodes %s of flow %s were told of a failure before a retry; they wait again", misled, flow.id
+                    "Nodes %s of flow %s were notified of a failure before a retry; they wait again", misled, flow.id
                 )
                 yield from control.retry(flow, at_ms, misled)
                 yield from self._look_again(flow.id, at_ms + self._interval_ms)
@@ -162,12 +162,12 @@ class FlowReconciler:
             yield from self._end(snapshot, state, records) if state.is_final else self._keep(snapshot, records, at_ms)
 
     def _sweep(self, snapshot: FlowSnapshot, at_ms: int) -> Conversation[None]:
-        given_up_ms = _created_ms(snapshot) + self._patience_ms
-        if at_ms >= given_up_ms:
-            yield from self._remove(snapshot.flow, "its submission was given up")
+        abandoned_ms = _created_ms(snapshot) + self._patience_ms
+        if at_ms >= abandoned_ms:
+            yield from self._remove(snapshot.flow, "its submission was abandoned")
         else:
             # Soon: the submitter may have finished since the record was read, and would not report it again.
-            yield from self._look_again(snapshot.flow.id, min(given_up_ms, at_ms + self._interval_ms))
+            yield from self._look_again(snapshot.flow.id, min(abandoned_ms, at_ms + self._interval_ms))
 
     def _keep(self, snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
         """Re-send lost notifications, and stop what must be stopped."""

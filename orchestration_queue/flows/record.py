@@ -55,7 +55,7 @@ def check_flow_id(flow_id: str) -> None:
     problem = name_problem(flow_id) or ("contains '.'" if "." in flow_id else None)
     if problem or flow_id == _SCHEDULED:
         raise InvalidNameError(
-            f"Flow id {flow_id!r} {problem or 'is reserved for scheduled jobs'}, and could not be distinguished "
+            f"Flow id {flow_id!r} {problem or 'is reserved for scheduled jobs'}, so it could not be distinguished "
             f"from the node in `{{flow_id}}.{{node}}`; use letters, digits, '-' and '_'."
         )
 

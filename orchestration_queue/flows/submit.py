@@ -208,7 +208,7 @@ def read_submission(keys: QueueKeys, flow_id: str) -> Operation[SubmissionSnapsh
     return Operation(Call("HMGET", (keys.flow(flow_id),), ("plan", "state", HELD)), read)
 
 
-_PARTS_PER_TRIP = 8
+_PARTS_PER_EXCHANGE = 8
 
 _UNKNOWN = SubmissionSnapshot(None, None, is_held=False)
 
@@ -244,7 +244,7 @@ def launch(whole: Submission, now_ms: int, *, is_fresh: bool) -> Conversation[La
     known = _UNKNOWN if is_fresh else (yield from _look(whole))
     if known.record not in (None, whole.record):
         raise StateError(
-            f"Flow {whole.flow_id!r} of queue {whole.keys.queue!r} exists with other nodes or options, and an id "
+            f"Flow {whole.flow_id!r} of queue {whole.keys.queue!r} exists with other nodes or options, but an id "
             "identifies one submission; choose another id, or remove that flow first."
         )
     queues = dict.fromkeys(part.keys for part in whole.parts)
@@ -255,17 +255,17 @@ def launch(whole: Submission, now_ms: int, *, is_fresh: bool) -> Conversation[La
     first = list(islice(writes, 1))
     replies = all_good((yield [*(operation.call for operation in newest), *(write.call for write in first)]))
     cursors = {keys: operation.read(reply) for keys, operation, reply in zip(queues, newest, replies, strict=False)}
-    told = [write.read(reply) for write, reply in zip(first, replies[len(newest) :], strict=True)]
+    submitted = [write.read(reply) for write, reply in zip(first, replies[len(newest) :], strict=True)]
     if whole.is_held and wanting:
-        for part in chunks([*writes], _PARTS_PER_TRIP):
+        for part in chunks([*writes], _PARTS_PER_EXCHANGE):
             replies = all_good((yield [write.call for write in part]))
-            told += [write.read(reply) for write, reply in zip(part, replies, strict=True)]
+            submitted += [write.read(reply) for write, reply in zip(part, replies, strict=True)]
         yield from _commit(whole)
-    left = [(part.keys, submitted.pending) for part, submitted in zip(whole.parts, told, strict=False)]
+    left = [(part.keys, one.pending) for part, one in zip(whole.parts, submitted, strict=False)]
     if whole.is_held and (wanting or known.is_held):
         left += yield from _release(whole, now_ms)
     yield from notify_all(left, now_ms)
-    return Launch(cursors, is_new=_count(told) == sum(len(part.nodes) for part in whole.parts))
+    return Launch(cursors, is_new=_count(submitted) == sum(len(part.nodes) for part in whole.parts))
 
 
 def _look(whole: Submission) -> Conversation[SubmissionSnapshot]:
@@ -274,8 +274,8 @@ def _look(whole: Submission) -> Conversation[SubmissionSnapshot]:
     return look.read(reply)
 
 
-def _count(told: Iterable[Submitted]) -> int:
-    return sum(len(submitted.new) for submitted in told)
+def _count(submitted: Iterable[Submitted]) -> int:
+    return sum(len(one.new) for one in submitted)
 
 
 def _commit(whole: Submission) -> Conversation[None]:

@@ -30,7 +30,7 @@ _FORBIDDEN = re.compile(r"[{}:\x00-\x1f\x7f]")
 
 
 def name_problem(name: object, longest: int = MAX_NAME_LENGTH) -> str | None:
-    """Return why a queue, a job or another thing can't have this name; None if it can."""
+    """Return why a queue, a job or another object can't have this name; None if it can."""
     if not isinstance(name, str):
         return "is not text"
     if not name:

@@ -228,27 +228,27 @@ class JobOptions(Options):
                 "use letters, digits, '.', '-' and '_'."
             )
         if self.delay_until is not None and self.delay:
-            raise InvalidOptionError("`delay` and `delay_until` are both given; pass either.")
+            raise InvalidOptionError("`delay` and `delay_until` are both given; pass only one.")
         if 0 < self.cost < MIN_TOKENS:
             raise ValueError(
-                f"the wire counts tokens in thousandths, and a cost of {self.cost:g} would count as one token"
+                f"the wire counts tokens in thousandths, so a cost of {self.cost:g} would count as one token; "
+                "pass 0.001 or more"
             )
         if timedelta(0) < as_timedelta(self.ttl) < timedelta(milliseconds=1):
             raise ValueError(
-                "the wire counts milliseconds, and a ttl below one would mean never; pass 1 ms or more, or 0"
+                "the wire counts milliseconds, so a ttl below one would mean never; pass 1 ms or more, or 0"
             )
         if self.lifo and self.ordering is not None:
             raise ValueError("lifo and ordering.key cannot be used together; drop one of them")
         if self.share is not None and (self.lifo or self.ordering is not None):
             raise ValueError(
-                "a share starts its jobs in an order of its own, which lifo and ordering.key contradict; "
-                "drop them, or the share"
+                "a share determines the order of its jobs, so lifo and ordering.key can't apply; drop them or the share"
             )
         bucket = self.ordering.token_bucket if self.ordering else None
         if bucket and (self.cost or 1) > bucket.capacity:
             raise ValueError(
-                f"the job's cost exceeds token bucket capacity ({self.cost or 1:g} > {bucket.capacity:g}); "
-                "it could never start"
+                f"the job's cost exceeds token bucket capacity ({self.cost or 1:g} > {bucket.capacity:g}), so it could "
+                "never start; lower the cost or raise the capacity"
             )
         return self
 
@@ -275,7 +275,7 @@ class JobOptions(Options):
             InvalidOptionError: ``delay_until`` is given, which becomes a delay only when the job is added.
         """
         if self.delay_until is not None:
-            raise InvalidOptionError("`delay_until` cannot be kept for jobs that are added later; pass `delay`.")
+            raise InvalidOptionError("`delay_until` can't be stored for jobs that are added later; pass `delay`.")
         wire: dict[str, Any] = {
             "jobId": self.job_id,
             "delay": milliseconds(self.delay) or None,

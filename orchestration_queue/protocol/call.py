@@ -45,14 +45,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Call(NamedTuple):
-    """One command for the server. A tuple, since one is built per job, in a quarter of a frozen dataclass's time.
+    """One command for the server. A tuple, since one is built per job, in a quarter of the time of a frozen dataclass.
 
     Attributes:
         name: A function of ours (``glidemq_addJob``) or a plain command (``HGETALL``).
         keys: The keys it names.
-        args: What follows the keys.
+        args: The words after the keys.
         is_function: Whether ``name`` is a server function.
-        only_reads: Whether that function is registered as one that writes nothing.
+        only_reads: Whether that function is registered as one that does not write.
         near: A key on whose server it must run, for a command that names its keys later or has no key.
     """
 
@@ -114,10 +114,10 @@ T = TypeVar("T")
 
 
 Conversation: TypeAlias = Generator[Sequence[Call], list[Reply], T]
-"""Yields the calls of one exchange to the server, is sent their replies, and returns a ``T``."""
+"""Yields the calls of one exchange, is sent their replies, and finally returns a ``T``."""
 
 BATCH_SIZE = 1000
-"""Most calls of one exchange."""
+"""Maximum calls per exchange."""
 
 
 def chunks(items: Sequence[T], size: int = BATCH_SIZE) -> Iterable[Sequence[T]]:
@@ -126,7 +126,7 @@ def chunks(items: Sequence[T], size: int = BATCH_SIZE) -> Iterable[Sequence[T]]:
 
 
 def all_good(replies: list[Reply]) -> list[Reply]:
-    """Return the replies, when none of them is an error.
+    """Return the replies if none of them is an error.
 
     Raises:
         ServerError: The first error among them.
@@ -138,7 +138,7 @@ def all_good(replies: list[Reply]) -> list[Reply]:
 
 
 def together(exchanges: Sequence[Conversation[T]]) -> Conversation[list[T]]:
-    """Run several conversations at a time: the first exchanges of all in one, then the second, and so on."""
+    """Run several conversations together: the first exchanges of all in one, then the second, and so on."""
     results: dict[int, T] = {}
     waiting: dict[int, Sequence[Call]] = {}
 
@@ -151,9 +151,9 @@ def together(exchanges: Sequence[Conversation[T]]) -> Conversation[list[T]]:
     for place in range(len(exchanges)):
         advance(place, None)
     while waiting:
-        trip, waiting = waiting, {}
-        replies = iter((yield [call for calls in trip.values() for call in calls]))
-        for place, calls in trip.items():
+        current, waiting = waiting, {}
+        replies = iter((yield [call for calls in current.values() for call in calls]))
+        for place, calls in current.items():
             advance(place, list(islice(replies, len(calls))))
     return [results[place] for place in range(len(exchanges))]
 

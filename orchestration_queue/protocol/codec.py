@@ -1,7 +1,7 @@
-"""How payloads become text and back. JSON by default; other codecs by name; never anything that runs code.
+"""Encode payloads as text and decode them: as JSON by default, or with another codec. No codec runs code.
 
-The first letters of a text say which codec wrote it: nothing for JSON, otherwise a prefix such as ``gz:``. Readers need
-no setting, and jobs of all codecs can be mixed in one queue.
+The beginning of a text identifies the codec that wrote it: no prefix for JSON, otherwise one such as ``gz:``. So
+readers need no setting, and jobs of all codecs can be mixed in one queue.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Codec:
 
     Attributes:
         name: Its name, by which queues choose it.
-        prefix: What its texts begin with: lowercase letters and digits, then a colon.
+        prefix: The beginning of its texts: lowercase letters and digits, then a colon.
         encode: From a value to text, without the prefix. It raises ValueError or TypeError for values it can't
             represent.
         decode: From text to a value. It raises ValueError for invalid text. Texts can come from any client: it must not
@@ -90,18 +90,18 @@ def plain_number(value: Any) -> object:
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind and kind in _NUMBERS and value.ndim == 0:
         return _NUMBERS[kind](value)
-    raise ValueError(f"there is no rule for a value of type {type(value).__name__}")
+    raise ValueError(f"type {type(value).__name__} has no JSON form")
 
 
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain).encode
-"""Made once: :func:`json.dumps` makes an encoder for every call that asks for more than the defaults."""
+"""Created once: :func:`json.dumps` creates an encoder per call if it gets any options."""
 
 
 def dump_json(value: object) -> str:
-    """Return compact JSON of anything that pydantic writes as JSON, as every language on this wire reads it."""
+    """Return compact JSON of anything that pydantic can write as JSON."""
     try:
         return _encode_json(value)
-    except TypeError:  # a key that is a date, for instance, of which `default` is not asked
+    except TypeError:  # for instance a key that is a date: `default` is not called for keys
         _refuse_tuple_keys(value)
         return _encode_json(plain(value))
 
@@ -111,7 +111,7 @@ def _refuse_tuple_keys(value: object) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             if isinstance(key, tuple):
-                raise ValueError(f"the key {key!r} is a tuple, which JSON cannot keep apart from text")
+                raise ValueError(f"the key {key!r} is a tuple, which would be read back as text")
             _refuse_tuple_keys(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -126,7 +126,7 @@ def _fitting(packed: bytes) -> bytes:
 
 def _to_json(value: object) -> str:
     encoded = dump_json(value)
-    size = len(encoded.encode())  # which also refuses a lone surrogate: text to Python only
+    size = len(encoded.encode())  # also refuses a lone surrogate, which is text in Python only
     if size > MAX_PAYLOAD_BYTES:
         raise _TooLargeError(size)
     return encoded
@@ -175,7 +175,7 @@ def _unpack(packed: bytes) -> Any:
 
 
 def _unknown_kind(code: int, _: bytes) -> object:
-    raise ValueError(f"it holds a value of msgpack's extension type {code}, which means nothing here")
+    raise ValueError(f"it contains a value of msgpack's extension type {code}, which is unknown here")
 
 
 JSON = Codec("json", "", _to_json, json.loads)
@@ -207,7 +207,7 @@ def register_codec(codec: Codec) -> None:
     if not _PREFIX.fullmatch(codec.prefix):
         raise UsageError(
             f"The codec {codec.name!r} has the prefix {codec.prefix!r}, which could be mistaken for JSON; "
-            f"use up to {_LONGEST_PREFIX} characters: small letters and digits, then a colon."
+            f"use up to {_LONGEST_PREFIX} characters: lowercase letters and digits, then a colon."
         )
     _by_name[codec.name] = _by_prefix[codec.prefix] = codec
 
@@ -219,7 +219,7 @@ def find_codec(name: str) -> Codec:
         UsageError: It does not exist, or it needs a package that is not installed.
     """
     if (codec := _by_name.get(name)) is None:
-        raise UsageError(f"There is no codec {name!r}; use one of {', '.join(_by_name)}, or register it first.")
+        raise UsageError(f"Codec {name!r} is unknown; use one of {', '.join(_by_name)}, or register it first.")
     if codec is _MSGPACK:
         _msgpack()
     return codec
@@ -243,13 +243,13 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
             _fitting(encoded.encode())
     except _TooLargeError as error:
         raise PayloadError(
-            f"{what} exceeds maximum size ({error.size:,} bytes, and {MAX_PAYLOAD_BYTES:,} are allowed); "
+            f"{what} exceeds maximum size ({error.size:,} of {MAX_PAYLOAD_BYTES:,} bytes); "
             "store it elsewhere and pass its path."
         ) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         is_json = codec is JSON or codec is _GZIP
         how = "as JSON" if is_json else f"by the codec {codec.name!r}"
-        wanted = "what pydantic writes as JSON, with finite numbers" if is_json else "what that codec knows"
+        wanted = "what pydantic writes as JSON, with finite numbers" if is_json else "values that this codec can write"
         raise PayloadError(f"{what} cannot be written {how} ({error}); pass {wanted}.") from None
     return encoded
 

@@ -1,4 +1,4 @@
-"""A job's history without successes: failed attempts, takeovers, and user actions."""
+"""A job's history: failed attempts, takeovers, and user actions, but no successes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class HistoryEvent(StrEnum):
     STALLED = "stalled"
     """The lease of an attempt expired: its worker was lost."""
     RETRIED = "retried"
-    """The failed job was retried by hand."""
+    """The failed job was retried by a user."""
     CANCELLED = "cancelled"
     """The job was cancelled."""
     RELEASED = "released"

@@ -128,11 +128,11 @@ class QueueKeys:
 
     @cached_property
     def schedulers_looked(self) -> str:
-        """There while the index of the repeatable jobs needs no comparison with their entries."""
+        """Exists while the index of the repeatable jobs needs no comparison with their entries."""
         return self.named("schedulers:looked")
 
     def schedulers_history(self, name: str) -> str:
-        """Return the key of what the last runs of a repeatable job made."""
+        """Return the key of the outcomes of a repeatable job's last runs."""
         return self.named(f"schedulers:history:{name}")
 
     @cached_property
@@ -211,7 +211,7 @@ class QueueKeys:
         return f"{self.base}:parents:{job_id}"
 
     def group(self, name: str) -> str:
-        """Return the key of what an ordering group lets run, and whose turn it is."""
+        """Return the key of an ordering group's state: its limits, and whose turn it is."""
         return f"{self.base}:group:{name}"
 
     def signals(self, job_id: str) -> str:
@@ -219,7 +219,7 @@ class QueueKeys:
         return f"{self.base}:signals:{job_id}"
 
     def usage(self, minute_ms: int) -> str:
-        """Return the key of what jobs reported to have used in the minute that began then."""
+        """Return the key of the usage that jobs reported in the minute that began then."""
         return f"{self.base}:usage:{minute_ms}"
 
     @cached_property
@@ -238,7 +238,7 @@ class QueueKeys:
 
     @cached_property
     def usage_queues(self) -> str:
-        """Names of all queues whose jobs ever reported usage; of no queue, so in a cluster it may live elsewhere."""
+        """Names of all queues whose jobs ever reported usage. Of no queue, so in a cluster it may be elsewhere."""
         return f"{self.prefix}:usage:queues"
 
     @cached_property
@@ -256,7 +256,7 @@ class QueueKeys:
 
     @cached_property
     def pool_waiting(self) -> str:
-        """What each job waits for that waits for slots of pools."""
+        """The slots that each waiting job waits for."""
         return f"{self.prefix}:{{:pools}}:waiting"
 
     def tokens(self, window: int) -> str:
@@ -264,7 +264,7 @@ class QueueKeys:
         return f"{self.base}:tpm:{window}"
 
     def budget(self, flow_id: str) -> str:
-        """Return the key of what the flow of this root job may spend, and has spent."""
+        """Return the key of the budget and the usage of the flow with this root job."""
         return f"{self.base}:budget:{flow_id}"
 
     @cached_property
@@ -288,7 +288,7 @@ class QueueKeys:
         return self.named("flows:lock:__keep__")
 
     def flow(self, flow_id: str) -> str:
-        """Return the key of what is known of a flow as a whole: its plan, its state, its times."""
+        """Return the key of a flow's record: its plan, its state, its times."""
         return f"{self.base}:flow:{flow_id}"
 
     def stream_of(self, job_id: str) -> str:
@@ -304,7 +304,7 @@ class QueueKeys:
         return f"{self.base}:replies:{command_id}"
 
     def member(self, job_id: str) -> str:
-        """Return the job's name inside another job's ``deps``: it says queue and id."""
+        """Return the job's name in another job's ``deps``, which contains queue and id."""
         return f"{self.base}:{job_id}"
 
 
@@ -312,7 +312,7 @@ PERMANENT_KEYS = {
     "id": "counter of automatic job ids",
     "stream": "ready jobs",
     "wake:one": "signals to one idle worker each, mostly empty",
-    "events": "what happened, about the last 1,000 events",
+    "events": "the last events, about 1,000",
     "scheduled": "jobs due later",
     "completed": "finished jobs by time, until retention or `clean` removes them",
     "failed": "failed jobs by time, likewise",

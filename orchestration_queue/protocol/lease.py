@@ -1,4 +1,4 @@
-"""A started job's lease, and all outcomes that a worker can report with it. Pure values."""
+"""The lease of a started job, and the outcomes that a worker can report with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lease:
-    """This worker's lease of a started job. Two starts of one job are two leases.
+    """This worker's lease of a started job. Each start of a job is another lease.
 
     Attributes:
         record: The job when it started.
@@ -54,7 +54,7 @@ class Lease:
 
     @property
     def lock_ms(self) -> float | None:
-        """How long it lasts by the job's own options; None if they don't say, or the wire would ignore it."""
+        """How long it lasts by the job's own options; None if they set no lease, or one that the wire ignores."""
         return lease_from_wire(self.record.options.get("lockDuration"))
 
     @property

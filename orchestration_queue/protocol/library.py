@@ -1,4 +1,4 @@
-"""The function libraries of this package, and when to load them: never over a newer one."""
+"""The function libraries of this package, and when to load them. A newer one on the server is kept."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Library:
 
     Attributes:
         name: Its name on the server.
-        version: What ours answers.
-        version_function: The function that answers it.
+        version: Our version.
+        version_function: The function that returns it.
         source: The library's text; None is the one this package ships under the library's name.
     """
 

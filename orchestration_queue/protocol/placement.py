@@ -1,4 +1,4 @@
-"""How one job is placed in a queue: its options as arguments of the server functions.
+"""Place jobs in a queue: translate their options to arguments of the server functions.
 
 Everything that adds single jobs (clients, flows, the scheduler's tick) uses :func:`add_job`.
 """
@@ -54,7 +54,7 @@ class ParentRef:
 
 
 class _Placement(TypedDict):
-    """What a job's options say, as the functions that create one job take it."""
+    """A job's options as arguments of the functions that create one job."""
 
     opts: str
     delay_ms: int
@@ -73,7 +73,7 @@ class _Placement(TypedDict):
 
 
 class _Record(_Placement):
-    """The job's fields, as the functions that create one job take them."""
+    """A job's fields as arguments of the functions that create one job."""
 
     job_name: str
     data: str
@@ -158,13 +158,13 @@ _common = itemgetter(*(oq1.NewJob._fields.index(name) for name in oq1.JobForm._f
 
 
 class Forms:
-    """What the jobs of one call have in common, with each form sent once."""
+    """The parts that jobs of one call share. Each form is sent once."""
 
     def __init__(self) -> None:
         self._forms: dict[tuple[object, ...], tuple[int, oq1.NewJob]] = {}
 
     def job(self, job: oq1.NewJob) -> oq1.BulkJob:
-        """Return what is said of a job besides its form."""
+        """Return the parts of a job that are not in its form."""
         # Empty options, which other clients may have written, would mean those of the form.
         form, first = self._forms.setdefault((job.opts == "", *_common(job)), (len(self._forms), job))
         return oq1.BulkJob(form, job.data, "" if job.opts == first.opts else job.opts, job.custom_id)
@@ -213,7 +213,7 @@ class JobEncoder:
 def _record(
     name: str, data_text: str, options: JobOptions, now_ms: int, parent: ParentRef | None, options_text: str | None
 ) -> _Record:
-    if options is NO_OPTIONS:  # as for most jobs: their options need not be hashed
+    if options is NO_OPTIONS:  # most jobs have none, so their options need not be hashed
         placement = _PLAIN
     else:
         placement = _placement(options if options.delay_until is None else options.at(now_ms))

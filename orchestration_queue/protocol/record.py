@@ -1,4 +1,4 @@
-"""A job as the server stores it, read without losing anything that another client wrote."""
+"""Job records: the fields of a job as the server stores them, typed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEXT_FIELDS = (
     "name", "groupKey", "orderingKey", "parentId", "parentQueue", "budgetKey", "schedulerName", "parentIds",
 )  # fmt: skip
 _PLAIN_DIGITS = 13
-"""Digits of epoch milliseconds until 2286: a number of no more is a time, too."""
+"""Digits of epoch milliseconds until 2286: any shorter number is also a valid time."""
 _KINDS = frozenset(FailureKind)
 _KINDS_OF_SERVER = frozenset({FailureKind.CANCELLED, FailureKind.STALLED, FailureKind.EXPIRED})
 """Kinds that the server's functions write themselves; workers record all others."""
@@ -37,7 +37,7 @@ _KIND_OF_REASON = {
     "Job timeout exceeded": FailureKind.TIMEOUT,
     "rate limited": FailureKind.RATE_LIMITED,
 }
-"""The reasons that the wire itself gives."""
+"""Failed reasons that the wire's functions write."""
 
 
 def pairs(flat: Sequence[bytes]) -> dict[str, str]:
@@ -219,12 +219,12 @@ class JobRecord:
         """Why no worker can run it: the first damaged field; None for a valid record."""
         damage = None if self._is_plain else self._damage()
         if damage is None and self._stored_options is None:
-            return f"its field 'opts' should be a JSON object and is {self.fields['opts'][:40]!r}"
+            return f"its field 'opts' must be a JSON object, got {self.fields['opts'][:40]!r}"
         return damage
 
     @property
     def _is_plain(self) -> bool:
-        """Whether its numbers are short and its texts ASCII, as nearly all are: one check of all, for each job."""
+        """Whether its numbers are short and its texts ASCII, as nearly always: one check of all fields."""
         numbers = [self.fields.get(name, "") for name in _WHOLE_FIELDS]
         digits = "".join(numbers)
         texts = "".join([self.fields.get(name, "") for name in _TEXT_FIELDS])
@@ -235,13 +235,13 @@ class JobRecord:
         for name in _WHOLE_FIELDS:
             stored = self.fields.get(name)
             if stored and whole_number(stored) is None:
-                return f"its field {name!r} should be a whole number and is {stored[:40]!r}"
+                return f"its field {name!r} must be a whole number, got {stored[:40]!r}"
         for name in ("timestamp", "processedOn", "finishedOn"):
             if (stored := self.fields.get(name)) and whole_number(stored) and when(stored) is None:
-                return f"its field {name!r} is no time: {stored[:40]!r}"
+                return f"its field {name!r} is not a time: {stored[:40]!r}"
         for name in _TEXT_FIELDS:
             if not _is_unicode(stored := self.fields.get(name, "")):
-                return f"its field {name!r} should be text and holds other bytes: {stored[:40]!r}"
+                return f"its field {name!r} must be text, got other bytes: {stored[:40]!r}"
         return None
 
     @property
@@ -303,7 +303,7 @@ class JobRecord:
 
     @property
     def parent_id(self) -> str | None:
-        """The only job that waits for it; None if there are none or several."""
+        """The only job that waits for it; None if none or several do."""
         return self.fields.get("parentId") or None
 
     @property

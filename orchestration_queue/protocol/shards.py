@@ -1,4 +1,4 @@
-"""Shards: plain queues that together form one, and the placement of keys."""
+"""Shards: plain queues that together form one, and the shard of each key."""
 
 from __future__ import annotations
 

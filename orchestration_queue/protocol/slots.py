@@ -1,4 +1,4 @@
-"""Slots of a cluster: which one a key falls into, and which primary serves it."""
+"""Slots of a cluster: the slot of each key, and the primary that serves it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_slot_map(reply: Reply, asked_host: str) -> SlotMap:
 
     Args:
         reply: For each range: first slot, last slot, the primary, its replicas.
-        asked_host: Where the answering node was asked; it stands for a host that this node does not know.
+        asked_host: The host of the node that replied; it replaces a host that this node does not know.
     """
     ranges = []
     for first, last, primary, *_ in reply:

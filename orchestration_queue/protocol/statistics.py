@@ -1,6 +1,6 @@
 """Statistics of a queue and day: how long jobs waited and ran, and how many failed, by task name.
 
-They are fields of one hash per day, each of which is only ever added to, so that any number of workers write them:
+They are fields of one hash per day, which workers only increment, so that any number of workers can write them:
 ``wait:n:TASK``, ``wait:s:TASK`` and ``wait:q:TASK`` are the count, the sum of the milliseconds and the sum of the
 squared seconds, ``wait:17:TASK`` counts those of bucket 17; ``run:...`` likewise; ``failed:TASK`` and ``retried:TASK``
 are counts.
@@ -71,7 +71,7 @@ class Distribution:
         return [(timedelta(milliseconds=_end_ms(bucket)), self.buckets[bucket]) for bucket in sorted(self.buckets)]
 
     def quantile(self, part: float) -> timedelta:
-        """Return the duration that this part of the jobs did not exceed, to within 10 %; 0 without jobs."""
+        """Return the duration that this fraction of the jobs did not exceed, to within 10 %; 0 without jobs."""
         left = part * sum(self.buckets.values())
         for bucket in sorted(self.buckets):
             if left <= self.buckets[bucket]:
@@ -88,12 +88,12 @@ class Distribution:
 
     @property
     def p90(self) -> timedelta:
-        """What nine of ten jobs did not exceed."""
+        """The duration that 90 % of the jobs did not exceed."""
         return self.quantile(0.9)
 
     @property
     def p99(self) -> timedelta:
-        """What 99 of 100 jobs did not exceed."""
+        """The duration that 99 % of the jobs did not exceed."""
         return self.quantile(0.99)
 
     def __add__(self, other: Distribution) -> Distribution:
@@ -105,7 +105,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class TaskStatistics:
-    """What happened to the jobs of one task, or of all.
+    """Statistics of the jobs of one task, or of all.
 
     Attributes:
         wait: How long jobs waited, from when they were due until their first attempt began.
@@ -132,7 +132,7 @@ class TaskStatistics:
 
 @dataclass(frozen=True)
 class DayStatistics:
-    """What happened in a queue on one day.
+    """Statistics of a queue on one day.
 
     Attributes:
         day: The day, in UTC.
@@ -144,12 +144,12 @@ class DayStatistics:
 
     @property
     def all(self) -> TaskStatistics:
-        """Those of all tasks together."""
+        """The statistics of all tasks together."""
         return sum(self.tasks.values(), TaskStatistics())
 
 
 class _Durations:
-    """What :class:`Distribution` holds, while it is counted."""
+    """A :class:`Distribution` while it is counted."""
 
     def __init__(self) -> None:
         self.count = self.total_ms = self.squares_ms = 0
@@ -175,7 +175,7 @@ class _Durations:
 
 
 class _TaskTally:
-    """What one worker counted of one task."""
+    """One worker's counts of one task."""
 
     def __init__(self) -> None:
         self.wait, self.run = _Durations(), _Durations()
@@ -189,7 +189,7 @@ class _TaskTally:
 
 
 class Tally:
-    """What one worker counted and has not sent yet."""
+    """One worker's counts that have not been sent yet."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, _TaskTally] = {}
@@ -198,7 +198,7 @@ class Tally:
         return bool(self._tasks)
 
     def task(self, name: str) -> _TaskTally:
-        """Return what is counted of a task; made-up names beyond a hundred are counted as one."""
+        """Return the counts of a task. Names beyond the first hundred are counted as one."""
         if (found := self._tasks.get(name)) is None:
             name = name[:_LONGEST_NAME].encode("utf-8", "replace").decode()
             if name not in self._tasks and len(self._tasks) >= _MOST_NAMES:
@@ -213,7 +213,7 @@ class Tally:
 
 
 def read_day(day: date, fields: Iterable[tuple[str, str]]) -> DayStatistics:
-    """Read the hash of a day, without what is not ours."""
+    """Read the hash of a day, without unknown fields."""
     numbers: dict[str, dict[str, float]] = {}
     for name, stored in fields:
         kind, _, rest = name.partition(":")
@@ -241,7 +241,7 @@ def _distribution(numbers: Mapping[str, float], kind: str) -> Distribution:
 
 
 def count(keys: QueueKeys, now_ms: int, tally: Tally) -> Call:
-    """Add what a worker counted to the statistics of the day; the tally starts over."""
+    """Add a worker's counts to the statistics of the day, and reset them."""
     now = when(now_ms)
     day = "1970-01-01" if now is None else now.date().isoformat()
     return oq1.count_jobs(keys, day=day, counts=[oq1.DayCount(field, by) for field, by in tally.take()])

@@ -168,7 +168,7 @@ def _parse(text: str, day_or: bool) -> CronPattern:
     fields = text.split()
     if not 0 <= len(fields) - len(_FIELDS) <= 1:
         raise ScheduleError(
-            f"The cron pattern {text!r} has {len(fields)} fields and needs 5: "
+            f"The cron pattern {text!r} must have 5 fields, got {len(fields)}: pass "
             "minute, hour, day of month, month and day of week; or 6, with seconds before them."
         )
     seconds = _SECOND.values(fields.pop(0)) if len(fields) > len(_FIELDS) else {0}

@@ -25,7 +25,7 @@ _PROGRESS = ("nextRun", "paused", "job", "queued")
 
 
 def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class SchedulerEntry:
         if schedule.limit is not None:
             members["limit"] = schedule.limit
         extra: dict[str, object] = timing.hidden_members
-        goes_on = previous is not None and previous.timing == timing and previous.is_under_way
-        if previous is not None and goes_on:
+        continues = previous is not None and previous.timing == timing and previous.is_under_way
+        if previous is not None and continues:
             entry = cls({**members, "iterationCount": previous.iteration_count, "template": template.members()})
             extra |= {name: value for name, value in previous.extra.items() if name in _PROGRESS}
             progress = {name: previous.members[name] for name in ("lastRun", "nextRun") if name in previous.members}

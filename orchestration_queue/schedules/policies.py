@@ -39,7 +39,7 @@ class MissedRuns(Options):
     @model_validator(mode="after")
     def _only_all_have_a_bound(self) -> MissedRuns:
         if (self.mode == "fire_all") is (self.max is None):
-            raise ValueError("fire_all needs a max, and only fire_all has one; use MissedRuns.fire_all(max=...)")
+            raise ValueError("fire_all needs a max, and other modes have none; use MissedRuns.fire_all(max=...)")
         return self
 
     @classmethod

@@ -152,7 +152,7 @@ def _noted(run: ScheduledRun, held: SchedulerEntry, after: SchedulerEntry, now_m
 
 GRACE_MS = 60_000
 """Minimum delay before a run counts as missed."""
-_TELLING_MS = 5000
+_NOTIFY_MS = 5000
 """How long a worker may take to notify a repeat-after-complete schedule of its job's end."""
 _MOST_AT_ONCE = 50
 """Maximum missed runs of one schedule that one tick makes up for."""
@@ -281,7 +281,7 @@ def _wait(check: _EntryCheck) -> _TickDecision:
             return _made(check, (entry.queued,), entry.next_run or None)
         except PayloadError:
             return rests
-    if not entry.waits_for_completion or now_ms - max(awaited.ended_ms, entry.last_run or 0) < _TELLING_MS:
+    if not entry.waits_for_completion or now_ms - max(awaited.ended_ms, entry.last_run or 0) < _NOTIFY_MS:
         return rests
     return _stored(check, entry.completed(awaited.ended_ms or now_ms))
 

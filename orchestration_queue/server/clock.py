@@ -34,7 +34,7 @@ def epoch_ms(at: datetime) -> int:
         UsageError: It is not a time, or has no time zone.
     """
     if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise UsageError(f"{at!r} does not say which moment it is; pass a datetime with a time zone.")
+        raise UsageError(f"A time must be a datetime with a time zone, got {at!r}; pass datetime(..., tzinfo=UTC).")
     return round(at.timestamp() * 1000)
 
 

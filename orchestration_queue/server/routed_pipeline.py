@@ -1,4 +1,4 @@
-"""Calls on their way through a cluster: their replies, and where to send the rest."""
+"""Calls sent to several nodes of a cluster: their replies, and where to send the rest."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _common(slots: Sequence[int | None]) -> int | None:
     found = {slot for slot in slots if slot is not None}
     if len(found) > 1:
         raise UsageError(
-            f"A transaction has keys in {len(found)} slots of the cluster, and no server holds them all; use keys "
+            f"A transaction has keys in {len(found)} slots of the cluster, which may be on several servers; use keys "
             "of one queue in a transaction."
         )
     return next(iter(found), None)

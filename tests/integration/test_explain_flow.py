@@ -85,7 +85,7 @@ def test_a_flow_that_is_not_all_there(flow: Flow, queue: Queue, raw: Any) -> Non
     raw.hset(queue.keys.flow("f"), "state", "submitting")
     found = flow.explain()
     assert found.state is FlowState.SUBMITTING
-    assert found.sentence == "Its submission has not come to its end, so that none of its nodes starts."
+    assert found.sentence == "Its submission is not complete, so none of its nodes starts."
 
 
 def test_a_flow_that_failed_says_what_failed_and_what_did_not_run(flow: Flow, queue: Queue) -> None:

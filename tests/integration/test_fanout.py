@@ -211,7 +211,7 @@ async def test_what_cannot_be_mapped_over_fails_the_node(
 @pytest.mark.parametrize(
     ("values", "options", "why"),
     [
-        ([{"a": 1}, 2], {"data": {"b": 1}}, "An element is a int, and only a dict can be merged with the data of all"),
+        ([{"a": 1}, 2], {"data": {"b": 1}}, "An element is a int, but only a dict can be merged with the data of all"),
         (["x" * 600_000], {"as_": "p", "data": {"b": "x" * 600_000}}, "The data of element 0 exceeds maximum size"),
     ],
 )

@@ -451,7 +451,7 @@ async def test_bad_calls_are_refused_and_nothing_is_written(face: Face, queue_na
         size = raw.dbsize()
         for attempt, says in (
             (queue.jobs("lost"), "got 'lost'"),
-            (queue.jobs("waiting-children"), "no list of jobs that are waiting-children"),
+            (queue.jobs("waiting-children"), "keeps no list of waiting-children jobs"),
             (queue.jobs("waiting", limit=-1), "`limit` must be a whole number"),
             (queue.jobs("waiting", offset=-2), "`offset` must be a whole number"),
             (queue.retry_jobs(-1), "`limit` must be a whole number"),

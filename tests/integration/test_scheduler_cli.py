@@ -224,7 +224,7 @@ def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: Jo
         (("--every", "0"), "every must be a positive safe integer"),
         (("--every", "often"), "oq scheduler add --help"),
         (("--after", "0"), "repeatAfterComplete must be a positive safe integer"),
-        (("--cron", "* * * *"), "has 4 fields and needs 5"),
+        (("--cron", "* * * *"), "must have 5 fields, got 4"),
         (("--cron", "* * * * *", "--tz", "Mars/Base"), "Invalid timezone 'Mars/Base'"),
         (("--cron", "* * * * *", "--tz", "Mars/Base", "--end", "2124-01-01"), "Invalid timezone 'Mars/Base'"),
         (("--cron", "0 0 30 2 *"), "no occurrences"),

@@ -101,7 +101,7 @@ async def test_the_bound_counts_jobs_that_are_there(queue: AsyncQueue, raw: Any)
     for number in range(control.MOST_TRACKED - 1):
         raw.zadd(queue.keys.tracked, {f"there-{number}": number})
         raw.hset(queue.keys.job(f"there-{number}"), "state", "waiting")
-    with pytest.raises(StateError, match="cannot be tracked beside 1,000 others"):
+    with pytest.raises(StateError, match="can't be tracked, because 1,000 others are"):
         await other.track()
     assert not (await other.refresh()).is_tracked
 

@@ -176,7 +176,7 @@ async def test_a_summary_covers_the_minutes_asked_for(face: Face, queue_name: st
     [
         (("one",), UsageError, "must be a list of str"),
         ((["a:b"],), InvalidNameError, "contains ':'"),
-        ((None, datetime(2026, 1, 1)), UsageError, "does not say which moment"),  # noqa: DTZ001  that is wrong
+        ((None, datetime(2026, 1, 1)), UsageError, "must be a datetime with a time zone"),  # noqa: DTZ001  that is wrong
         ((None, datetime.max.replace(tzinfo=UTC)), UsageError, "end before it starts"),
         (
             ([f"q{number}" for number in range(3)], datetime(2020, 1, 1, tzinfo=UTC)),

@@ -118,7 +118,7 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "no trigger rule": (
         lambda: Node("b", deps=["a"], trigger_rule=cast(Any, "some")),
         FlowError,
-        "take one of TriggerRule",
+        "use one of TriggerRule",
     ),
     "a rule without dependencies": (
         lambda: Dag("etl", [Node("a", trigger_rule=TriggerRule.ALL_DONE)], "data"),
@@ -149,7 +149,7 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "several dependents, one elsewhere, by glide-mq's library": (
         lambda: plan_of([Node("a"), Node("b", deps=["a"]), Node("c", queue="other", deps=["a"])]).calls(NOW),
         FlowError,
-        "'a' of queue 'data' has several dependents, and by glide-mq's library, completing it cannot release 'c' in "
+        "'a' of queue 'data' has several dependents, but with glide-mq's library, completing it can't release 'c' in "
         "queue 'other'",
     ),
     "a rule, by glide-mq's library": (
@@ -202,7 +202,7 @@ BAD_GRAPHS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
             FlowOptions(concurrency=1),
         ),
         FlowError,
-        "'a' has an ordering, and a job can't also count",
+        "'a' has an ordering, but a job can't also count",
     ),
     "an included flow's own timeout": (
         lambda: DagBuilder("all", queue="q").include(
@@ -397,7 +397,7 @@ def test_explain_of_a_flow_over_queues_lists_calls_that_are_packed() -> None:
     plan = plan_of([Node("a"), Node("b", queue="spark", deps=["a"]), Node("c", deps=["a"], optional_deps=["b"])])
     head, calls, nodes = plan.explain().split("\n\n")
     assert head.splitlines()[1] == (
-        "Carrier: packed into 2 oq1_submitGraph, held until all are there, then 2 oq1_releaseGraph"
+        "Carrier: packed into 2 oq1_submitGraph, held until all are stored, then 2 oq1_releaseGraph"
     )
     named = [line.split(maxsplit=3)[1:] for line in calls.splitlines()[1:]]
     assert ["glidemq_addFlow", "data", "c waits for a, b"] in named

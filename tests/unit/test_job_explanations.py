@@ -357,7 +357,7 @@ def flow_explained(stored: Stored, state: FlowState = FlowState.RUNNING, **noted
 
 def test_a_flow_of_which_parts_may_be_missing_says_so() -> None:
     found = flow_explained({"a": READY, "b": WAITING}, FlowState.SUBMITTING)
-    assert found.sentence.startswith("Its submission has not come to its end")
+    assert found.sentence.startswith("Its submission is not complete")
     assert "submit it again" in str(found.action)
     assert "submission" not in flow_explained({"a": READY, "b": WAITING}).sentence
 

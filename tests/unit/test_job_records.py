@@ -154,11 +154,11 @@ def test_a_quick_look_passes_nothing_that_a_thorough_one_refuses(fields: dict[st
     [
         ({}, None),
         ({"name": "größe", "attemptsMade": "3", "opts": '{"attempts":3}'}, None),
-        ({"attemptsMade": "inf"}, "'attemptsMade' should be a whole number"),
-        ({"timestamp": "9" * 15}, "'timestamp' is no time"),
-        ({"name": "\udcff"}, "'name' should be text"),
-        ({"opts": "[1]"}, "'opts' should be a JSON object"),
-        ({"opts": "[1]", "attemptsMade": "inf"}, "'attemptsMade' should be a whole number"),
+        ({"attemptsMade": "inf"}, "'attemptsMade' must be a whole number"),
+        ({"timestamp": "9" * 15}, "'timestamp' is not a time"),
+        ({"name": "\udcff"}, "'name' must be text"),
+        ({"opts": "[1]"}, "'opts' must be a JSON object"),
+        ({"opts": "[1]", "attemptsMade": "inf"}, "'attemptsMade' must be a whole number"),
     ],
 )
 def test_the_first_damaged_field_of_a_record_is_named(fields: dict[str, str], problem: str | None) -> None:

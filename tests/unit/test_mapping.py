@@ -80,7 +80,7 @@ def add(name: str, over: str = "list", **options: Any) -> Callable[[DagBuilder],
         (
             of(builder(), add("double"), lambda dag: dag.node("double[3]")),
             FlowError,
-            "is called like an element of node 'double'",
+            "has the name of an element of node 'double'",
         ),
         (
             of(builder(), lambda dag: dag.add(Node("double", "oq.map", data={"over": "list"}))),

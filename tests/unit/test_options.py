@@ -378,7 +378,7 @@ def test_an_instant_may_be_as_far_away_as_the_longest_delay() -> None:
 
 
 def test_delay_until_cannot_be_stored() -> None:
-    with pytest.raises(InvalidOptionError, match="cannot be kept for jobs that are added later"):
+    with pytest.raises(InvalidOptionError, match="can't be stored for jobs that are added later"):
         JobOptions(delay_until=NOON).wire()
 
 
@@ -389,5 +389,5 @@ def test_an_instant_is_an_aware_datetime(wrong: Any) -> None:
 
 
 def test_a_delay_and_an_instant_exclude_each_other() -> None:
-    with pytest.raises(InvalidOptionError, match="both given; pass either"):
+    with pytest.raises(InvalidOptionError, match="both given; pass only one"):
         JobOptions(delay=5, delay_until=NOON)

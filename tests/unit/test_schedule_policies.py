@@ -40,7 +40,7 @@ BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], 
     "all without a bound": (lambda: Every(1, missed="fire_all"), ScheduleError, "fire_all needs a max"),  # type: ignore[arg-type]
     "a bound of 0": (lambda: MissedRuns.fire_all(0), InvalidOptionError, "MissedRuns.max"),
     "a bound beyond all": (lambda: MissedRuns.fire_all(1001), InvalidOptionError, "MissedRuns.max"),
-    "a bound without all": (lambda: MissedRuns(mode="skip", max=3), InvalidOptionError, "only fire_all has one"),
+    "a bound without all": (lambda: MissedRuns(mode="skip", max=3), InvalidOptionError, "other modes have none"),
     "unknown overlap": (lambda: Every(1, overlap="wait"), ScheduleError, "overlap"),  # type: ignore[arg-type]
     "negative jitter": (lambda: Every(1, jitter=timedelta(seconds=-1)), ScheduleError, "jitter"),
     "no graph": (lambda: FlowTemplate("etl"), InvalidOptionError, "must be a Dag"),

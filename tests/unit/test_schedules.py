@@ -36,13 +36,13 @@ def ms(text: str) -> int:
 DAY_1, DAY_2 = utc("2024-01-01"), utc("2024-01-02")
 
 BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], str]] = {
-    "four fields": (lambda: Cron("* * * *"), ScheduleError, "has 4 fields and needs 5"),
-    "seven fields": (lambda: Cron("0 0 * * * * *"), ScheduleError, "has 7 fields"),
+    "four fields": (lambda: Cron("* * * *"), ScheduleError, "must have 5 fields, got 4"),
+    "seven fields": (lambda: Cron("0 0 * * * * *"), ScheduleError, "must have 5 fields, got 7"),
     "a second": (lambda: Cron("60 * * * * *"), ScheduleError, "second '60' is out of range"),
     "both kinds of days": (lambda: Cron("0 0 13 * 5"), ScheduleError, "pass `day_or=True` if one of them is enough"),
     "a nickname": (lambda: Cron("@dayly"), ScheduleError, "'@dayly' is unknown; use '@daily'. Known are"),
     "at reboot": (lambda: Cron("@reboot"), ScheduleError, "'@reboot' is unknown"),
-    "empty": (lambda: Cron(""), ScheduleError, "has 0 fields"),
+    "empty": (lambda: Cron(""), ScheduleError, "must have 5 fields, got 0"),
     "minute": (lambda: Cron("60 * * * *"), ScheduleError, "minute '60' is out of range"),
     "hour": (lambda: Cron("* 24 * * *"), ScheduleError, "hour '24' is out of range"),
     "day of month": (lambda: Cron("* * 0 * *"), ScheduleError, "day of month '0' is out of range"),

@@ -74,7 +74,7 @@ MISTAKES: list[tuple[str, Callable[[], object], str]] = [
         (f"after {after!r}", lambda after=after: ShardedQueue("q", 2, url=NOWHERE).events(after), "`after` must")
         for after in ("0", {"q": "0"}, {"q.2": "0"}, {"q.0": "yesterday"}, 5)
     ],
-    ("bad codec", lambda: ShardedQueue("q", 2, url=NOWHERE, codec="x"), "codec"),
+    ("bad codec", lambda: ShardedQueue("q", 2, url=NOWHERE, codec="x"), "Codec"),
     ("bad durability", lambda: ShardedQueue("q", 2, url=NOWHERE, durability="x"), "`durability`"),
     ("jobs that are none", lambda: ShardedQueue("q", 2, url=NOWHERE).add_bulk(["x"]), "`jobs` must be"),
     ("a job without a name", lambda: ShardedQueue("q", 2, url=NOWHERE).add(""), "`name` must be"),

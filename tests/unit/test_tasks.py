@@ -339,7 +339,7 @@ def test_functions_that_no_job_can_call_are_refused(function: Callable[..., Any]
     ("make", "says"),
     [
         (lambda: Tasks(queue="a:b"), "contains ':'"),
-        (lambda: Tasks(codec="pickle"), "There is no codec 'pickle'"),
+        (lambda: Tasks(codec="pickle"), "Codec 'pickle' is unknown"),
         (lambda: Tasks().task(queue="{a}")(serves_a_job), "contains '{'"),
         (lambda: Depends(cast(Any, "a name")), "pass a function"),
         (lambda: Depends(serves_a_job, scope=cast(Any, "request")), "a function and scope 'job' or 'worker'"),

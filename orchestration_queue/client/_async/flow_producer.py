@@ -31,7 +31,7 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncFlowProducer"]
 
-_FLOWS_PER_TRIP = 100
+_FLOWS_PER_EXCHANGE = 100
 
 
 class AsyncFlowProducer(AsyncClient):
@@ -90,12 +90,7 @@ class AsyncFlowProducer(AsyncClient):
         """
         if not isinstance(dag, Dag):
             raise FlowError(f"`dag` must be a Dag, got {dag!r}; pass Dag(name, nodes).")
-        plan = compile(
-            dag,
-            _new_id(dag) if flow_id is None else flow_id,
-            prefix=self.prefix,
-            finish=with_headers if headers.sources else None,
-        )
+        plan = self._compile(dag, _new_id(dag) if flow_id is None else flow_id)
         carrier = _check_carrier(carrier) or self._carrier
         (done,) = await self._launch([plan], carrier or plan.carrier, is_fresh=flow_id is None)
         return AsyncFlow(self._connection, plan, done.cursors, is_new=done.is_new)
@@ -120,15 +115,11 @@ class AsyncFlowProducer(AsyncClient):
         ids = [_new_id(dag) for dag in dags] if flow_ids is None else checked_items(flow_ids, str, "flow_ids")
         if len(ids) != len(dags):
             raise UsageError(f"`flow_ids` must have an id for each of the {len(dags)} graphs, got {flow_ids!r}.")
-        named = zip(dags, ids, strict=True)
-        plans = [
-            compile(dag, flow_id, prefix=self.prefix, finish=with_headers if headers.sources else None)
-            for dag, flow_id in named
-        ]
+        plans = [self._compile(dag, flow_id) for dag, flow_id in zip(dags, ids, strict=True)]
         if len({(plan.keys, plan.flow_id) for plan in plans}) < len(plans):
             raise UsageError("Two graphs have the same id, which identifies one submission; give each its own.")
         launched: list[Launch] = []
-        for portion in chunks(plans, _FLOWS_PER_TRIP):
+        for portion in chunks(plans, _FLOWS_PER_EXCHANGE):
             launched += await self._launch(portion, self._carrier or "packed", is_fresh=flow_ids is None)
         return [
             AsyncFlow(self._connection, plan, done.cursors, is_new=done.is_new)
@@ -141,8 +132,13 @@ class AsyncFlowProducer(AsyncClient):
     async def _launch(self, plans: Sequence[FlowPlan], carrier: Carrier, *, is_fresh: bool) -> list[Launch]:
         """Submit plans, then wake an idle worker of each queue in which no stream entry announces a node."""
         launched = await self._carry(plans, carrier, is_fresh=is_fresh)
-        nodes = (node for plan in plans for node in plan.nodes.values() if not node.waits_for)
-        for keys in dict.fromkeys(node.keys for node in nodes if additions.is_unannounced(node.options)):
+        queues = {
+            node.keys: None
+            for plan in plans
+            for node in plan.nodes.values()
+            if not node.waits_for and additions.is_unannounced(node.options)
+        }
+        for keys in queues:
             await wake(self._connection, keys)
         return launched
 

@@ -13,7 +13,7 @@ from orchestration_queue.protocol.call import all_good, chunks
 
 __all__ = ["AsyncFlows"]
 
-_RECORDS_A_TRIP = 50
+_RECORDS_PER_EXCHANGE = 50
 """A record contains the whole graph and can be large."""
 
 
@@ -71,7 +71,7 @@ class AsyncFlows(AsyncQueueClient):
             raise UsageError(f"`state` must be one of {', '.join(FlowState)}, or None for all; got {state!r}.")
         start, end = checked_page(limit, offset)
         found = []
-        for piece in chunks(await self._connection.look(flow_ids(self.keys, start, end)), _RECORDS_A_TRIP):
+        for piece in chunks(await self._connection.look(flow_ids(self.keys, start, end)), _RECORDS_PER_EXCHANGE):
             reads = [read_flow(self.keys, flow_id) for flow_id in piece]
             replies = all_good(await self._connection.pipeline([read.call for read in reads], repeatable=True))
             found += [facts for read, reply in zip(reads, replies, strict=True) if (facts := read.read(reply))]

@@ -84,7 +84,7 @@ class AsyncJob(AsyncJobReading):
                 ending = heard or ending
                 record = await self._connection.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
-                    # How a job ended that is not kept is only in its events.
+                    # The outcome of a job that is not kept is only in its events.
                     ending = await watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
                 if deadline.has_passed or self._connection.is_closed:

@@ -189,7 +189,7 @@ class AsyncTaker:
             if pending:
                 await self._connection.follow(notify_all([(self._keys, pending)], self.now_ms()))
         except ServerError as error:
-            log.error("Letters or notifications of queue %s wait for a worker: %s", self._keys.queue, error)
+            log.error("Dead letters or notifications of queue %s are left to a worker: %s", self._keys.queue, error)
 
 
 class AsyncTaking(AsyncQueueClient):
@@ -222,7 +222,7 @@ class AsyncTaking(AsyncQueueClient):
             raise InvalidOptionError(f"`count` must be a whole number from 1 to {_MOST_TAKEN}, got {count!r}.")
         span = _checked_lease(lease)
         deadline = Deadline(checked_duration(wait, "wait"))
-        taker = self._hands()
+        taker = self._get_taker()
         while not (leases := await taker.take(count)) and not deadline.has_passed:
             last = await self._connection.follow(queue_state.handed_out_until(self.keys))
             block_ms = min(_LONGEST_LOOK_MS, max(1, round(deadline.left * 1000)))
@@ -256,11 +256,11 @@ class AsyncTaking(AsyncQueueClient):
         is_ours = record.fields.get("processedOn") == taken_ms and record.stalled_count == stalled_count
         if record.state != JobState.ACTIVE or not is_ours:
             raise LeaseLostError(self.name, job_id)
-        taker = self._hands()
+        taker = self._get_taker()
         held = await taker.resume(Lease(record, matched[3]))
         return AsyncTakenJob(taker, self._job(held.record), held, span)
 
-    def _hands(self) -> AsyncTaker:
+    def _get_taker(self) -> AsyncTaker:
         if self._taker is None:
             self._taker = AsyncTaker(self.keys, self._connection)
         return self._taker

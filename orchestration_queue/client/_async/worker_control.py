@@ -22,7 +22,7 @@ from orchestration_queue.protocol.operations.worker_signals import Command, Work
 
 __all__ = ["AsyncWorkerControl"]
 
-_PATIENCE = timedelta(seconds=2)
+_DEFAULT_TIMEOUT = timedelta(seconds=2)
 
 
 class AsyncWorkerControl(AsyncQueueClient):
@@ -42,7 +42,7 @@ class AsyncWorkerControl(AsyncQueueClient):
         workers: Iterable[str] | None = None,
         *,
         concurrency: int | None = None,
-        timeout: Duration = _PATIENCE,  # noqa: ASYNC109  both faces have it
+        timeout: Duration = _DEFAULT_TIMEOUT,  # noqa: ASYNC109  both faces have it
     ) -> list[WorkerReply]:
         """Send a command to workers of this library, on any machine, and return their replies.
 

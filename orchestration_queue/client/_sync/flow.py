@@ -214,12 +214,12 @@ class Flow:
             if record is None:
                 gone.append(job)
             else:
-                progress.looked(job, record)
+                progress.apply_record(job, record)
         if gone:
-            # How a job ended that is not kept is only in its events.
+            # The outcome of a job that is not kept is only in its events.
             self._catch_up(progress, events, on_event)
         for job in gone:
-            progress.looked(job, None)
+            progress.apply_record(job, None)
 
     def _catch_up(self, progress: FlowProgress, events: EventReader, on_event: _Listener) -> None:
         while happened := events.read(0):
@@ -229,16 +229,16 @@ class Flow:
         self, progress: FlowProgress, happened: Sequence[tuple[QueueKeys, Event]], on_event: _Listener
     ) -> list[FlowJob]:
         """Apply events; return the nodes that must be read because of them."""
-        to_look_at: dict[str, FlowJob] = {}
+        to_read: dict[str, FlowJob] = {}
         for keys, event in happened:
             job = self._by_job.get((keys, event.job_id))
             if job is None:
                 continue
             if on_event is not None:
                 on_event(event)
-            if event.type in ENDINGS and progress.told(job, event):
-                to_look_at[job.job_id] = job
-        return list(to_look_at.values())
+            if event.type in ENDINGS and progress.apply_event(job, event):
+                to_read[job.job_id] = job
+        return list(to_read.values())
 
     def cancel(self, reason: str = "cancelled") -> list[str]:
         """Cancel all nodes that have not finished.

@@ -85,7 +85,7 @@ class Job(JobReading):
                 ending = heard or ending
                 record = self._connection.look(job_records.job(self._keys, self.id))
                 if record is None and heard is None:
-                    # How a job ended that is not kept is only in its events.
+                    # The outcome of a job that is not kept is only in its events.
                     ending = watch.next_ending(Deadline(_AFTERMATH_S)) or ending
             except TransportError:
                 if deadline.has_passed or self._connection.is_closed:

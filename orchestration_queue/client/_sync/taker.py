@@ -190,7 +190,7 @@ class Taker:
             if pending:
                 self._connection.follow(notify_all([(self._keys, pending)], self.now_ms()))
         except ServerError as error:
-            log.error("Letters or notifications of queue %s wait for a worker: %s", self._keys.queue, error)
+            log.error("Dead letters or notifications of queue %s are left to a worker: %s", self._keys.queue, error)
 
 
 class Taking(QueueClient):
@@ -223,7 +223,7 @@ class Taking(QueueClient):
             raise InvalidOptionError(f"`count` must be a whole number from 1 to {_MOST_TAKEN}, got {count!r}.")
         span = _checked_lease(lease)
         deadline = Deadline(checked_duration(wait, "wait"))
-        taker = self._hands()
+        taker = self._get_taker()
         while not (leases := taker.take(count)) and not deadline.has_passed:
             last = self._connection.follow(queue_state.handed_out_until(self.keys))
             block_ms = min(_LONGEST_LOOK_MS, max(1, round(deadline.left * 1000)))
@@ -257,11 +257,11 @@ class Taking(QueueClient):
         is_ours = record.fields.get("processedOn") == taken_ms and record.stalled_count == stalled_count
         if record.state != JobState.ACTIVE or not is_ours:
             raise LeaseLostError(self.name, job_id)
-        taker = self._hands()
+        taker = self._get_taker()
         held = taker.resume(Lease(record, matched[3]))
         return TakenJob(taker, self._job(held.record), held, span)
 
-    def _hands(self) -> Taker:
+    def _get_taker(self) -> Taker:
         if self._taker is None:
             self._taker = Taker(self.keys, self._connection)
         return self._taker

@@ -82,7 +82,7 @@ class FlowListener:
             if name not in self._progress.unfinished:
                 continue
             record = records.get(name)
-            self._progress.looked(step, record)
+            self._progress.apply_record(step, record)
             if record is None:
                 self.failed[name] = "its job was removed before it finished"
             elif outcome_of(record) != record.state:

@@ -1,1 +1,1 @@
-"""What clients and workers say to the server, as values: calls, and how to read their replies."""
+"""The operations of clients and workers, as values: calls, and how to read their replies."""

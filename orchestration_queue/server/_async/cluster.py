@@ -66,14 +66,14 @@ class AsyncCluster:
             await asyncio.sleep(pauses.next_s())
 
     async def _greet_all(self) -> None:
-        away = []
+        unreached = []
         for address in self._slots.primaries:
             try:
                 await self._node(address).greet()
             except TransportError as error:
-                away.append(error)
-        if len(away) == len(self._slots.primaries):
-            raise away[0]
+                unreached.append(error)
+        if len(unreached) == len(self._slots.primaries):
+            raise unreached[0]
 
     async def urls(self) -> list[ServerUrl]:
         """Return the current URL of each primary."""
@@ -145,12 +145,12 @@ class AsyncCluster:
                 raise refused(url, "CLUSTER SLOTS", reply)
             if reply:
                 self._slots = read_slot_map(reply, address[0])
-                await self._hang_up_on(self._nodes.keys() - set(self._slots.primaries))
+                await self._disconnect_from(self._nodes.keys() - set(self._slots.primaries))
                 return
             why = "no node serves its slots"
         raise unreachable(self._url, self._timeout_s, why)
 
-    async def _hang_up_on(self, addresses: Iterable[Address]) -> None:
+    async def _disconnect_from(self, addresses: Iterable[Address]) -> None:
         for address in addresses:
             if node := self._nodes.pop(address, None):
                 await node.aclose()
@@ -158,4 +158,4 @@ class AsyncCluster:
     async def aclose(self) -> None:
         """Close every socket."""
         self._closed = True
-        await self._hang_up_on(list(self._nodes))
+        await self._disconnect_from(list(self._nodes))

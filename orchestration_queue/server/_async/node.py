@@ -132,7 +132,7 @@ class AsyncNode:
             replies = await self._send(calls, atomic, repeatable, asking)
         else:
             converse = partial(AsyncLink.exchange, packed=pack(calls), count=len(calls))
-            replies = await self._trip(calls, converse, repeatable=repeatable)
+            replies = await self._with_link(calls, converse, repeatable=repeatable)
         missing = [
             index
             for index, call in enumerate(calls)
@@ -162,7 +162,7 @@ class AsyncNode:
         frame = 3 if asking else 2
         count = len(calls) + frame if atomic else 2 * len(calls) if asking else len(calls)
         converse = partial(AsyncLink.exchange, packed=pack(calls, atomic=atomic, asking=asking), count=count)
-        replies = await self._trip(calls, converse, repeatable=repeatable)
+        replies = await self._with_link(calls, converse, repeatable=repeatable)
         if not atomic:
             return replies[1::2] if asking else replies
         *queued, outcome = replies[frame - 1 :]
@@ -189,7 +189,7 @@ class AsyncNode:
         while True:
             said: list[Call] = []
             is_lost = False
-            for calls, replies in await self._trip(
+            for calls, replies in await self._with_link(
                 said, partial(_overlap, batches=batches, said=said), repeatable=False
             ):
                 if isinstance(replies[0], REFUSALS) and self._may_send_again(calls[0], replies[0]):
@@ -198,7 +198,7 @@ class AsyncNode:
             if not is_lost or any(isinstance(replies[0], REFUSALS) for _, replies in done):
                 return done
 
-    async def _trip(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
+    async def _with_link(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
         """Make an exchange on a link; a link that breaks is not used again."""
         if self._process != os.getpid():
             # Kept, since closing them here would remove them from the event loop's epoll set, which parent and child
@@ -255,7 +255,7 @@ class AsyncNode:
         if self._watch is not None and await self._watch.has_news():
             await self._drop_pool()
             for link in tuple(self._busy):
-                link.hang_up()
+                link.abort()
 
     async def _drop_pool(self) -> None:
         """Stop using all links opened until now; those in use are closed when their calls have ended."""

@@ -67,14 +67,14 @@ class Cluster:
             time.sleep(pauses.next_s())
 
     def _greet_all(self) -> None:
-        away = []
+        unreached = []
         for address in self._slots.primaries:
             try:
                 self._node(address).greet()
             except TransportError as error:
-                away.append(error)
-        if len(away) == len(self._slots.primaries):
-            raise away[0]
+                unreached.append(error)
+        if len(unreached) == len(self._slots.primaries):
+            raise unreached[0]
 
     def urls(self) -> list[ServerUrl]:
         """Return the current URL of each primary."""
@@ -144,12 +144,12 @@ class Cluster:
                 raise refused(url, "CLUSTER SLOTS", reply)
             if reply:
                 self._slots = read_slot_map(reply, address[0])
-                self._hang_up_on(self._nodes.keys() - set(self._slots.primaries))
+                self._disconnect_from(self._nodes.keys() - set(self._slots.primaries))
                 return
             why = "no node serves its slots"
         raise unreachable(self._url, self._timeout_s, why)
 
-    def _hang_up_on(self, addresses: Iterable[Address]) -> None:
+    def _disconnect_from(self, addresses: Iterable[Address]) -> None:
         for address in addresses:
             if node := self._nodes.pop(address, None):
                 node.close()
@@ -157,4 +157,4 @@ class Cluster:
     def close(self) -> None:
         """Close every socket."""
         self._closed = True
-        self._hang_up_on(list(self._nodes))
+        self._disconnect_from(list(self._nodes))

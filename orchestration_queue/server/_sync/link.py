@@ -113,7 +113,7 @@ class Link:
         poll.register(end, select.POLLIN)
         return bool(poll.poll(0))
 
-    def hang_up(self) -> None:
+    def abort(self) -> None:
         """Abort the call that waits for a reply, as if the connection had broken."""
         end = self._socket()
         if end is not None:

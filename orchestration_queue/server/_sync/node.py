@@ -133,7 +133,7 @@ class Node:
             replies = self._send(calls, atomic, repeatable, asking)
         else:
             converse = partial(Link.exchange, packed=pack(calls), count=len(calls))
-            replies = self._trip(calls, converse, repeatable=repeatable)
+            replies = self._with_link(calls, converse, repeatable=repeatable)
         missing = [
             index
             for index, call in enumerate(calls)
@@ -163,7 +163,7 @@ class Node:
         frame = 3 if asking else 2
         count = len(calls) + frame if atomic else 2 * len(calls) if asking else len(calls)
         converse = partial(Link.exchange, packed=pack(calls, atomic=atomic, asking=asking), count=count)
-        replies = self._trip(calls, converse, repeatable=repeatable)
+        replies = self._with_link(calls, converse, repeatable=repeatable)
         if not atomic:
             return replies[1::2] if asking else replies
         *queued, outcome = replies[frame - 1 :]
@@ -190,14 +190,16 @@ class Node:
         while True:
             said: list[Call] = []
             is_lost = False
-            for calls, replies in self._trip(said, partial(_overlap, batches=batches, said=said), repeatable=False):
+            for calls, replies in self._with_link(
+                said, partial(_overlap, batches=batches, said=said), repeatable=False
+            ):
                 if isinstance(replies[0], REFUSALS) and self._may_send_again(calls[0], replies[0]):
                     is_lost, replies = True, self.exchange(calls)
                 done.append((calls, replies))
             if not is_lost or any(isinstance(replies[0], REFUSALS) for _, replies in done):
                 return done
 
-    def _trip(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
+    def _with_link(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
         """Make an exchange on a link; a link that breaks is not used again."""
         if self._process != os.getpid():
             # Kept, since closing them here would remove them from the event loop's epoll set, which parent and child
@@ -254,7 +256,7 @@ class Node:
         if self._watch is not None and self._watch.has_news():
             self._drop_pool()
             for link in tuple(self._busy):
-                link.hang_up()
+                link.abort()
 
     def _drop_pool(self) -> None:
         """Stop using all links opened until now; those in use are closed when their calls have ended."""
