@@ -8,10 +8,12 @@ import shutil
 import signal
 from collections import defaultdict
 from collections.abc import Generator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 DURATIONS: Final = Path(__file__).with_name("durations.json")
 """Seconds that each file takes alone on a quiet machine. Written by `--write-durations`."""
@@ -20,6 +22,21 @@ UNKNOWN: Final = 10.0
 HEAVY: Final = ("chaos", "dagster", "docs", "spark", "typing")
 """Folders of tests that start whole programs."""
 HEAVY_TIMEOUT: Final = 300
+SHARING: Final = {
+    "classic Spark session": ("tests/spark/test_datasource_[!f]*.py", "tests/spark/test_parquet_assets.py"),
+    "Spark Connect server": (
+        "tests/docs/test_dagster_spark.py",
+        "tests/spark/test_connect*.py",
+        "tests/spark/test_flights_spark.py",
+        "tests/spark/test_references.py",
+        "tests/spark/test_traces.py",
+    ),
+    "worker of Spark steps": ("tests/dagster/spark/*.py",),
+    "worker of Dagster runs": tuple(
+        f"tests/dagster/test_{name}.py" for name in ("coordinator", "launcher", "launcher_faults", "sweep", "webserver")
+    ),
+}
+"""What files share that takes seconds of a core to start: each of these groups runs in one process of the session."""
 
 
 class Running:
@@ -68,16 +85,31 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def longest_first(files: dict[str, float], nodeids: list[str]) -> list[int]:
-    """Return the indices of the tests: the longest file first, each file's tests in their order.
+def unit_of(file: str) -> str:
+    """Return the group of files that runs in one process, or the file itself."""
+    return next((name for name, files in SHARING.items() if any(fnmatchcase(file, each) for each in files)), file)
+
+
+class Scheduling(LoadFileScheduling):  # type: ignore[misc]  # of xdist we know no types
+    """Sends each unit of files to one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(file_of(nodeid))
+
+
+def longest_first(durations: dict[str, float], nodeids: list[str]) -> list[int]:
+    """Return the indices of the tests: the longest unit first, each file's tests in their order.
 
     The many short files of tests/lua come last, one after the other: they share servers, and fill what time is left.
     """
+    units: defaultdict[str, float] = defaultdict(float)
+    for file in dict.fromkeys(map(file_of, nodeids)):
+        is_heavy = file.startswith(tuple(f"tests/{folder}/" for folder in HEAVY))
+        units[unit_of(file)] += durations.get(file, UNKNOWN * 6 if is_heavy else UNKNOWN)
 
     def rank(index: int) -> tuple[bool, float]:
         file = file_of(nodeids[index])
-        is_heavy = file.startswith(tuple(f"tests/{folder}/" for folder in HEAVY))
-        return file.startswith("tests/lua/"), -files.get(file, UNKNOWN * 6 if is_heavy else UNKNOWN)
+        return file.startswith("tests/lua/"), -units[unit_of(file)]
 
     return sorted(range(len(nodeids)), key=rank)
 
@@ -102,6 +134,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Running(config))
     if config.getoption("--write-durations"):
         config.pluginmanager.register(DurationWriter())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Scheduling | None:
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_report_header() -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.session import DURATIONS, longest_first, read_durations
+from tests.session import DURATIONS, SHARING, longest_first, read_durations, unit_of
 
 TESTS = DURATIONS.parent
 ROOT = TESTS.parent
@@ -33,6 +33,21 @@ def test_the_longest_file_comes_first_and_those_of_lua_last() -> None:
     nodeids = ["tests/a.py::1", "tests/a.py::2", "tests/lua/l.py::1", "tests/b.py::1", "tests/new.py::1"]
     order = longest_first({"tests/a.py": 1.0, "tests/b.py": 90.0, "tests/lua/l.py": 99.0}, nodeids)
     assert [nodeids[index] for index in order] == [nodeids[index] for index in (3, 4, 0, 1, 2)]
+
+
+def test_files_that_share_a_server_run_in_one_process_and_rank_by_what_they_take_together() -> None:
+    page, read, faults, other = (
+        f"tests/spark/test_{name}.py" for name in ("datasource_page", "datasource_read", "datasource_faults", "app")
+    )
+    assert unit_of(page) == unit_of(read) == "classic Spark session"
+    assert [unit_of(faults), unit_of(other)] == [faults, other]
+    nodeids = [f"{file}::1" for file in (faults, other, page, read)]
+    order = longest_first({faults: 60.0, other: 30.0, page: 50.0, read: 50.0}, nodeids)
+    assert [nodeids[index] for index in order] == [nodeids[index] for index in (2, 3, 0, 1)]
+
+
+def test_every_file_that_shares_a_server_exists() -> None:
+    assert [pattern for patterns in SHARING.values() for pattern in patterns if not list(ROOT.glob(pattern))] == []
 
 
 def test_every_measured_file_exists() -> None:
