@@ -8,8 +8,9 @@ import sys
 import urllib.request
 import uuid
 from ast import literal_eval
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -50,6 +51,29 @@ def lonely():
 def lonely_job():
     lonely()
 """
+DATABASES = """
+def databases():
+    context = dg.OpExecutionContext.get()
+    context.log.info("before")
+    mine = sorted(os.path.basename(os.path.realpath(one)) for one in Path("/proc/self/fd").iterdir())
+    if not (pid := os.fork()):
+        context.log.info("in between")
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    context.log.info("after")
+    return [name for name in mine if name.endswith(".db")]
+"""
+LOCATIONS = {
+    "plain": (DATABASES, "databases()"),
+    "seeded": ("import random; import numpy.random", "(os.getppid(), random.random(), numpy.random.random())"),
+    "thread": ("import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", "0"),
+    "connection": ("import builtins, socket; builtins.pair = socket.socketpair()", "0"),
+    "database": (
+        "import sqlite3; db = sqlite3.connect(__file__ + '.db'); db.execute('create table if not exists t (a)')",
+        "0",
+    ),
+}
+"""What files with an op ``lonely`` do when they are imported, and what the op notes."""
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +89,29 @@ def fleet(instance: dg.DagsterInstance, server_url: str, tmp_path: Path) -> Flee
     return Fleet(instance, server_url, f"steps-{uuid.uuid4().hex[:8]}", tmp_path)
 
 
+@pytest.fixture(scope="module")
+def metrics(
+    instance: dg.DagsterInstance, server_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Fleet, str]]:
+    """A queue with a worker that several tests use, and the address of its metrics."""
+    fleet = Fleet(instance, server_url, f"steps-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("metrics"))
+    log = fleet.scratch / "log"
+
+    def address() -> str:
+        found = re.search(r"Metrics and probes at (http://\S+)", log.read_text())
+        return found[1] if found else ""
+
+    with fleet.worker("--metrics-port", "0", "--queue-metrics", log=log):
+        wait_until_sync(address, "the endpoint", 120)
+        yield fleet, address()
+
+
+@pytest.fixture
+def served(metrics: tuple[Fleet, str], tmp_path: Path) -> Fleet:
+    """The same queue, with traces of this test alone."""
+    return replace(metrics[0], scratch=tmp_path)
+
+
 def test_a_host_that_has_served_is_replaced(fleet: Fleet) -> None:
     def hosts() -> set[str]:
         assert fleet.run(steps.where_job).success
@@ -76,44 +123,42 @@ def test_a_host_that_has_served_is_replaced(fleet: Fleet) -> None:
         wait_until_sync(lambda: not Path(f"/proc/{first}").exists(), "the first to leave")
 
 
-def test_it_shows_its_metrics_and_whether_it_is_ready(fleet: Fleet, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-
-    def address() -> str:
-        found = re.search(r"Metrics and probes at (http://\S+)", log.read_text())
-        return found[1] if found else ""
+def test_it_shows_its_metrics_and_whether_it_is_ready(metrics: tuple[Fleet, str], served: Fleet) -> None:
+    address = metrics[1]
 
     def is_ready() -> bool:
-        with suppress(OSError), urllib.request.urlopen(f"{address()}/readyz", timeout=10) as answer:  # noqa: S310
+        with suppress(OSError), urllib.request.urlopen(f"{address}/readyz", timeout=10) as answer:  # noqa: S310
             return bool(answer.status == 200)
         return False
 
     def shown() -> str:
-        with urllib.request.urlopen(f"{address()}/metrics", timeout=10) as answer:  # noqa: S310  an address of our own
+        with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:  # noqa: S310  an address of our own
             return str(answer.read(), "utf-8")
 
-    with fleet.worker("--metrics-port", "0", "--queue-metrics", log=log):
-        wait_until_sync(address, "the endpoint", 120)
-        wait_until_sync(is_ready, "the worker to be ready", 60)
-        assert fleet.run(steps.where_job).success
-        done = f'jobs_finished_total{{outcome="completed",queue="{fleet.queue}",task="dagster.step"}} 2.0'
-        wait_until_sync(lambda: done in shown(), "both steps to be counted")
-        assert f'depth{{queue="{fleet.queue}",state="waiting"}} 0.0' in shown()
+    def done() -> float:
+        what = f'jobs_finished_total{{outcome="completed",queue="{served.queue}",task="dagster.step"}} '
+        return float(shown().partition(what)[2].partition("\n")[0] or 0)
+
+    wait_until_sync(is_ready, "the worker to be ready", 60)
+    before = done()
+    assert served.run(steps.where_job).success
+    wait_until_sync(lambda: done() == before + 2, "both steps to be counted")
+    assert f'depth{{queue="{served.queue}",state="waiting"}} 0.0' in shown()
 
 
-def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> None:
+def test_a_run_is_work_like_any_other_and_what_is_none_fails(served: Fleet) -> None:
     recon = dg.reconstructable(steps.where_job)
-    run = fleet.instance.create_run_for_job(
+    run = served.instance.create_run_for_job(
         recon.get_definition(),
         job_code_origin=recon.get_python_origin(),
-        run_config={"execution": {"config": {**fleet.config, "max_concurrent": 1}}},
+        run_config={"execution": {"config": {**served.config, "max_concurrent": 1}}},
     )
-    work = WorkItem(ExecuteRunArgs(recon.get_python_origin(), run.run_id, None), env={"SCRATCH": str(fleet.scratch)})
+    work = WorkItem(ExecuteRunArgs(recon.get_python_origin(), run.run_id, None), env={"SCRATCH": str(served.scratch)})
     gone = WorkItem(ExecuteStepArgs(recon.get_python_origin(), "no-such-run", ["where_0"]))
-    with fleet.worker(), Queue(fleet.queue, url=fleet.url) as queue:
+    with Queue(served.queue, url=served.url) as queue:
         done = queue.add(work.kind, work.data()).wait(120)
         assert done["exit_code"] == 0
-        assert fleet.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.SUCCESS  # type: ignore[union-attr]
+        assert served.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.SUCCESS  # type: ignore[union-attr]
         for name, data, reason in (
             (gone.kind, gone.data(), "'no-such-run' is not in this worker's instance"),
             (gone.kind, {"args": "nonsense"}, "contains no Dagster work item"),
@@ -123,12 +168,13 @@ def test_a_run_is_work_like_any_other_and_what_is_none_fails(fleet: Fleet) -> No
             assert reason in failure(queue.add(name, data))
 
 
-def test_jobs_of_another_instance_are_put_back(fleet: Fleet) -> None:
+def test_jobs_of_another_instance_are_put_back(served: Fleet) -> None:
     recon = dg.reconstructable(steps.where_job)
     work = WorkItem(ExecuteStepArgs(recon.get_python_origin(), "a-run-of-theirs", ["where_0"]))
-    with fleet.worker(), Queue(fleet.queue, url=fleet.url) as queue:
+    with Queue(served.queue, url=served.url) as queue:
         job = queue.add(work.kind, work.data(), JobOptions(headers=Headers({INSTANCE: "theirs"})))
         wait_until_sync(lambda: job.refresh().state is JobState.DELAYED, "the job to be put back", 120)
+        job.cancel()  # it may be with the worker again
 
 
 def failure(job: Job) -> str:
@@ -136,27 +182,6 @@ def failure(job: Job) -> str:
     with pytest.raises(JobFailedError) as caught:
         job.wait(120)
     return str(caught.value)
-
-
-@contextmanager
-def worker_of(
-    fleet: Fleet, file: Path, *arguments: str, log: Path | None = None
-) -> Iterator[Callable[[], dg.DagsterRun]]:
-    """A worker of a file with an op ``lonely``; gives what runs that op once more."""
-    command = [OQ, "dagster", "worker", "-f", str(file), "-q", fleet.queue, *arguments]
-    recon = ReconstructableJob.for_file(str(file), "lonely_job")
-
-    def run() -> dg.DagsterRun:
-        created = fleet.instance.create_run_for_job(LONELY_JOB, job_code_origin=recon.get_python_origin())
-        args = ExecuteStepArgs(recon.get_python_origin(), created.run_id, ["lonely"])
-        work = WorkItem(args, env={"SCRATCH": str(fleet.scratch)})
-        assert queue.add(work.kind, work.data()).wait(120)["exit_code"] == 0
-        assert "STEP_SUCCESS" in fleet.types(created.run_id, "lonely")
-        return created
-
-    home = home_is(fleet.instance.root_directory)
-    with home, running_process(command, fleet.url, log), Queue(fleet.queue, url=fleet.url) as queue:
-        yield run
 
 
 @dg.op
@@ -170,133 +195,134 @@ def LONELY_JOB() -> None:  # noqa: N802  a constant
     lonely()
 
 
-def write_location(directory: Path, at_import: str = "", body: str = "0") -> Path:
+def write_location(file: Path, at_import: str = "", body: str = "0") -> Path:
     """Write a file with an op ``lonely`` that notes a value."""
-    file = directory / "lonely.py"
     file.write_text(LONELY.format(at_import=at_import, body=body))
     return file
 
 
-@pytest.mark.parametrize(
-    ("at_import", "hazard"),
-    [
-        ("import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", "1 thread ("),
-        ("import builtins, socket; builtins.pair = socket.socketpair()", "a connection to another process"),
-        (
-            "import sqlite3; db = sqlite3.connect(__file__ + '.db'); db.execute('create table if not exists t (a)')",
-            ".db",
-        ),
-    ],
-    ids=["thread", "connection", "database"],
-)
-def test_code_that_cannot_be_forked_runs_in_new_processes(
-    fleet: Fleet, tmp_path: Path, at_import: str, hazard: str
-) -> None:
-    with worker_of(fleet, write_location(tmp_path, at_import)) as run:
-        told = [entry.message for entry in fleet.instance.all_logs(run().run_id)]
-    assert any("Code location 'lonely.py' cannot be forked" in message and hazard in message for message in told)
+def run_lonely(fleet: Fleet, file: Path) -> dg.DagsterRun:
+    """Run the op of a file once on its worker."""
+    recon = ReconstructableJob.for_file(str(file), "lonely_job")
+    created = fleet.instance.create_run_for_job(LONELY_JOB, job_code_origin=recon.get_python_origin())
+    args = ExecuteStepArgs(recon.get_python_origin(), created.run_id, ["lonely"])
+    work = WorkItem(args, location=file.name, env={"SCRATCH": str(fleet.scratch)})
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        assert queue.add(work.kind, work.data()).wait(120)["exit_code"] == 0
+    assert "STEP_SUCCESS" in fleet.types(created.run_id, "lonely")
+    return created
+
+
+@contextmanager
+def worker_of(fleet: Fleet, *files: Path, first_sign: float = 60, log: Path | None = None) -> Iterator[None]:
+    """A worker of files with an op ``lonely``."""
+    command = [OQ, "dagster", "worker", "-q", fleet.queue, "--first-sign", str(first_sign)]
+    for file in files:
+        command += ["-f", str(file)]
+    with home_is(fleet.instance.root_directory), running_process(command, fleet.url, log):
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared_locations(
+    instance: dg.DagsterInstance, server_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    """A queue with a worker of all locations; its log and the files are where it leaves traces."""
+    fleet = Fleet(instance, server_url, f"steps-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("locations"))
+    files = [write_location(fleet.scratch / f"{name}.py", *LOCATIONS[name]) for name in LOCATIONS]
+    with worker_of(fleet, *files, log=fleet.scratch / "log"):
+        yield fleet
+
+
+@pytest.fixture
+def locations(shared_locations: Fleet, tmp_path: Path) -> Fleet:
+    """The same, with traces of this test alone."""
+    return replace(shared_locations, scratch=tmp_path)
+
+
+FORK = "fork: importing the code leaves no threads"
+REPAIR = "fork after repair: random numbers of numpy are seeded again"
 
 
 @pytest.mark.parametrize(
-    ("at_import", "decision", "of_the_step"),
+    ("name", "decision", "of_the_step"),
     [
-        ("", "fork: importing the code leaves no threads", "fork: importing the code leaves no threads"),
-        (
-            "import numpy.random",
-            "fork after repair: random numbers of numpy are seeded again",
-            "fork after repair: random numbers of numpy are seeded again",
-        ),
-        (
-            "import threading; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()",
-            "spawn: importing the code leaves 1 thread (",
-            "spawn",
-        ),
+        ("plain", FORK, FORK),
+        ("seeded", REPAIR, REPAIR),
+        ("thread", "spawn: importing the code leaves 1 thread (", "spawn"),
+        ("connection", "spawn: importing the code leaves a connection to another process", "spawn"),
+        ("database", "spawn: importing the code leaves the open file {files}/database.py.db", "spawn"),
     ],
-    ids=["fork", "repair", "spawn"],
 )
 def test_log_run_registry_and_doctor_tell_how_steps_are_isolated_and_why(
-    fleet: Fleet, tmp_path: Path, at_import: str, decision: str, of_the_step: str
+    shared_locations: Fleet, locations: Fleet, name: str, decision: str, of_the_step: str
 ) -> None:
-    log = tmp_path / "log"
-    location = write_location(tmp_path, at_import)
-    with worker_of(fleet, location, log=log) as run, Queue(fleet.queue, url=fleet.url) as queue:
-        entries = fleet.instance.all_logs(run().run_id, of_type=dg.DagsterEventType.STEP_WORKER_STARTED)
+    decision = decision.format(files=shared_locations.scratch)
+    file, log = shared_locations.scratch / f"{name}.py", shared_locations.scratch / "log"
+    entries = locations.instance.all_logs(run_lonely(locations, file).run_id)
+    with Queue(locations.queue, url=locations.url) as queue:
         wait_until_sync(queue.workers, "the worker to be registered", 60)
         (registered,) = queue.workers()
-        found = [finding.what for finding in run_checks(fleet.url, [fleet.queue])]
-    (started,) = [entry.dagster_event for entry in entries if entry.dagster_event]
+        found = [finding.what for finding in run_checks(locations.url, [locations.queue])]
+    events = [entry.dagster_event for entry in entries if entry.dagster_event]
+    (started,) = [event for event in events if event.event_type is dg.DagsterEventType.STEP_WORKER_STARTED]
     assert str(started.engine_event_data.metadata["isolation"].value).startswith(of_the_step)
-    assert f"Code location 'lonely.py': {decision}" in log.read_text()
+    assert f"Code location '{file.name}': {decision}" in log.read_text()
     assert "alembic" not in log.read_text()
-    assert registered.isolation["lonely.py"].startswith(decision)
+    assert registered.isolation[file.name].startswith(decision)
     assert any(decision in what for what in found) is decision.startswith("spawn")
+    hazard = decision.partition(" leaves ")[2]
+    told = [entry.message for entry in entries if f"Code location '{file.name}' cannot be forked" in entry.message]
+    assert [hazard in message for message in told] == [True] * decision.startswith("spawn")
 
 
 def test_a_fork_that_hangs_is_killed_and_runs_in_a_new_process(fleet: Fleet, tmp_path: Path) -> None:
     # Dagster imports the file into this process as well, whose forks must not hang.
     hangs = "import sys; 'pytest' in sys.modules or os.register_at_fork(after_in_child=lambda: time.sleep(1000))"
-    with worker_of(fleet, write_location(tmp_path, hangs), "--first-sign", "2") as run:
-        first, second = run(), run()
+    file = write_location(tmp_path / "lonely.py", hangs)
+    with worker_of(fleet, file, first_sign=2):
+        first, second = run_lonely(fleet, file), run_lonely(fleet, file)
     told = [[entry.message for entry in fleet.instance.all_logs(made.run_id)] for made in (first, second)]
     assert any("did not begin within 2 s and was killed" in message for message in told[0])
     assert any("cannot be forked" in message for message in told[1]), "and no other step waits for its fork"
 
 
-def test_changed_code_is_loaded_before_the_next_step(fleet: Fleet, tmp_path: Path) -> None:
-    with worker_of(fleet, write_location(tmp_path, body="'old'")) as run:
-        run()
-        write_location(tmp_path, body="'new and longer'")
-        run()
-    assert fleet.lines("lonely") == ["old", "new and longer"]
-
-
-def test_changed_code_that_cannot_be_loaded_fails_its_step_and_says_why(fleet: Fleet, tmp_path: Path) -> None:
-    with worker_of(fleet, write_location(tmp_path)) as run, Queue(fleet.queue, url=fleet.url) as queue:
-        run()
-        write_location(tmp_path, "import no_such_module_at_all")
-        origin = ReconstructableJob.for_file(str(tmp_path / "lonely.py"), "lonely_job").get_python_origin()
+def test_changed_code_is_loaded_before_the_next_step_which_fails_and_says_why_where_it_cannot_be_loaded(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    file = write_location(tmp_path / "lonely.py", body="'old'")
+    with worker_of(fleet, file), Queue(fleet.queue, url=fleet.url) as queue:
+        run_lonely(fleet, file)
+        write_location(file, body="'new and longer'")
+        run_lonely(fleet, file)
+        write_location(file, "import no_such_module_at_all")
+        origin = ReconstructableJob.for_file(str(file), "lonely_job").get_python_origin()
         work = WorkItem(ExecuteStepArgs(origin, "any", ["lonely"]))
         reason = failure(queue.add(work.kind, work.data()))
-        write_location(tmp_path, body="'repaired'")
-        run()
+        write_location(file, body="'repaired'")
+        run_lonely(fleet, file)
     assert "'lonely.py' cannot be loaded" in reason
     assert "no_such_module_at_all" in reason
-    assert fleet.lines("lonely") == ["0", "repaired"]
+    assert fleet.lines("lonely") == ["old", "new and longer", "repaired"]
 
 
-def test_forked_steps_draw_numbers_of_their_own(fleet: Fleet, tmp_path: Path) -> None:
-    numbers = "(os.getppid(), random.random(), numpy.random.random())"
-    with worker_of(fleet, write_location(tmp_path, "import random; import numpy", numbers)) as run:
-        run()
-        run()
-    (parent, *first), (other, *second) = (literal_eval(line) for line in fleet.lines("lonely"))
+def test_forked_steps_draw_numbers_of_their_own(shared_locations: Fleet, locations: Fleet) -> None:
+    for _ in range(2):
+        run_lonely(locations, shared_locations.scratch / "seeded.py")
+    (parent, *first), (other, *second) = (literal_eval(line) for line in locations.lines("lonely"))
     assert parent == other, "both are forks of one process"
     assert not set(first) & set(second)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="only Linux lists a process's open files")
-def test_a_step_opens_each_file_of_its_instance_once_and_closes_it(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_step_opens_each_file_of_its_instance_once_and_closes_it(shared_locations: Fleet, locations: Fleet) -> None:
     """Beside the step's own connections, those of a process that it forks."""
-    at_import = """
-from pathlib import Path
-def databases():
-    context = dg.OpExecutionContext.get()
-    context.log.info("before")
-    mine = sorted(os.path.basename(os.path.realpath(one)) for one in Path("/proc/self/fd").iterdir())
-    if not (pid := os.fork()):
-        context.log.info("in between")
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-    context.log.info("after")
-    return [name for name in mine if name.endswith(".db")]
-"""
-    with worker_of(fleet, write_location(tmp_path, at_import, "databases()")) as run:
-        result = run()
-        (opened,) = map(literal_eval, fleet.lines("lonely"))
-        history = Path(fleet.instance.root_directory, "history")
-        wait_until_sync(lambda: not list(history.rglob(f"{result.run_id}.db-wal")), "the step's process to close")
+    result = run_lonely(locations, shared_locations.scratch / "plain.py")
+    (opened,) = map(literal_eval, locations.lines("lonely"))
+    history = Path(locations.instance.root_directory, "history")
+    wait_until_sync(lambda: not list(history.rglob(f"{result.run_id}.db-wal")), "the step's process to close")
     assert opened.count(f"{result.run_id}.db") == opened.count("runs.db") == 1
-    logged = [entry.user_message for entry in fleet.instance.all_logs(result.run_id)]
+    logged = [entry.user_message for entry in locations.instance.all_logs(result.run_id)]
     assert [text for text in logged if text in ("before", "in between", "after")] == ["before", "in between", "after"]
 
 
