@@ -11,7 +11,7 @@ from typing import Final
 __all__ = ["at_load", "wait_until", "wait_until_sync"]
 
 _SHORTEST_S: Final = 0.005
-_LONGEST_S: Final = 0.1
+_LONGEST_S: Final = 0.25
 
 
 def at_load(seconds: float) -> float:
@@ -32,11 +32,12 @@ def wait_until_sync(predicate: Callable[[], object], description: str, seconds: 
 
 
 def _pauses(predicate: Callable[[], object], description: str, seconds: float) -> Iterator[float]:
-    """Yield how long to wait until the predicate is asked again, four times as long as the last answer took.
+    """Yield how long to wait until the predicate is asked again: longer, the longer the last answer and all of it took.
 
-    Asking a database or `/proc` without a pause would take the processor from the very thing that is waited for.
+    Asking a database or `/proc` all the time would take the processor from the very thing that is waited for.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     while True:
         asked = time.monotonic()
         if predicate():
@@ -44,4 +45,4 @@ def _pauses(predicate: Callable[[], object], description: str, seconds: float) -
         answered = time.monotonic()
         if answered > deadline:
             raise AssertionError(f"Waited {seconds:g} s in vain for {description}.")
-        yield min(max(_SHORTEST_S, 4 * (answered - asked)), _LONGEST_S)
+        yield min(max(_SHORTEST_S, 10 * (answered - asked), (answered - began) / 20), _LONGEST_S)

@@ -54,6 +54,7 @@ query State($selector: InstigationSelector!) {
   instigationStateOrError(instigationSelector: $selector) { ... on InstigationState { id status } }
 }
 """
+_STATUS = "query Status($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
 _RUN = """
 query Run($id: ID!) {
   runOrError(runId: $id) { ... on Run {
@@ -117,9 +118,11 @@ class Project:
 
     def ends(self, run_id: str, status: str = "SUCCESS", seconds: float = 200) -> dict[str, Any]:
         """Wait for the end of a run; return what its page shows then."""
-        wait_until_sync(
-            lambda: self.run(run_id)["status"] == status, f"run {run_id} to be {status}, see {self.parts.home}", seconds
-        )
+
+        def has_ended() -> bool:
+            return bool(self.ask(_STATUS, id=run_id)["status"] == status)
+
+        wait_until_sync(has_ended, f"run {run_id} to be {status}, see {self.parts.home}", seconds)
         return self.run(run_id)
 
     def says(self, run_id: str, text: str, seconds: float = 150) -> str:
