@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -76,6 +76,14 @@ def due_in_s(calls: list[Call]) -> list[float]:
 def noted_state(calls: list[Call]) -> list[str]:
     """The states that were written to the flow's record."""
     return [str(call.args[1]) for call in named(calls, "HSET") if call.args[0] == "state"]
+
+
+@pytest.mark.parametrize(("now_ms", "asks"), [(None, ["TIME"]), (lambda: NOW, [])])
+def test_the_server_is_asked_for_the_time_unless_a_clock_is_given(
+    now_ms: Callable[[], int] | None, asks: list[str]
+) -> None:
+    first = next(FlowReconciler(KEYS, now_ms).round())
+    assert [call.name for call in first if call.name == "TIME"] == asks
 
 
 def test_only_the_holder_of_the_lock_reconciles() -> None:

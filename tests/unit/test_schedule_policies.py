@@ -189,6 +189,23 @@ def test_the_missed_runs_of_a_cron_begin_with_the_one_that_was_due() -> None:
     assert Timing(pattern="* * * * *").runs_until(due_ms, due_ms + 60_000, 60) == [due_ms, due_ms + 60_000]
 
 
+@pytest.mark.parametrize("timing", [Timing(every=60_000), Timing(pattern="* * * * *"), Timing(repeat_after_complete=5)])
+def test_a_run_that_is_due_just_now_is_one_of_those_up_to_now(timing: Timing) -> None:
+    due_ms = NOW - NOW % 60_000
+    assert timing.runs_until(due_ms, due_ms, 3) == [due_ms]
+    assert timing.runs_until(due_ms, due_ms - 1, 3) == []
+
+
+def test_no_more_than_the_latest_missed_runs_are_found() -> None:
+    assert Timing(every=1000).runs_until(0, 10_500, 3) == [8000, 9000, 10_000]
+    assert Timing(every=1000).runs_until(0, 1500, 3) == [0, 1000]
+
+
+def test_a_delay_is_anything_up_to_the_jitter() -> None:
+    delays = {Policies(jitter_ms=2).delay_ms("nightly", due_ms) for due_ms in range(100)}
+    assert delays == {0, 1, 2}
+
+
 def test_a_queued_last_run_is_still_made_and_then_the_schedule_goes() -> None:
     members = {"every": 1000, "nextRun": NOW, "iterationCount": 1, "endDate": NOW}
     text = json.dumps({**members, "oq": {"overlap": "queue_one", "job": "j"}})

@@ -157,6 +157,27 @@ def test_bad_input_is_refused_in_one_sentence(case: str) -> None:
     assert "\n" not in text
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Every(timedelta(milliseconds=1)),
+        lambda: Every(timedelta(milliseconds=2**53 - 1)),
+        lambda: Every(1, start=DAY_1, end=DAY_1),
+        lambda: Every(1, limit=1),
+    ],
+    ids=["shortest interval", "longest interval", "start at the end", "one run"],
+)
+def test_values_at_the_limits_are_taken(make: Callable[[], Schedule]) -> None:
+    assert make()
+
+
+def test_a_schedule_has_no_run_after_its_end() -> None:
+    assert Every(60, end=DAY_1).next_run(DAY_1) is None
+    assert Every(60, end=DAY_1 + 60 * SECOND).next_run(DAY_1) == DAY_1 + 60 * SECOND
+    assert RepeatAfterComplete(60, end=DAY_1).next_run(DAY_2) is None
+    assert RepeatAfterComplete(60).next_run(DAY_1) == DAY_1 + 60 * SECOND
+
+
 # --- cron ------------------------------------------------------------------------------------------------
 
 DIALECT = [
