@@ -246,7 +246,16 @@ class QueueIO:
 
     async def read_signals(self) -> list[WorkerSignal]:
         """Wait for signals to this queue's workers."""
-        return await self._signals.read(self._keys.wake, self._last_signal)
+        stream = self._keys.wake
+        try:
+            signals = await self._signals.read(stream, self._last_signal)
+        except ServerError as error:
+            if error.code == "WRONGTYPE":  # perhaps only of another queue's key that is read together with this one's
+                await self._signals.leave(stream)
+                self._signals = SignalReader(self._calls)
+            raise
+        self._last_signal = signals[-1].id
+        return signals
 
     async def follow_primary(self) -> None:
         """End blocking reads on a primary that sentinels are replacing, until cancelled. Without sentinels, return."""

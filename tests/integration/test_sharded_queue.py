@@ -299,6 +299,29 @@ async def test_signals_reach_each_shard_while_workers_join_and_leave(
         await asyncio.wait_for(running[3], 60)
 
 
+async def test_a_damaged_key_of_one_shard_keeps_signals_from_no_other(
+    server_url: str, queue_name: str, raw: Any
+) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: AsyncActiveJob) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(300)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    asleep = QUICK.model_copy(update={"promotion_interval": 300.0, "lease": 3600.0})
+    async with AsyncShardedQueue(queue_name, 2, url=server_url) as queue:
+        raw.set(queue.shards[0].keys.wake, "in the way", ex=300)
+        async with serving(queue_name, hang, 2, server_url, asleep):
+            job = await queue.shards[1].add("hang")
+            await started.wait()
+            assert await job.cancel()
+            await asyncio.wait_for(cancelled.wait(), 60)
+
+
 def test_jobs_of_a_killed_process_are_finished_by_another(
     server_url: str, queue_name: str, raw: Any, tmp_path: Any
 ) -> None:
