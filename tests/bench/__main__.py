@@ -8,16 +8,18 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import multiprocessing
 import os
 import platform
 import signal
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,11 @@ from orchestration_queue import __version__
 from tests.bench.contenders import PEERS
 from tests.bench.functions import costs
 from tests.bench.report import tables
-from tests.bench.rows import ROWS
+from tests.bench.rows import ROWS, measure
 from tests.bench.scenarios import Figures
 from tests.bench.server import Meter, server
 
+_FORKING = multiprocessing.get_context("fork")  # importing takes as long as many a run
 _MOST_S = 60
 _NEEDS_REDIS86 = "chasquimq"
 
@@ -40,28 +43,36 @@ class RunError(Exception):
 
 
 def _measure_once(row: str, contender: str, url: str) -> Figures:
-    """Measure in a process of its own, which is killed with all of its children if it does not end."""
-    jobs = str(ROWS[row].jobs_of(contender))
-    command = [sys.executable, "-m", "tests.bench.rows", row, contender, url, jobs]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+    """Measure in a forked process, which is killed with all of its children if it does not end."""
+    jobs = ROWS[row].jobs_of(contender)
+    receiving, sending = _FORKING.Pipe(duplex=False)
+    with receiving, tempfile.TemporaryFile() as errors:
+        process = _FORKING.Process(target=_send_figures, args=(sending, errors.fileno(), row, contender, url, jobs))
+        process.start()
+        sending.close()
         try:
-            output, errors = process.communicate(timeout=_MOST_S)
-        except subprocess.TimeoutExpired:
-            raise RunError(f"{jobs} jobs did not end within {_MOST_S} s") from None
+            if not receiving.poll(_MOST_S):
+                raise RunError(f"{jobs} jobs did not end within {_MOST_S} s")
+            figures: Figures = receiving.recv()
+        except EOFError:
+            process.join()
+            errors.seek(0)
+            message = errors.read().decode(errors="replace")[-2000:]
+            raise RunError(f"exit status {process.exitcode}: {message}") from None
+        else:
+            process.join(_MOST_S)
         finally:
-            _kill(process)
-    if process.returncode or not output:
-        raise RunError(f"exit status {process.returncode}: {errors[-2000:]}")
-    figures: Figures = json.loads(output)
+            with suppress(ProcessLookupError):
+                assert process.pid
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
     return figures
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def _send_figures(to: Connection, errors: int, *arguments: Any) -> None:
+    os.setsid()
+    os.dup2(errors, sys.stderr.fileno())
+    to.send(measure(*arguments))
 
 
 def _compare(name: str, url: str, meter: Meter, runs: int, contenders: Iterable[str]) -> dict[str, object]:

@@ -47,7 +47,7 @@ def _figures(rows: dict[str, Any], others: list[str]) -> Iterable[tuple[str, ...
             yield (title + _SHOWN[figure], _text(figure, ours[figure]), *compared, *costs)
             title, costs = "the same", [""] * len(_COSTS)
         if "ours" in row.get("failed", {}):
-            yield (title, row["failed"]["ours"])
+            yield (title, "failed", *[""] * (len(others) + 1 + len(_COSTS)))
 
 
 def _limits(rows: Iterable[str]) -> Iterable[str]:

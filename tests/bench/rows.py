@@ -1,6 +1,6 @@
 """The rows of the table in docs/explanation/performance.md: what is measured, in whom, with how many jobs.
 
-``python -m tests.bench.rows ROW CONTENDER URL JOBS`` measures once, in this process, and prints JSON.
+``python -m tests.bench.rows ROW CONTENDER URL JOBS`` measures once, and prints JSON: to run under a profiler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.bench import flows, limits, own, scenarios
 from tests.bench.contenders import PEERS
 from tests.bench.scenarios import Figures
 
-__all__ = ["LIMIT", "ROWS", "Row"]
+__all__ = ["LIMIT", "ROWS", "Row", "measure"]
 
 Measure = Callable[[str, int], Figures]
 """URL and number of jobs in; figures out."""
@@ -139,13 +139,17 @@ ROWS: dict[str, Row] = {
 }
 
 
+def measure(row: str, contender: str, url: str, jobs: int) -> Figures:
+    """Measure once, in this process."""
+    gc.collect()
+    gc.freeze()  # as run_workers() does; no contender pays for what the measuring has imported
+    return ROWS[row].measures[contender](url, jobs)
+
+
 def main() -> None:
     """Measure once, print."""
     row, contender, url, jobs = sys.argv[1:]
-    measure = ROWS[row].measures[contender]
-    gc.collect()
-    gc.freeze()  # as run_workers() does; no contender pays for what the measuring has imported
-    print(json.dumps(measure(url, int(jobs))), flush=True)
+    print(json.dumps(measure(row, contender, url, int(jobs))))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,8 +15,6 @@ from tests.bench.contenders import QUEUE, Handler, Settle, gathered
 __all__ = ["Measured"]
 
 _A_CALL = 1000
-
-atexit.register(os._exit, 0)  # its threads crash an interpreter that finalizes
 
 
 class Measured:
