@@ -25,115 +25,12 @@ from orchestration_queue.states import JobState
 from orchestration_queue.testing.time_machine import TimeMachine
 from orchestration_queue.worker import AsyncActiveJob, CallNext, Handler, Router, Worker, WorkerEvent, WorkerEventType
 
-__all__ = ["Recorder", "Snapshot", "drain", "drain_async", "look"]
+__all__ = ["drain", "drain_async"]
 
 _PROMOTION_INTERVAL = timedelta(milliseconds=50)
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.01
 _PATIENCE = 20
 """Checks a quiet queue while a schedule may be about to learn that its job has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A queue at one moment.
-
-    Attributes:
-        is_busy: Whether there is something to do: jobs are ready, active or due, or a schedule is.
-        is_due: Whether a sleeping worker has not noticed it yet.
-        is_continued: Whether a schedule may be about to learn that its job has ended.
-        next_job_due_ms: When the next delayed job, retry or limited group is due; None without one.
-        next_due_ms: The same, with schedules.
-    """
-
-    is_busy: bool
-    is_due: bool
-    is_continued: bool
-    next_job_due_ms: int | None
-    next_due_ms: int | None
-
-
-async def look(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> Snapshot:
-    """Read everything in one transaction: between two reads, a job could move and be missed by both."""
-    keys = queue.keys
-    counting = queue_state.count(keys)
-    due = glidemq.next_due(keys)
-    entries, paused = schedule_entries.entries(keys), worker_registry.is_paused(keys)
-    calls = [*next(counting), due, entries.call, paused.call]
-    *counted, due_reply, entries_reply, paused_reply = await connection.pipeline(calls, atomic=True)
-    ready_or_active = _end_of(counting, counted)
-    if ready_or_active and options.honor_pause and paused.read(paused_reply):
-        ready_or_active = (await queue.counts()).active
-    stored = entries.read(entries_reply) if options.run_schedulers else {}
-    at_ms = now_ms()
-    plan, parsed = evaluate(stored, at_ms), map(SchedulerEntry.parse, stored.values())
-    job_due_ms = integer(due_reply)
-    planned = [due_ms for due_ms in (job_due_ms, plan.next_due_ms) if due_ms is not None and due_ms >= 0]
-    is_due = 0 <= job_due_ms <= at_ms or not plan.is_empty
-    return Snapshot(
-        is_busy=ready_or_active > 0 or is_due,
-        is_due=is_due,
-        is_continued=any(entry is not None and entry.waits_for_completion for entry in parsed),
-        next_job_due_ms=job_due_ms if job_due_ms >= 0 else None,
-        next_due_ms=min(planned, default=None),
-    )
-
-
-def _end_of(steps: Conversation[int], replies: list[Reply]) -> int:
-    """Return the result of a conversation of one exchange for its replies."""
-    try:
-        steps.send(replies)
-    except StopIteration as end:
-        return int(end.value)
-    raise AssertionError("counting takes one exchange")
-
-
-class Recorder:
-    """Records each job that a worker runs: a middleware, and a listener to its events.
-
-    Attributes:
-        errors: What the last attempt of a job raised, by job id.
-        ended: Jobs that completed or failed for good, as they were when their last attempt began, in that order.
-    """
-
-    def __init__(self) -> None:
-        self.errors: dict[str, Exception] = {}
-        self.ended: dict[str, JobRecord] = {}
-        self._results: dict[str, Any] = {}
-
-    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
-        """Run the job, and record its outcome."""
-        self.errors.pop(job.id, None)
-        try:
-            self._results[job.id] = result = await call_next()
-        except Exception as error:
-            self.errors[job.id] = error
-            raise
-        return result
-
-    def hear(self, event: WorkerEvent) -> None:
-        """Record an end that the server knows of."""
-        if event.job is None:
-            return
-        if event.type is WorkerEventType.COMPLETED:
-            ending = {"state": JobState.COMPLETED, **self._returned(event.job.id)}
-        elif event.type is WorkerEventType.FAILED and not event.will_retry:
-            ending = {"state": JobState.FAILED, "failedReason": event.reason or ""}
-        else:
-            return
-        fields = {**event.job.fields, **ending, "finishedOn": str(now_ms())}
-        self.ended.pop(event.job.id, None)  # of several endings the last counts, in its place
-        self.ended[event.job.id] = replace(event.job, fields=fields)
-
-    def _returned(self, job_id: str) -> dict[str, str]:
-        with suppress(PayloadError):
-            return {"returnvalue": codec.encode(self._results.get(job_id), "The job's result")}
-        return {}
-
-    def records(self, keys: QueueKeys) -> Conversation[list[JobRecord]]:
-        """Return the jobs that ended, as the server has them; those that are not kept, as they ended."""
-        stored = yield from job_records.jobs([(keys, job_id) for job_id in self.ended])
-        pairs = zip(stored, self.ended.values(), strict=True)
-        return [held if held is not None and held.is_finished else seen for held, seen in pairs]
 
 
 def drain(
@@ -245,7 +142,7 @@ class _DrainSession:
         self._queue = AsyncQueue(queue.name, connection=connection, prefix=queue.keys.prefix)
         self._connection = connection
         self._clock = clock
-        self._recorder = Recorder()
+        self._recorder = _Recorder()
         interval = min(options.promotion_interval, _PROMOTION_INTERVAL)
         self._options = options.model_copy(update={"promotion_interval": interval})
         self._worker = Worker(
@@ -281,7 +178,7 @@ class _DrainSession:
     async def _until_quiet(self, *, including_delayed: bool, end: datetime | None) -> None:
         pause_s, patience = _SHORTEST_PAUSE_S, _PATIENCE
         while True:
-            seen = await look(self._queue, self._connection, self._options)
+            seen = await _take_snapshot(self._queue, self._connection, self._options)
             if not seen.is_busy and seen.is_continued and end is not None and patience:
                 patience -= 1
             elif not seen.is_busy:
@@ -339,3 +236,106 @@ class _DrainSession:
         for other in others:
             error.add_note(f"Job {other.id} ({other.name}) failed too: {other.failed_reason}")
         raise error
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    """A queue at one moment.
+
+    Attributes:
+        is_busy: Whether there is something to do: jobs are ready, active or due, or a schedule is.
+        is_due: Whether a sleeping worker has not noticed it yet.
+        is_continued: Whether a schedule may be about to learn that its job has ended.
+        next_job_due_ms: When the next delayed job, retry or limited group is due; None without one.
+        next_due_ms: The same, with schedules.
+    """
+
+    is_busy: bool
+    is_due: bool
+    is_continued: bool
+    next_job_due_ms: int | None
+    next_due_ms: int | None
+
+
+async def _take_snapshot(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> _Snapshot:
+    """Read everything in one transaction: between two reads, a job could move and be missed by both."""
+    keys = queue.keys
+    counting = queue_state.count(keys)
+    due = glidemq.next_due(keys)
+    entries, paused = schedule_entries.entries(keys), worker_registry.is_paused(keys)
+    calls = [*next(counting), due, entries.call, paused.call]
+    *counted, due_reply, entries_reply, paused_reply = await connection.pipeline(calls, atomic=True)
+    ready_or_active = _end_of(counting, counted)
+    if ready_or_active and options.honor_pause and paused.read(paused_reply):
+        ready_or_active = (await queue.counts()).active
+    stored = entries.read(entries_reply) if options.run_schedulers else {}
+    at_ms = now_ms()
+    plan, parsed = evaluate(stored, at_ms), map(SchedulerEntry.parse, stored.values())
+    job_due_ms = integer(due_reply)
+    planned = [due_ms for due_ms in (job_due_ms, plan.next_due_ms) if due_ms is not None and due_ms >= 0]
+    is_due = 0 <= job_due_ms <= at_ms or not plan.is_empty
+    return _Snapshot(
+        is_busy=ready_or_active > 0 or is_due,
+        is_due=is_due,
+        is_continued=any(entry is not None and entry.waits_for_completion for entry in parsed),
+        next_job_due_ms=job_due_ms if job_due_ms >= 0 else None,
+        next_due_ms=min(planned, default=None),
+    )
+
+
+def _end_of(steps: Conversation[int], replies: list[Reply]) -> int:
+    """Return the result of a conversation of one exchange for its replies."""
+    try:
+        steps.send(replies)
+    except StopIteration as end:
+        return int(end.value)
+    raise AssertionError("counting takes one exchange")
+
+
+class _Recorder:
+    """Records each job that a worker runs: a middleware, and a listener to its events.
+
+    Attributes:
+        errors: What the last attempt of a job raised, by job id.
+        ended: Jobs that completed or failed for good, as they were when their last attempt began, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[str, Exception] = {}
+        self.ended: dict[str, JobRecord] = {}
+        self._results: dict[str, Any] = {}
+
+    async def __call__(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
+        """Run the job, and record its outcome."""
+        self.errors.pop(job.id, None)
+        try:
+            self._results[job.id] = result = await call_next()
+        except Exception as error:
+            self.errors[job.id] = error
+            raise
+        return result
+
+    def hear(self, event: WorkerEvent) -> None:
+        """Record an end that the server knows of."""
+        if event.job is None:
+            return
+        if event.type is WorkerEventType.COMPLETED:
+            ending = {"state": JobState.COMPLETED, **self._returned(event.job.id)}
+        elif event.type is WorkerEventType.FAILED and not event.will_retry:
+            ending = {"state": JobState.FAILED, "failedReason": event.reason or ""}
+        else:
+            return
+        fields = {**event.job.fields, **ending, "finishedOn": str(now_ms())}
+        self.ended.pop(event.job.id, None)  # of several endings the last counts, in its place
+        self.ended[event.job.id] = replace(event.job, fields=fields)
+
+    def _returned(self, job_id: str) -> dict[str, str]:
+        with suppress(PayloadError):
+            return {"returnvalue": codec.encode(self._results.get(job_id), "The job's result")}
+        return {}
+
+    def records(self, keys: QueueKeys) -> Conversation[list[JobRecord]]:
+        """Return the jobs that ended, as the server has them; those that are not kept, as they ended."""
+        stored = yield from job_records.jobs([(keys, job_id) for job_id in self.ended])
+        pairs = zip(stored, self.ended.values(), strict=True)
+        return [held if held is not None and held.is_finished else seen for held, seen in pairs]

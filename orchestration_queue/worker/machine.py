@@ -185,7 +185,7 @@ class Machine:
     @property
     def may_ask(self) -> bool:
         """Whether the next exchange would request jobs if it were offered slots."""
-        if not self.backlog or self.listening or len(self.underway) == _MAX_EXCHANGES or not self.wants_jobs:
+        if self.listening or len(self.underway) == _MAX_EXCHANGES or not self.wants_jobs:
             return False
         return not (self.backlog_unconfirmed and any(exchange.want for exchange in self.underway))
 
@@ -261,6 +261,8 @@ class Machine:
 
     def _next_exchange(self) -> Exchange | None:
         """Return what to send and request; None if there is nothing."""
+        if not (self.outbox or self.inbox or self.backlog):
+            return None
         settle, delivered = tuple(self.outbox), tuple(self.inbox)
         if self.phase is not Phase.RUNNING or Pause.WORKER in self.pauses:
             # A job may arrive that was requested before the pause.

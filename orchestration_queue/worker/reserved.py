@@ -46,7 +46,9 @@ def reserved_handlers(keys: QueueKeys, connection: AsyncConnection) -> dict[str,
         try:
             plan = compile(_dag(job), flow_id_of(job.id), prefix=keys.prefix)
         except UsageError as error:
-            raise UnrecoverableError(f"The schedule's flow cannot be submitted: {error}") from error
+            raise UnrecoverableError(
+                f"The schedule's flow can't be submitted ({str(error).rstrip('.')}); set the schedule again."
+            ) from error
         await connection.follow(launch(plan.submission(), now_ms(), is_fresh=False))
         return plan.flow_id
 

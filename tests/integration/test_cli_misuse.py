@@ -234,7 +234,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("chasqui job ls q --limit 0", 2, "--limit"),
     ("chasqui job cancel q", 2, "Missing argument"),
     ("chasqui dead ls q --limit 0", 2, "--limit"),
-    ("chasqui dead show q new", 2, "must be an id of a dead letter"),
+    ("chasqui dead show q new", 2, "must be a dead letter's id"),
     ("chasqui dead replay q", 2, "Name dead letters, or pass --all"),
     ("chasqui dead purge", 2, "Missing argument"),
     ("chasqui scheduler ls q --limit 0", 2, "--limit"),

@@ -41,7 +41,9 @@ def checked_name(name: object) -> str:
         InvalidNameError: It is not text, or longer than 256 bytes.
     """
     if not isinstance(name, str) or not is_utf8(name):
-        raise InvalidNameError(f"A job's name must be a string that UTF-8 can carry, got {name!r}.")
+        raise InvalidNameError(
+            f"A job's name must be a string that UTF-8 can encode, got {name!r}; pass `name='send'`."
+        )
     if (size := len(name.encode())) > MAX_NAME_BYTES:
         raise InvalidNameError(f"A job's name must have at most {MAX_NAME_BYTES} bytes, got {size}; shorten it.")
     return name
@@ -54,7 +56,9 @@ def checked_id(job_id: object) -> str:
         InvalidNameError: It is not text, or blank.
     """
     if not isinstance(job_id, str) or not job_id.strip() or not is_utf8(job_id):
-        raise InvalidNameError(f"A job's id must be a non-blank string that UTF-8 can carry, got {job_id!r}.")
+        raise InvalidNameError(
+            f"A job's id must be a non-blank string that UTF-8 can encode, got {job_id!r}; pass `job_id='42'`."
+        )
     return job_id
 
 
@@ -77,7 +81,7 @@ def checked_key(key: object) -> str:
         InvalidOptionError: It is not text.
     """
     if not isinstance(key, str) or not is_utf8(key):
-        raise InvalidOptionError(f"`key` must be a string that UTF-8 can carry, got {key!r}.")
+        raise InvalidOptionError(f"`key` must be a string that UTF-8 can encode, got {key!r}; pass `key='nightly'`.")
     return key
 
 
@@ -97,7 +101,9 @@ def checked_count(count: object, option: str, least: int = 1) -> int:
         InvalidOptionError: It is not a whole number, or too small.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise InvalidOptionError(f"`{option}` must be a whole number >= {least}, got {count!r}.")
+        raise InvalidOptionError(
+            f"`{option}` must be a whole number >= {least}, got {count!r}; pass `{option}={max(least, 1)}`."
+        )
     return count
 
 
@@ -109,7 +115,7 @@ def checked_cursor(after: object) -> str:
     """
     if isinstance(after, str) and _CURSOR.fullmatch(after):
         return after
-    raise UsageError(f"`after` must be the id of an event, '0' for all or '$' for new ones, got {after!r}.")
+    raise UsageError(f"`after` must be an event's id, got {after!r}; pass '0' for all events or '$' for new ones.")
 
 
 def checked_letter_id(letter_id: object, option: str) -> str:
@@ -120,7 +126,7 @@ def checked_letter_id(letter_id: object, option: str) -> str:
     """
     if isinstance(letter_id, str) and letter_id != "$" and _CURSOR.fullmatch(letter_id):
         return letter_id
-    raise UsageError(f"`{option}` must be an id of a dead letter, such as '1700000000000-0', got {letter_id!r}.")
+    raise UsageError(f"`{option}` must be a dead letter's id, got {letter_id!r}; pass one like '1700000000000-0'.")
 
 
 def duration_ms(duration: object, option: str, least: int = 0) -> int:
@@ -185,7 +191,9 @@ def build_spec(
     """
     if missed_fires not in get_args(MissedFires):
         known = ", ".join(get_args(MissedFires))
-        raise InvalidOptionError(f"`missed_fires` must be one of {known}, got {missed_fires!r}.")
+        raise InvalidOptionError(
+            f"`missed_fires` must be one of {known}, got {missed_fires!r}; pass `missed_fires='skip'`."
+        )
     return RepeatSpec(
         checked_name(name),
         _pattern(every, cron, tz),
@@ -205,5 +213,7 @@ def _pattern(every: Duration | None, cron: str | None, tz: str | None) -> Patter
     if every is not None:
         return EveryPattern(duration_ms(every, "every", 1))
     if not isinstance(cron, str) or not isinstance(tz, str | None):
-        raise InvalidOptionError(f"`cron` and `tz` must be strings, got {cron!r} and {tz!r}.")
+        raise InvalidOptionError(
+            f"`cron` and `tz` must be strings, got {cron!r} and {tz!r}; pass `cron='0 2 * * *', tz='UTC'`."
+        )
     return CronPattern(cron, tz)

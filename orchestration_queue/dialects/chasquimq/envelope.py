@@ -72,18 +72,22 @@ class BackoffSpec:
     def checked(self) -> BackoffSpec:
         """Return the same pauses; raise InvalidOptionError if a client should not write them."""
         if self.kind not in ("fixed", "exponential"):
-            raise InvalidOptionError(f"`kind` must be 'fixed' or 'exponential', got {self.kind!r}.")
+            raise InvalidOptionError(
+                f"`kind` must be 'fixed' or 'exponential', got {self.kind!r}; pass `BackoffSpec.fixed(1000)`."
+            )
         for name in ("delay_ms", "max_delay_ms", "jitter_ms"):
             value = getattr(self, name)
             if value is None and name != "delay_ms":
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_U64:
-                raise InvalidOptionError(f"`{name}` must be a whole number of milliseconds >= 0, got {value!r}.")
+                raise InvalidOptionError(
+                    f"`{name}` must be a whole number of milliseconds >= 0, got {value!r}; pass `{name}=1000`."
+                )
         factor = self.multiplier
         if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int | float)):
-            raise InvalidOptionError(f"`multiplier` must be a number, got {factor!r}.")
+            raise InvalidOptionError(f"`multiplier` must be a number, got {factor!r}; pass `multiplier=2.0`.")
         if factor is not None and not math.isfinite(factor):
-            raise InvalidOptionError(f"`multiplier` must be finite, got {factor!r}.")
+            raise InvalidOptionError(f"`multiplier` must be finite, got {factor!r}; pass `multiplier=2.0`.")
         return self
 
     def to_wire(self) -> list[Any]:
@@ -149,7 +153,9 @@ class RetryOverride:
     def __post_init__(self) -> None:
         count = self.max_attempts
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_U32):
-            raise InvalidOptionError(f"`attempts` must be a whole number from 0 to {MAX_U32}, got {count!r}.")
+            raise InvalidOptionError(
+                f"`attempts` must be a whole number from 0 to {MAX_U32}, got {count!r}; pass `attempts=3`."
+            )
 
     def to_wire(self) -> list[Any]:
         """Return the array in the envelope."""

@@ -43,7 +43,9 @@ class ChasquiKeys:
 
     def __init__(self, queue: str) -> None:
         if not isinstance(queue, str) or not queue:
-            raise InvalidNameError(f"A queue's name must be a non-empty string, got {queue!r}.")
+            raise InvalidNameError(
+                f"A queue's name must be a non-empty string, got {queue!r}; pass a name like 'mail'."
+            )
         self.queue = queue
         self._prefix = prefix = f"{{chasqui:{queue}}}:"
         self.stream = prefix + "stream"

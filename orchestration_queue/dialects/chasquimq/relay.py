@@ -61,7 +61,7 @@ class ChasquiRef:
         ChasquiKeys(self.queue)
         retry_override(self.attempts, self.backoff)
         if self.results_as is not None and not isinstance(self.results_as, str):
-            raise UsageError(f"`results_as` must be a key of the job's data, got {self.results_as!r}.")
+            raise UsageError(f"`results_as` must be a string, got {self.results_as!r}; pass a key of the job's data.")
 
     def relay(self, name: str, data: object) -> RelayedNode:
         """Return the task that runs a job with this name and data there.
@@ -71,7 +71,8 @@ class ChasquiRef:
         """
         if self.results_as is not None and not isinstance(data, Mapping | None):
             raise UsageError(
-                f"The data of node {name!r} must be a dict for `results_as={self.results_as!r}`, got {data!r}."
+                f"The data of node {name!r} must be a dict for `results_as={self.results_as!r}`, got {data!r}; "
+                "pass one, or drop `results_as`."
             )
         override = retry_override(self.attempts, self.backoff)
         arguments = {
@@ -98,7 +99,7 @@ def add_relay(tasks: Tasks, *, url: str | None = None) -> None:
         UsageError: `tasks` is not a :class:`Tasks`, or the URL is invalid.
     """
     if not isinstance(tasks, Tasks):
-        raise UsageError(f"`tasks` must be the Tasks of a worker, got {tasks!r}.")
+        raise UsageError(f"`tasks` must be the Tasks of a worker, got {tasks!r}; pass `Tasks()`.")
     if url is not None:
         parse_url(url)
 

@@ -83,7 +83,7 @@ class ChasquiWorker:
         middleware: Sequence[DialectMiddleware] = (),
     ) -> None:
         if not isinstance(handler, ChasquiRouter) and not callable(handler):
-            raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}.")
+            raise UsageError(f"`handler` must be a function of one job or a router, got {handler!r}; pass a function.")
         if options is not None and not isinstance(options, ChasquiWorkerOptions):
             raise UsageError(f"`options` must be ChasquiWorkerOptions, got {options!r}; pass ChasquiWorkerOptions().")
         if observer is not None and not isinstance(observer, ChasquiObserver):

@@ -63,7 +63,7 @@ def text_word(value: object, option: str) -> str:
         InvalidNameError: It is not text, or empty.
     """
     if not isinstance(value, str) or not value:
-        raise InvalidNameError(f"`{option}` must be a non-empty string, got {value!r}.")
+        raise InvalidNameError(f"`{option}` must be a non-empty string, got {value!r}; pass `{option}='a'`.")
     return value
 
 
@@ -79,7 +79,9 @@ def text_words(values: Iterable[object], option: str) -> list[str]:
         and (words := [text_word(value, option) for value in values])
     ):
         return words
-    raise InvalidNameError(f"`{option}` must be a sequence of non-empty strings, got {values!r}.")
+    raise InvalidNameError(
+        f"`{option}` must be a sequence of non-empty strings, got {values!r}; pass `{option}=['a']`."
+    )
 
 
 def checked_count(count: object, option: str, least: int = 1) -> int:
@@ -89,7 +91,9 @@ def checked_count(count: object, option: str, least: int = 1) -> int:
         InvalidOptionError: It is not a whole number, or too small.
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise InvalidOptionError(f"`{option}` must be a whole number >= {least}, got {count!r}.")
+        raise InvalidOptionError(
+            f"`{option}` must be a whole number >= {least}, got {count!r}; pass `{option}={max(least, 1)}`."
+        )
     return count
 
 
@@ -100,7 +104,7 @@ def checked_number(number: object, option: str) -> float:
         InvalidOptionError: It is not a finite number.
     """
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
-        raise InvalidOptionError(f"`{option}` must be a number, got {number!r}.")
+        raise InvalidOptionError(f"`{option}` must be a number, got {number!r}; pass `{option}=1`.")
     return number
 
 
@@ -133,7 +137,9 @@ def encode(data: object) -> str:
     try:
         return json.dumps(data, allow_nan=False, default=plain)
     except (TypeError, ValueError) as error:
-        raise PayloadError(f"A job's data must be what pydantic writes as JSON, got {data!r}: {error}.") from error
+        raise PayloadError(
+            f"A job's data can't be written as JSON ({error}), got {data!r}; pass values that pydantic can write."
+        ) from error
 
 
 def checked_job(job: object) -> QlessJob:
@@ -155,7 +161,7 @@ def checked_message(message: object, option: str) -> str:
     """
     if isinstance(message, str):
         return message
-    raise InvalidOptionError(f"`{option}` must be a string, got {message!r}.")
+    raise InvalidOptionError(f"`{option}` must be a string, got {message!r}; pass `{option}='...'`.")
 
 
 def new_jid() -> str:

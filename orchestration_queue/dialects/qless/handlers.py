@@ -61,11 +61,14 @@ def handler_of_class(job: QlessJob) -> QlessHandler:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnrecoverableError(
-            f"Job {job.jid} names the class {job.klass!r}, which cannot be imported: {error}."
+            f"Job {job.jid} names the class {job.klass!r}, which can't be imported ({error}); "
+            "install it where the worker runs."
         ) from error
     handler = getattr(found, job.queue, None) or getattr(found, "process", None)
     if not callable(handler):
-        raise UnrecoverableError(f"Class {job.klass!r} has neither a method {job.queue!r} nor a method 'process'.")
+        raise UnrecoverableError(
+            f"Class {job.klass!r} has neither a method {job.queue!r} nor a method 'process'; define one of them."
+        )
     return handler  # type: ignore[no-any-return]
 
 

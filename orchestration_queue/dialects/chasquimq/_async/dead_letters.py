@@ -68,7 +68,7 @@ class AsyncChasquiDeadLetters(AsyncChasquiClient):
         for letter_id in ids or ():
             checked_letter_id(letter_id, "ids")
         if not isinstance(reason, str | None):
-            raise UsageError(f"`reason` must be a string such as 'retries_exhausted', got {reason!r}.")
+            raise UsageError(f"`reason` must be a string, got {reason!r}; pass `reason='retries_exhausted'`.")
         replayed, after = 0, None
         while (left is None or replayed < left) and (page := await self.dead_letters(_PAGE, after=after)):
             after = page[-1].id

@@ -1,4 +1,4 @@
-"""Move a queue between ChasquiMQ's protocol and ours."""
+"""Move a queue between ChasquiMQ's protocol and this package's."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class AsyncChasquiMove:
         return moved
 
     async def to_theirs(self) -> Moved:
-        """Move waiting and repeatable jobs of our queue. It is paused meanwhile, so that no job starts twice."""
+        """Move this package's waiting and repeatable jobs. Its queue is paused meanwhile: no job starts twice."""
         moved, was_paused = Moved(), await self._ours.is_paused()
         await self._ours.pause()
         try:
@@ -182,7 +182,7 @@ class AsyncChasquiMove:
             return None
 
     async def _add_to_ours(self, found: Sequence[tuple[bytes, NewJob | None]]) -> list[bytes]:
-        """Add jobs to our queue and return where they were."""
+        """Add jobs to this package's queue; return where they were."""
         jobs = [job for _, job in found if job is not None]
         if jobs:
             await self._ours.add_bulk(jobs)

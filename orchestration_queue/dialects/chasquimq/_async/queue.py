@@ -112,7 +112,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             ServerError: The server refused a job; others were added.
         """
         if not isinstance(jobs, Iterable):
-            raise UsageError(f"`jobs` must be a list of NewChasquiJob, got {jobs!r}.")
+            raise UsageError(f"`jobs` must be a list, got {jobs!r}; pass `[NewChasquiJob('send')]`.")
         builder = self._builder()
         checked = [builder.check(new) for new in jobs]
         if not checked:

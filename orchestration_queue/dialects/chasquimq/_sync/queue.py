@@ -113,7 +113,7 @@ class ChasquiQueue(ChasquiDeadLetters, ChasquiSchedules, ChasquiClient):
             ServerError: The server refused a job; others were added.
         """
         if not isinstance(jobs, Iterable):
-            raise UsageError(f"`jobs` must be a list of NewChasquiJob, got {jobs!r}.")
+            raise UsageError(f"`jobs` must be a list, got {jobs!r}; pass `[NewChasquiJob('send')]`.")
         builder = self._builder()
         checked = [builder.check(new) for new in jobs]
         if not checked:

@@ -78,7 +78,7 @@ class AsyncQlessConnection:
             (word for word in words if isinstance(word, bool) or not isinstance(word, str | int | float)), ""
         )
         if strange != "":
-            raise UsageError(f"A command's words must be text or numbers, got {strange!r}.")
+            raise UsageError(f"A command's words must be strings or numbers, got {strange!r}; encode it first.")
         return await self._execute(command(text_word(name, "name"), *words))
 
     async def _execute(self, call: Call) -> Reply:

@@ -1,4 +1,4 @@
-"""Jobs, from `put` to `complete`."""
+"""The job methods of a client, from `put` to `complete`."""
 
 from __future__ import annotations
 

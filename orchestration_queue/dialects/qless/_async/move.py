@@ -1,4 +1,4 @@
-"""Move a queue from qless's protocol to ours."""
+"""Move a queue from qless's protocol to this package's."""
 
 from __future__ import annotations
 
@@ -89,16 +89,16 @@ class AsyncQlessMove:
         return await self._theirs._execute(Call(name, (f"ql:q:{self._queue}-{place}",), args))
 
     async def _free_stalled(self) -> None:
-        """Make jobs ready that their workers have lost for good: no pop does it while the queue is paused."""
+        """Make jobs whose locks expired ready; no pop does it while the queue is paused."""
         grace = float(await self._theirs.get_config("grace-period") or 0)
         latest = now_ms() / 1000 - max(0.0, grace)
         for jid in texts(await self._read("ZRANGEBYSCORE", "locks", "-inf", latest)):
-            with suppress(ServerError):  # it ended in between
+            with suppress(ServerError):  # it ended meanwhile
                 await self._theirs.timeout(jid)
 
     async def _move_recurring(self, moved: QlessMoved) -> None:
         while await self._read("ZCOUNT", "recur", "-inf", now_ms() / 1000):
-            await self._theirs.peek(self._queue, _PAGE)  # makes what is late
+            await self._theirs.peek(self._queue, _PAGE)  # adds late jobs
         for jid, due in _scored(await self._read("ZRANGE", "recur", 0, -1, "WITHSCORES")):
             try:
                 recurring = await self._theirs.recurring(jid)
@@ -110,7 +110,7 @@ class AsyncQlessMove:
                 moved.left[_reason(error)] += 1
 
     async def _move_jobs(self, place: str, moved: QlessMoved) -> dict[str, PlacedJob]:
-        """Move the jobs of a place page by page, except those that are linked with others, which it returns."""
+        """Move the jobs of a place page by page; return those that are linked to others, which stay."""
         linked: dict[str, PlacedJob] = {}
         offset = 0
         command = "ZREVRANGE" if place == "work" else "ZRANGE"
@@ -128,7 +128,7 @@ class AsyncQlessMove:
     async def _placed(
         self, page: Sequence[tuple[str, float]], moved: QlessMoved, *, is_timed: bool
     ) -> dict[str, PlacedJob]:
-        """Read jobs; those that cannot be read are counted."""
+        """Read jobs; count those that can't be read."""
         due = dict(page)
         found = {}
         for fields in decode_json(await self._theirs.command("multiget", *due)) or ():
@@ -157,7 +157,7 @@ class AsyncQlessMove:
         return await self._cancel(list(jobs), moved)
 
     async def _cancel(self, jids: Sequence[str], moved: QlessMoved) -> int:
-        """Remove jobs that were added to our queue, and return how many."""
+        """Remove jobs that were added to this package's queue; return how many."""
         try:
             await self._theirs.cancel(*jids)
         except ServerError:
@@ -170,7 +170,7 @@ class AsyncQlessMove:
         return len(jids)
 
     async def _waiting(self, moved: QlessMoved) -> dict[str, PlacedJob]:
-        """Return the jobs that wait for others; a time that they wait for, too, is in their record alone."""
+        """Return the jobs that wait for others, with their due times, which only their records have."""
         found: dict[str, PlacedJob] = {}
         for offset in range(0, int(await self._read("ZCARD", "depends")), _PAGE):
             page = _scored(await self._read("ZRANGE", "depends", offset, offset + _PAGE - 1, "WITHSCORES"))

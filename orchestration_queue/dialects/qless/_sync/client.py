@@ -80,7 +80,9 @@ class QlessClient(QlessJobs):
     def jobs(self, queue: str, state: QlessState, offset: int = 0, count: int = _PAGE) -> list[str]:
         """Return the ids of a queue's jobs in a state."""
         if state not in _STATES:
-            raise InvalidOptionError(f"`state` must be one of {', '.join(_STATES)}, got {state!r}.")
+            raise InvalidOptionError(
+                f"`state` must be one of {', '.join(_STATES)}, got {state!r}; pass `state='running'`."
+            )
         words = (state, text_word(queue, "queue"), *_page(offset, count))
         return texts(self.command("jobs", *words))
 
@@ -165,9 +167,11 @@ class QlessClient(QlessJobs):
             InvalidOptionError: An argument is invalid.
         """
         if not isinstance(repair, bool):
-            raise InvalidOptionError(f"`repair` must be True or False, got {repair!r}.")
+            raise InvalidOptionError(f"`repair` must be True or False, got {repair!r}; pass `repair=True`.")
         if on_progress is not None and not callable(on_progress):
-            raise InvalidOptionError(f"`on_progress` must be a function of a number, got {on_progress!r}.")
+            raise InvalidOptionError(
+                f"`on_progress` must be callable, got {on_progress!r}; pass a function of a number."
+            )
         found: dict[str, int] = {}
         pages: list[tuple[str, ...]] = [("0",)]
         checked = 0
@@ -247,7 +251,9 @@ class QlessClient(QlessJobs):
             elif name in ("retries", "backlog"):
                 words += [name, checked_count(value, name, 0)]
             else:
-                raise InvalidOptionError(f"A recurring job has no {name!r} that can be changed.")
+                raise InvalidOptionError(
+                    f"A recurring job has no option {name!r} to change; pass one of its documented options."
+                )
         self.command("recur.update", text_word(jid, "jid"), *words)
 
     def tag_recurring(self, jid: str, *tags: str) -> list[str]:

@@ -80,7 +80,7 @@ class QlessConnection:
             (word for word in words if isinstance(word, bool) or not isinstance(word, str | int | float)), ""
         )
         if strange != "":
-            raise UsageError(f"A command's words must be text or numbers, got {strange!r}.")
+            raise UsageError(f"A command's words must be strings or numbers, got {strange!r}; encode it first.")
         return self._execute(command(text_word(name, "name"), *words))
 
     def _execute(self, call: Call) -> Reply:
