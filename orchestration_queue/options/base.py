@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -16,6 +16,7 @@ __all__ = [
     "MAX_COUNT",
     "MAX_NAME_LENGTH",
     "MAX_PRIORITY",
+    "HashableDict",
     "Options",
     "name_problem",
     "suggestion",
@@ -27,6 +28,16 @@ MAX_COUNT = 2**31 - 1
 """The maximum of any count: all languages that use this wire represent it exactly."""
 FORBIDDEN_IN_NAMES = frozenset("{}:")
 _FORBIDDEN = re.compile(r"[{}:\x00-\x1f\x7f]")
+
+
+V = TypeVar("V")
+
+
+class HashableDict(dict[str, V]):
+    """A dict that is never changed, so that it can be part of a key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
+        return hash(frozenset(self.items()))
 
 
 def name_problem(name: object, longest: int = MAX_NAME_LENGTH) -> str | None:

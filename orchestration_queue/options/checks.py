@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
-from orchestration_queue.options.base import name_problem
+from orchestration_queue.options.base import HashableDict, name_problem
 
 __all__ = [
     "MAX_POOL_SLOTS",
@@ -108,11 +108,8 @@ def checked_share_weight(weight: Any) -> int:
     return weight
 
 
-class PoolWeights(dict[str, int]):
-    """Slots by pool; immutable, so that it can be part of a dict key."""
-
-    def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
-        return hash(frozenset(self.items()))
+class PoolWeights(HashableDict[int]):
+    """Slots by pool."""
 
 
 def _is_whole(number: object) -> bool:

@@ -14,6 +14,7 @@ from orchestration_queue.options.base import (
     MAX_COUNT,
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
+    HashableDict,
     Options,
     name_problem,
     suggestion,
@@ -69,11 +70,8 @@ _Tokens = Annotated[float, Field(ge=MIN_TOKENS, le=MAX_TOKENS)]
 """A number of tokens. The wire stores thousandths, as integers."""
 
 
-class Headers(dict[str, str]):
-    """Strings by name; immutable, so that it can be part of a dict key."""
-
-    def __hash__(self) -> int:  # type: ignore[override]  # of a dict that stays as it is
-        return hash(frozenset(self.items()))
+class Headers(HashableDict[str]):
+    """Strings by name."""
 
 
 BACKOFF_TYPES = ("fixed", "exponential")

@@ -132,7 +132,7 @@ async def test_bad_jobs_are_refused_and_nothing_is_written(
 def test_bad_settings_are_refused_before_connecting(face: Face, queue_name: str) -> None:
     with pytest.raises(InvalidNameError):
         face.producer("a:b", url="redis://localhost:1")
-    with pytest.raises(UsageError, match="no codec 'zip'"):
+    with pytest.raises(UsageError, match="Codec 'zip' is unknown"):
         face.producer(queue_name, codec="zip")
     with pytest.raises(UsageError, match="Both `url` and `connection`"):
         face.producer(queue_name, connection=object())

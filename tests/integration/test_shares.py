@@ -245,8 +245,8 @@ def test_no_job_is_lost_or_doubled_when_workers_are_killed(server_url: str, queu
         ({"share": 5}, "is not text"),
         ({"share": "a:b"}, "contains ':'"),
         ({"share": "x" * 101}, "longer than 100"),
-        ({"share": "a", "lifo": True}, "order of its own"),
-        ({"share": "a", "ordering": {"key": "k"}}, "order of its own"),
+        ({"share": "a", "lifo": True}, "determines the order of its jobs"),
+        ({"share": "a", "ordering": {"key": "k"}}, "determines the order of its jobs"),
     ],
 )
 def test_a_share_that_cannot_be_is_refused(options: dict[str, Any], what: str) -> None:

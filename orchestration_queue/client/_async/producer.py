@@ -124,7 +124,7 @@ class AsyncAdder(AsyncQueueClient):
         job = self._encode(job)
         at_ms = now_ms()
         operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
-        if wanted is None and not job.is_unannounced:
+        if wanted is None and not additions.is_unannounced(job.options):
             added = operation.read(await self._connection.execute(operation.call))
         else:
             added = await self._write(operation, wanted, [job])

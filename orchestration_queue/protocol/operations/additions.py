@@ -160,11 +160,6 @@ class NewJob:
         """Whether it is due later, at a time that a worker must know."""
         return bool(self.options.delay or self.options.delay_until)
 
-    @property
-    def is_unannounced(self) -> bool:
-        """Whether no stream entry announces it to the workers."""
-        return is_unannounced(self.options)
-
 
 def is_unannounced(options: JobOptions) -> bool:
     """Whether no stream entry announces such a job to the workers: it is delayed, prioritized or LIFO."""
@@ -173,7 +168,7 @@ def is_unannounced(options: JobOptions) -> bool:
 
 def waking(keys: QueueKeys, jobs: Iterable[NewJob], now_ms: int) -> list[Call]:
     """Return the signal to an idle worker for jobs that no stream entry announces: ready ones, or a new due time."""
-    unannounced = [job for job in jobs if job.is_unannounced]
+    unannounced = [job for job in jobs if is_unannounced(job.options)]
     if any(job.is_delayed for job in unannounced):
         return [wake_for_due(keys, now_ms)]
     return [wake_worker(keys)] if unannounced else []

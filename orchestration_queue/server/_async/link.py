@@ -130,7 +130,7 @@ class AsyncLink:
             redis.RedisError: The connection broke; whether the server executed anything is unknown.
             OSError: Likewise.
         """
-        await self.write(packed)
+        await self._driver.send_packed_command((packed,), check_health=False)
         return await self.read(count)
 
     async def write(self, packed: bytes) -> None:

@@ -131,7 +131,7 @@ class Link:
             redis.RedisError: The connection broke; whether the server executed anything is unknown.
             OSError: Likewise.
         """
-        self.write(packed)
+        self._driver.send_packed_command((packed,), check_health=False)
         return self.read(count)
 
     def write(self, packed: bytes) -> None:
