@@ -83,6 +83,13 @@ def test_a_job_too_large_to_share_a_call_has_one_of_its_own() -> None:
     assert [len(portion) for portion in additions.portions(jobs)] == [1, 2]
 
 
+@pytest.mark.parametrize("name", ["", 5, None])
+def test_a_job_has_a_name_unless_another_client_encoded_it(name: Any) -> None:
+    assert NewJob("", EncodedData("{}")).name == ""
+    with pytest.raises(UsageError, match="`name` must be a non-empty string"):
+        NewJob(name, {"n": 1})
+
+
 @pytest.mark.parametrize("options", [5, "delay", [("delay", 5)], {5: "delay"}])
 def test_options_of_a_job_are_options_or_a_dict_of_them(options: Any) -> None:
     assert NewJob("work", options={"delay": 5}).options == JobOptions(delay=5)

@@ -15,6 +15,7 @@ from orchestration_queue.options import (
     Fallback,
     JobOptions,
     Ordering,
+    QueueSettings,
     RateLimit,
     Retention,
     TokenBucket,
@@ -168,6 +169,21 @@ def test_a_duration_is_a_timedelta_or_seconds(duration: Any) -> None:
     assert checked_duration(1.5, "wait") == checked_duration(timedelta(seconds=1.5), "wait") == timedelta(seconds=1.5)
     with pytest.raises(InvalidOptionError, match="`wait` must be a timedelta or seconds >= 0"):
         checked_duration(duration, "wait")
+
+
+@pytest.mark.parametrize(
+    ("stored", "settings"),
+    [
+        ({}, QueueSettings()),
+        ({"attempts": 3, "timeout": 5000, "lockDuration": 2000}, QueueSettings(attempts=3, timeout=5, lease=2)),
+        ({"attempts": 0, "timeout": -1, "lockDuration": 5}, QueueSettings()),
+        ({"attempts": "3", "timeout": None, "backoff": 5}, QueueSettings()),
+    ],
+)
+def test_stored_settings_of_a_queue_are_read_as_far_as_they_are_valid(
+    stored: dict[str, Any], settings: QueueSettings
+) -> None:
+    assert QueueSettings.from_wire(stored) == settings
 
 
 def test_options_are_frozen() -> None:
