@@ -25,10 +25,10 @@ from orchestration_queue.protocol.operations.exchanges import ExchangeResult, Re
 from orchestration_queue.protocol.operations.membership import Member, Message, Report, Stalled
 from orchestration_queue.protocol.outcome import Strategy, Verdict
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
+from orchestration_queue.worker.connections import SignalReader
 from orchestration_queue.worker.interfaces import Handler, Middleware, Router
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.queue_io import QueueIO
-from orchestration_queue.worker.signal_reader import SignalReader
 from orchestration_queue.worker.worker import Worker
 
 __all__ = ["BroadcastIO", "BroadcastWorker"]

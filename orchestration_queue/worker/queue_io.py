@@ -31,11 +31,10 @@ from orchestration_queue.protocol.operations.worker_signals import Command, Tick
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import ServerClock
+from orchestration_queue.worker.connections import SignalReader, Waker
 from orchestration_queue.worker.machine import Exchange
 from orchestration_queue.worker.outages import Outages
 from orchestration_queue.worker.queue_defaults import QueueDefaults
-from orchestration_queue.worker.signal_reader import SignalReader
-from orchestration_queue.worker.waker import Waker
 
 __all__ = ["QueueIO"]
 

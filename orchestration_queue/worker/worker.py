@@ -23,7 +23,7 @@ from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
-from orchestration_queue.worker.connections import WorkerConnections
+from orchestration_queue.worker.connections import SignalReader, WorkerConnections
 from orchestration_queue.worker.control import WorkerControl, stopping_on_signals
 from orchestration_queue.worker.events import WorkerEventType
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
@@ -49,7 +49,6 @@ from orchestration_queue.worker.reserved import reserved_handlers
 from orchestration_queue.worker.runner import Runner, Threads
 from orchestration_queue.worker.sandbox.handler import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
-from orchestration_queue.worker.signal_reader import SignalReader
 from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Worker"]

@@ -17,7 +17,7 @@ from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.schedules import Every
 from orchestration_queue.states import JobState
-from orchestration_queue.worker import AsyncActiveJob, Handler, Worker, shard_workers, signal_reader
+from orchestration_queue.worker import AsyncActiveJob, Handler, Worker, connections, shard_workers
 from tests.processes import worker_process
 from tests.waiting import wait_until, wait_until_sync
 from tests.workers import QUICK
@@ -265,7 +265,7 @@ async def test_shards_share_all_connections_but_their_blocking_reads(
 async def test_signals_reach_each_shard_while_workers_join_and_leave(
     server_url: str, queue_name: str, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signal_reader, "_BLOCK_MS", 300_000)
+    monkeypatch.setattr(connections, "_BLOCK_MS", 300_000)
     started, cancelled = Counter[str](), Counter[str]()
 
     async def hang(job: AsyncActiveJob) -> None:

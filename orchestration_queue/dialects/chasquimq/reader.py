@@ -19,7 +19,7 @@ from orchestration_queue.options import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.waker import Waker
+from orchestration_queue.worker.connections import Waker
 
 __all__ = ["Delivery", "Entry", "Reader", "Rejection", "check_entry"]
 
