@@ -239,7 +239,7 @@ class _DrainSession:
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _DrainSnapshot:
     """A queue at one moment.
 
     Attributes:
@@ -257,7 +257,7 @@ class _Snapshot:
     next_due_ms: int | None
 
 
-async def _take_snapshot(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> _Snapshot:
+async def _take_snapshot(queue: AsyncQueue, connection: AsyncConnection, options: WorkerOptions) -> _DrainSnapshot:
     """Read everything in one transaction: between two reads, a job could move and be missed by both."""
     keys = queue.keys
     counting = queue_state.count(keys)
@@ -274,7 +274,7 @@ async def _take_snapshot(queue: AsyncQueue, connection: AsyncConnection, options
     job_due_ms = integer(due_reply)
     planned = [due_ms for due_ms in (job_due_ms, plan.next_due_ms) if due_ms is not None and due_ms >= 0]
     is_due = 0 <= job_due_ms <= at_ms or not plan.is_empty
-    return _Snapshot(
+    return _DrainSnapshot(
         is_busy=ready_or_active > 0 or is_due,
         is_due=is_due,
         is_continued=any(entry is not None and entry.waits_for_completion for entry in parsed),
