@@ -13,7 +13,7 @@ local jobs = require("jobs")
 if redis.call("EXISTS", marker_key) == 1 then
   return 0
 end
--- What can fail comes first: a marker without its job would refuse the job for an hour.
+-- Commands that can fail come first: a marker without its job would refuse the job for an hour.
 jobs.publish(stream_key, max_length, job_name, envelope)
 redis.call("SET", marker_key, "1", "EX", ttl_s)
 return 1

@@ -11,7 +11,7 @@
 if redis.call("EXISTS", marker_key) == 1 then
   return 0
 end
--- What can fail comes first: a marker without its job would refuse the job for an hour.
+-- Commands that can fail come first: a marker without its job would refuse the job for an hour.
 redis.call("ZADD", delayed_key, run_at_ms, member)
 redis.call("SET", marker_key, "1", "EX", ttl_s)
 redis.call("SET", index_key, member, "EX", ttl_s)

@@ -1,4 +1,4 @@
---- Make a job that has not started ready at another time.
+--- Change when a job that has not started is due.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ready jobs

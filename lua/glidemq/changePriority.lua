@@ -1,4 +1,4 @@
---- Give a job that has not started another priority.
+--- Change the priority of a job that has not started.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ready jobs

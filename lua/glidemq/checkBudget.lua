@@ -1,4 +1,4 @@
---- Say whether a flow may spend more.
+--- Return whether a flow may spend more.
 --- @key   budget               hash         the flow's budget
 --- @returns text `ok`, `exceeded` or `no_budget`
 --- @cost    O(1)

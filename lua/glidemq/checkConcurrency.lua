@@ -1,4 +1,4 @@
---- Say how many more jobs the queue's concurrency limit allows.
+--- Return how many more jobs the queue's concurrency limit allows.
 --- @queue   meta
 --- @key   meta                 hash         settings of the queue
 --- @key   stream               stream       ready jobs

@@ -1,4 +1,4 @@
---- Remove old finished jobs and all they left.
+--- Remove old finished jobs and all their keys.
 --- @queue   id
 --- @key   finished             zset         `completed` or `failed` jobs by time
 --- @key   events               stream       lifecycle events

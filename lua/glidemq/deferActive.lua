@@ -1,4 +1,4 @@
---- Put a job that was taken too early back at the end of the stream.
+--- Return a job that was taken too early to the end of the stream.
 --- @queue   job
 --- @key   stream               stream       ready jobs
 --- @key   job                  hash         the job

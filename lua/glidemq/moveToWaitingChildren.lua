@@ -1,4 +1,4 @@
---- Let an active job wait for its children; ready again at once when all have completed.
+--- Make an active job wait for its children; it is ready again immediately if all have completed.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ready jobs

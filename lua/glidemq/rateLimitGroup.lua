@@ -1,4 +1,4 @@
---- Hold back the group of an active job for a while, and its job with it.
+--- Delay the group of an active job, and the job with it.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ready jobs

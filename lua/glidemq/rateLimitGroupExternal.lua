@@ -1,4 +1,4 @@
---- Hold back a group for a while.
+--- Delay a group.
 --- @queue   ratelimited
 --- @key   ratelimited          zset         groups that wait for their rate limit
 --- @key   events               stream       lifecycle events

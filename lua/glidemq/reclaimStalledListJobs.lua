@@ -1,4 +1,4 @@
---- Take stalled list jobs back: ready again, or failed when it happened too often.
+--- Take over stalled list jobs, which become ready, or fail if they stalled too often.
 --- @queue   stream
 --- @key   stream               stream       ready jobs
 --- @key   events               stream       lifecycle events

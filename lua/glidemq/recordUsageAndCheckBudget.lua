@@ -1,4 +1,4 @@
---- Add usage to a flow's budget and say whether it may spend more.
+--- Add usage to a flow's budget, and return whether it may spend more.
 --- @key   budget               hash         the flow's budget
 --- @record  usage the arguments that follow are its fields
 --- @arg   tokens               json ={}     tokens by category

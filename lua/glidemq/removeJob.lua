@@ -1,4 +1,4 @@
---- Remove a job and all it left, wherever it is.
+--- Remove a job in any state, and all its keys.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ignored: an entry left behind is dropped when it is met

@@ -1,4 +1,4 @@
---- Hold a lock longer, if it is still ours.
+--- Renew a lock, if it is still ours.
 --- @key   lock                 string       the lock
 --- @arg   token                text         names this holder
 --- @arg   ttl_ms               int =1000    from now on

@@ -1,4 +1,4 @@
---- Schedule failed jobs again, due at once and with all attempts.
+--- Retry failed jobs, due immediately and with all attempts.
 --- @queue   id
 --- @key   failed               zset         failed jobs by time
 --- @key   scheduled            zset         delayed and prioritized jobs

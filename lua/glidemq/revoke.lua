@@ -1,4 +1,4 @@
---- Cancel a job: fail it if it has not started, else flag it.
+--- Cancel a job: fail it if it has not started, otherwise flag it.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ready jobs

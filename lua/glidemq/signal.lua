@@ -1,4 +1,4 @@
---- Give a suspended job a signal and make it ready.
+--- Send a suspended job a signal, and make it ready.
 --- @queue   job
 --- @key   job                  hash         the job
 --- @key   stream               stream       ready jobs

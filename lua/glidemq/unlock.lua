@@ -1,4 +1,4 @@
---- Give a lock back, if it is still ours.
+--- Release a lock, if it is still ours.
 --- @key   lock                 string       the lock
 --- @arg   token                text         names this holder
 --- @returns int 1 when given back, else 0

@@ -25,7 +25,7 @@ local function limited(queue, name, group, job_id, job, cost, now)
   return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
 end
 
---- Take what the activation uses up.
+--- Deduct what the activation uses.
 local function admit(queue, name, group, seq, returning, cost, now)
   local changes = {}
   local function set(field, value)

@@ -58,7 +58,7 @@ function completion.free(queue, done, known)
   end
 end
 
---- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
+--- Complete `done.job_id`. `known` has fields of its record: groupKey, orderingKey, orderingSeq, processedOn.
 function completion.settle(queue, done, known, parent_job_key)
   local exists = completion.write(queue, done)
   active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast, not exists)

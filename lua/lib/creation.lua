@@ -1,4 +1,4 @@
---- The one way in which a job comes into being.
+--- Creates jobs; every function that adds one uses this.
 
 local ids = require("ids")
 local membership = require("membership")

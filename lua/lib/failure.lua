@@ -14,7 +14,7 @@ function failure.watch(visit)
   heard = visit
 end
 
---- Enter the job among the failed; what follows `now` are further fields and values of its record.
+--- Add the job to the failed ones; the arguments after `now` are further fields and values of its record.
 function failure.record(queue, job_id, reason, now, ...)
   redis.call("ZADD", queue .. "failed", now, job_id)
   redis.call(

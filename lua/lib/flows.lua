@@ -25,8 +25,8 @@ function flows.resume(queue, job_id, name, share)
   events.emit(queue, "active", job_id)
 end
 
---- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
---- that does not release it, but it has a rule of its own.
+--- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called if
+--- that does not release it, but it has its own rule.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
   local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share")

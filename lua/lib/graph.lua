@@ -1,4 +1,4 @@
---- A parent and its children, described by what addFlow is given: options are read and ids taken here.
+--- A parent and its children, from the arguments of addFlow: reads options and assigns ids.
 
 local ids = require("ids")
 local membership = require("membership")

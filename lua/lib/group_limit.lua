@@ -21,7 +21,7 @@ local function score_of(queue, name, job_id, job, position)
   return seq > 0 and seq or tonumber(job_id) or 0
 end
 
---- Where the active job that reached the limit goes: parked at the `front` or the `back` of its group, or `fail`.
+--- Park the active job that reached the limit at the `front` or the `back` of its group, or fail it (`fail`).
 --- The caller takes it off its worker.
 function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey

@@ -62,7 +62,7 @@ function groups.refill(queue, name, group, now)
   return level
 end
 
---- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
+--- Return whether the group's rate window is running, and what is left in it; nil without one.
 function groups.window_room(group, now)
   if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
     return math.max(group.rate_max - group.rate_count, 0)

@@ -13,7 +13,7 @@ local function set_aside(key)
   redis.call("EXPIRE", kept, KEPT_S)
 end
 
---- As `redis.call`, on a key of this queue. A key of another type is set aside first, as if it had never been there.
+--- As `redis.call`, on a key of this queue. A key of another type is set aside first.
 function guarded.call(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= "table" or not reply.err then

@@ -1,4 +1,4 @@
---- Jobs taken from the priority and LIFO lists. No consumer group knows who holds them, so we keep
+--- Jobs taken from the priority and LIFO lists. No consumer group knows which worker has them, so we keep
 ---   `list-active`        how many are taken, as the wire has it, and
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
@@ -47,7 +47,7 @@ function lists.activated(queue, job_id, now)
   guarded.call("ZADD", index_key(queue), now, job_id)
 end
 
---- Who started a job, and when, as one text: what another start left there does not say the same.
+--- The consumer that started a job, and when, as one text, which differs for each start.
 function lists.taker(consumer, processed_on)
   return consumer .. "@" .. processed_on
 end
@@ -57,7 +57,7 @@ function lists.forget(queue, job_id)
   guarded.call("ZREM", index_key(queue), job_id)
 end
 
---- Count jobs popped from a list as in a worker's hands.
+--- Count jobs popped from a list as taken by a worker.
 function lists.count_in(queue, number)
   if number > 0 then
     redis.call("INCRBY", counter_key(queue), number)
@@ -106,7 +106,7 @@ local function scan(queue, visit)
     local page = redis.call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
     for _, key in ipairs(page[2]) do
       local job_id = key:sub(#prefix + 1)
-      -- No id has a colon: what has one is a key below a job's.
+      -- No id has a colon: a key with one belongs to a job, but is not its record.
       if not job_id:find(":", 1, true) then
         visit(job_id)
       end
@@ -164,7 +164,7 @@ function lists.seen_taken(queue, job_id, now)
   guarded.call("ZADD", index_key(queue), -now, job_id)
 end
 
---- Whether no list job is in anybody's hands.
+--- Whether no worker has a list job.
 function lists.is_idle(queue)
   return lists.counted(queue) <= 0 and redis.call("EXISTS", index_key(queue)) == 0
 end

@@ -1,4 +1,4 @@
---- Where a job that is not active goes.
+--- Places jobs that are not active.
 
 local lists = require("lists")
 local record = require("record")
@@ -19,7 +19,7 @@ end
 local function enlist(queue, job_id, priority)
   local list = queue .. "priority"
   local low, high = 0, redis.call("LLEN", list)
-  -- Mostly it belongs to the very end, the left: then the first look is the last.
+  -- Usually it belongs to the very end, the left, which the first comparison finds.
   if high == 0 or not runs_before(list, 0, queue, priority) then
     redis.call("LPUSH", list, job_id)
     return

@@ -44,7 +44,7 @@ local function entry(queue, entry_id, job_id, sweep)
   return false
 end
 
---- In whose hands idle entries are, from the cursor on: by entry.
+--- Return the consumers of idle entries from the cursor on, by entry.
 local function owners(key, cursor, count, sweep)
   local owner = {}
   for _, pending in ipairs(redis.call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
@@ -53,8 +53,8 @@ local function owners(key, cursor, count, sweep)
   return owner
 end
 
---- Claim a page of idle entries and inspect each. What is still worked on goes back into the hands it was in: a worker
---- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
+--- Claim a page of idle entries and inspect each. An entry whose job is still running is returned to its consumer: a worker
+--- considers entries that it finds among its own as lost, and starts them. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
   local page = redis.call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)

@@ -21,7 +21,7 @@ local function remove_oldest(queue, set, number)
   retention.discard(queue, ids)
 end
 
---- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
+--- Remove from a set, `completed` or `failed`, which these jobs have just entered, the jobs that the rule does not keep.
 function retention.apply(queue, set, job_ids, now, rule)
   if rule.broadcast then
     return

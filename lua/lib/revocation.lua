@@ -11,7 +11,7 @@ local revocation = {}
 
 local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
 
---- Fail a job that has not started, else flag it; returns what glidemq_revoke replies.
+--- Fail a job that has not started, else flag it; returns the reply of glidemq_revoke.
 function revocation.revoke(queue, job_id, now_ms, group)
   local job = record.load(queue, job_id)
   if not job then

@@ -159,7 +159,7 @@ local function take_turns(found, most)
   return turns
 end
 
---- Pop what a share's turns are for, and note its time.
+--- Pop the jobs of a share's turns, and update its virtual time.
 local function pop(queue, share)
   share.popped = share.turns > 0 and guarded.call("ZPOPMIN", key_of(queue, share.name), share.turns) or {}
   if share.turns < share.size then

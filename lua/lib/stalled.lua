@@ -21,7 +21,7 @@ local function own_lease(queue, job_id)
   return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
 end
 
---- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
+--- Whether a job without its own lease has been idle for as long as the sweep allows.
 function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end

@@ -1,4 +1,4 @@
---- The `stream`: ready jobs in order of arrival, and what the consumer group holds of them.
+--- The `stream`: ready jobs in order of arrival, and their pending entries in the consumer group.
 
 local record = require("record")
 
@@ -27,7 +27,7 @@ function stream.field(fields, name)
   return nil
 end
 
---- Take an entry off the group's hands, and off the stream unless other groups read it, too.
+--- Acknowledge an entry, and remove it from the stream unless other groups read it, too.
 function stream.settle(queue, group, entry_id, broadcast)
   if entry_id == "" or group == "" then
     return
@@ -145,7 +145,7 @@ function stream.note_stray(queue, job_id)
   redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end
 
---- Remove the entry left behind by a cancelled job that is to run again: with two entries it would run twice.
+--- Remove the entry that a cancelled job left before it runs again: with two entries it would run twice.
 function stream.remove_stray(queue, job_id)
   if redis.call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
     stream.withdraw(queue, "workers", job_id, true)

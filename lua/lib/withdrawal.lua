@@ -8,8 +8,8 @@ local withdrawal = {}
 -- LPOS compares some 30 elements in a microsecond.
 local NEAR = 20000
 local NEIGHBORS = 250
--- What is left where a job was: no job has such an id, so who pops it finds no record, and drops it. It keeps the
--- priority, by which others find their place in the list.
+-- A tombstone replaces a job: no job has such an id, so a client that pops it finds no record, and drops it. It keeps
+-- the priority, by which other jobs are placed in the list.
 local TOMBSTONE = "{removed}"
 
 --- The priority of the job that a tombstone replaces; nil for a job id.
@@ -42,7 +42,7 @@ local function bisect(queue, key, job_id, length)
   end
 end
 
---- Where a job waits on a list, from 0; nil when it does not. It is looked for at both ends first, and everywhere last.
+--- Where a job waits on a list, from 0; nil when it does not. Both ends are searched first.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
   local length = redis.call("LLEN", key)

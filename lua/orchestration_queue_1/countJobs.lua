@@ -1,4 +1,4 @@
---- Add what a worker counted to a queue's statistics of one day.
+--- Add a worker's counts to a queue's statistics of one day.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @arg   day                  text         the day in UTC, as `2026-01-31`

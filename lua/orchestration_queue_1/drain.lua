@@ -1,6 +1,6 @@
 --- Remove some of the jobs that have not started.
 ---
---- As `glidemq_drain`, but no more than a call can do without keeping others waiting. What is left may start meanwhile.
+--- As `glidemq_drain`, but bounded, so that no call blocks the server for long. Jobs that are left may start meanwhile.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

@@ -61,13 +61,13 @@ local validate = require("validate")
 -- `{"originalQueue","originalJobId","data","failedReason","attemptsMade"}`, attempts without the last. It is written
 -- with the failure or not at all. In a cluster the other queue may be on another server, and the caller has to add the
 -- letter; under its id, which is the same for each letter about one run, it may do so twice. Until then this queue keeps
--- it in `outbox`, by time: should the caller die, or this reply be lost, oq1_reclaim hands it out again.
+-- it in `outbox`, by time: if the caller dies, or this reply is lost, oq1_reclaim returns it again.
 --
--- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
--- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
+-- Only settled failures make dead letters: revoked and expired jobs need none, and this call does not see jobs that cost
+-- more than their bucket holds, or whose workers were lost (see oq1_reclaim).
 
--- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
--- take it away. A completed job is told to those that wait as by every client, and their rules are applied.
+-- The dependents of a job that fails for good, for any reason, are decided in the same call, before retention can remove
+-- it. Dependents of a completed job are notified as by every client, and their rules are applied.
 
 local room = 100
 

@@ -1,5 +1,5 @@
---- Note about failed attempts, and completed ones of tracked jobs, what their settlement does not carry, as `oq1_noteFailures` does, and keep them in the histories
---- of their jobs. Sent before the exchange that settles them.
+--- Record details of failed attempts, as `oq1_noteFailures` does, and add them and completed attempts of tracked jobs to
+--- the histories of their jobs. Sent before the exchange that settles them.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

@@ -24,11 +24,11 @@ local dependencies = require("dependencies")
 local propagation = require("propagation")
 local validate = require("validate")
 
--- Who submits a job that waits writes its rule into its field `triggerRule`; without it, it is `all_success`. For
--- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to what the job waits for: else
+-- The submitter writes a waiting job's rule to its field `triggerRule`; without it, the rule is `all_success`. For
+-- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to the job's dependencies: otherwise
 -- completions, which every glide-mq client counts by itself, would start it once all have completed. While a member
--- `prefix:{queue}:__hold__` is awaited, nothing is decided: the submitter completes it last, and calls this for the
--- jobs that have ended by then. A job ruled by `always` runs as soon as it is told of anything, or is not made to wait.
+-- `prefix:{queue}:__hold__` is among them, nothing is decided: the submitter completes it last, and calls this for the
+-- jobs that have ended by then. A job with the rule `always` runs at its first notification, or is not made to wait.
 --
 -- Written are, on a job that waits, the fields `depdone:{member}` and `depsCompleted` of completions, `depend:{member}`,
 -- `depsFailed` and `depsSkipped` of others; and where it must not run, it fails with `outcome` beside its

@@ -1,4 +1,4 @@
---- Put back a job whose state is ready or delayed, but which is in no structure, so that no worker would find it.
+--- Put back a job whose state is ready or delayed, but which is in no structure, where no worker would find it.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs

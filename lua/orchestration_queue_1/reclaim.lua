@@ -1,5 +1,5 @@
---- Take stalled jobs back: ready again, or failed when it happened too often; and fail suspended
---- jobs whose time is up. Dead letters that were not added are handed out again.
+--- Take over stalled jobs, which become ready, or fail if they stalled too often; and fail suspended
+--- jobs whose timeout has expired. Dead letters that were not added are returned again.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs
@@ -37,7 +37,7 @@ local validate = require("validate")
 local wake = require("wake")
 
 -- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
--- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
+-- oq1_exchange, so that a job that crashes every worker is kept there. Its reason begins with `crashed: `.
 
 validate.check_limit("reclaim", limit)
 validate.check_queue_name("reclaim", dead_letter)

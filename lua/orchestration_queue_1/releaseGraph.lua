@@ -1,4 +1,4 @@
---- Release held jobs of a graph: start those without other dependencies, and decide about the others by their rules.
+--- Release held jobs of a graph: start those without other dependencies, and decide the others by their rules.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs

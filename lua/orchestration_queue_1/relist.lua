@@ -19,8 +19,8 @@ local lists = require("lists")
 local placement = require("placement")
 local stalled = require("stalled")
 
--- Jobs of the stream are found among the consumer's pending entries. Of a list job its record says who started it, as
--- long as that start is the last. It has not run: this is no stall.
+-- Jobs of the stream are found among the consumer's pending entries. The record of a list job says which consumer
+-- started it, if that start was the last. The job has not run, so this does not count as stalled.
 
 local is_known = {}
 for _, job in ipairs(known) do

@@ -22,8 +22,8 @@
 local graph_retry = require("graph_retry")
 local propagation = require("propagation")
 
--- Jobs of more than one call or queue are held by all calls, in any order; then the other queues are told; then all are
--- released. So none starts, or is given up again, before those that it waits for are what they were.
+-- To retry jobs of several calls or queues, all calls hold them, in any order; then the other queues are notified; then
+-- all are released. So none starts, or fails again, before its dependencies are back in their former states.
 
 local outcomes = propagation.new(queue, now_ms, 100, true)
 local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)

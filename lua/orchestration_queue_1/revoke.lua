@@ -1,4 +1,4 @@
---- Cancel a job as `glidemq_revoke` does, and decide about its dependents if it will never run.
+--- Cancel a job as `glidemq_revoke` does, and decide its dependents if it will never run.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

@@ -1,4 +1,4 @@
---- Record that jobs woken for slots of pools don't take them now, so that those behind them may.
+--- Record that jobs woken for slots of pools don't take them now, so that jobs behind them can.
 --- @queue   slots!
 --- @flags   allow-oom
 --- @key   slots                hash         how many slots each pool has

@@ -46,11 +46,11 @@
 
 local submission = require("submission")
 
--- A graph of more nodes, or of several queues, is submitted in parts: an edge between two of them is named in both, as
--- `foreign` where the dependent is and as `outside` where the dependency is. `held` then keeps every node from starting
--- before all parts are there; what remains of a submission that was given up is completed by submitting it again.
+-- A graph of more nodes, or of several queues, is submitted in parts: an edge between two of them is in both, as
+-- `foreign` in the dependent's part and as `outside` in the dependency's. `held` then keeps every node from starting
+-- before all parts are stored; submitting again completes an interrupted submission.
 --
--- The record of the flow is there once, under the first word that was given; it says `submitting` while nodes are held.
+-- The record of the flow is written once, and not replaced; its state is `submitting` while nodes are held.
 
 local graph = { nodes = nodes, edges = edges, foreign = foreign, outside = outside, rules = rules }
 submission.check(queue, graph)

@@ -1,4 +1,4 @@
---- Wake all workers of a queue: it is resumed, or something else changed that concerns each of them.
+--- Wake all workers of a queue, because it was resumed, or something else changed that concerns each of them.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @returns int 1

@@ -1,4 +1,4 @@
---- Wake one idle worker of a queue, if one is needed for what a change made due, or ready in a list.
+--- Wake one idle worker of a queue, if one is needed for jobs that became due, or ready in a list.
 --- @queue   stream!
 --- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs

@@ -1,4 +1,4 @@
---- Say when a worker is to make ready what is due next. Two workers watch for that; the others come at their usual time.
+--- Return when a worker must next promote due jobs. Two workers watch for that; the others tick at their usual time.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs

@@ -1,4 +1,4 @@
---- Have queues hand out no jobs.
+--- Stop queues from handing out jobs.
 --- @arg*    queues text their names
 --- @returns nil
 --- @cost    O(1) per queue

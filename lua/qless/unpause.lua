@@ -1,4 +1,4 @@
---- Have queues hand out jobs again.
+--- Let queues hand out jobs again.
 --- @arg*    queues text their names
 --- @returns nil
 --- @cost    O(1) per queue

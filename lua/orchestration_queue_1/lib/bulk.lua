@@ -1,4 +1,4 @@
---- Creates many jobs of one queue, each as glidemq_addJob does, with what they can share done once.
+--- Creates many jobs of one queue, each as glidemq_addJob does, doing once what they share.
 
 local creation = require("creation")
 local events = require("events")
@@ -24,7 +24,7 @@ local function automatic(queue, items, whole)
   return count
 end
 
---- Where the parent keeps what it waits for, if it is of this queue; the caller tells one of another.
+--- The key of the parent's dependencies, if it is in this queue; the caller notifies a parent of another queue.
 local function parent_deps_key(queue, job)
   if job.parent_id == "" then
     return nil

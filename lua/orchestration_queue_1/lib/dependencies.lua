@@ -1,7 +1,7 @@
---- What a waiting job knows of those it waits for: who ended how, each counted once.
+--- The outcomes of a waiting job's dependencies, each counted once.
 --- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
---- `depweak:{member}` marks an optional one, which counts as completed however it ends; `depsOptional` says that there
+--- `depweak:{member}` marks an optional one, which counts as completed with any outcome; `depsOptional` says that there
 --- are some.
 
 local guarded = require("guarded")
@@ -13,8 +13,8 @@ local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped
 local MEMBERS_PER_COMMAND = 500
 local PENDING = "pending"
 
---- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
---- that completions alone do not release the job.
+--- Members that are not jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` never completes, so
+--- completions alone do not release the job.
 local WIRING, RULE = dependencies.WIRING, "__rule__"
 
 --- Rules by which a job does not run once all that it waits for have completed.
@@ -150,8 +150,8 @@ function dependencies.close(queue, job_id)
   redis.call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
 end
 
---- Remove what the job waited for, now that it runs. Who waits for the end of its children may wait for them again, so
---- it keeps what it knows of each.
+--- Remove the dependencies of a job that runs now. A job that waits for the end of its children may wait for them again,
+--- so it keeps their outcomes.
 function dependencies.let_go(queue, job_id, counts, rule)
   redis.call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
   if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
@@ -159,7 +159,7 @@ function dependencies.let_go(queue, job_id, counts, rule)
   end
 end
 
---- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
+--- The members that a new job waits for besides jobs: its release if it is held, and its rule if completions are not enough.
 function dependencies.obstacles(queue, held, rule)
   local members = {}
   if held then
@@ -217,8 +217,8 @@ function dependencies.any_pending(queue, job_id, outcome_of)
   return found
 end
 
---- How each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. Of who waits for
---- the end of its children, those that have completed have done so for good, and are not asked.
+--- Return how each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. If a job waits
+--- for the end of its children, completed ones stay completed, and are not read again.
 local function outcomes(known, members, rule, outcome_of)
   local found = {}
   for index, member in ipairs(members) do
@@ -230,7 +230,7 @@ local function outcomes(known, members, rule, outcome_of)
   return found
 end
 
---- Enter how some members ended in place of what was known of them, and add to the counts.
+--- Replace the outcomes of some members, and adjust the counts.
 local function reenter(key, members, found, counts)
   local stale, fields = {}, {}
   for index, member in ipairs(members) do

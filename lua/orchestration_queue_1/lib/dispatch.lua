@@ -15,7 +15,7 @@ local dispatch = {}
 --- How many candidates are inspected for `want` jobs: some are gone, expired or have to wait for their group.
 local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
---- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
+--- Start one job; returns 1 if it runs now. The worker no longer has one that doesn't.
 local function start(self, job_id, entry_id)
   self.entry.id = entry_id
   local flat, verdict = activation.try(self.queue, job_id, self.entry, self.now, self.skip_events)
@@ -34,7 +34,7 @@ local function start(self, job_id, entry_id)
   return 0
 end
 
---- Start the delivered jobs up to `last`, if their entries are still in the group's hands.
+--- Start the delivered jobs up to `last`, if their entries are still pending in the group.
 local function start_delivered(self, deliveries, last)
   local entry_ids = {}
   for index = 1, last do
@@ -112,7 +112,7 @@ local function places(self, honor_pause)
 end
 
 --- Start what was delivered and up to `want` jobs more, as far as the queue allows; the rest of the delivered jobs
---- goes back. Returns why no more were taken.
+--- is returned. Returns why no more were taken.
 function dispatch.serve(self, deliveries, want, honor_pause)
   local free = places(self, honor_pause)
   local kept = free and #deliveries - math.min(#deliveries, math.max(0, -free)) or 0
@@ -124,7 +124,7 @@ function dispatch.serve(self, deliveries, want, honor_pause)
     start_delivered(self, deliveries, kept)
   end
   local most, promoted = math.min(want, math.max(0, free)), 0
-  -- Mostly all of these are empty, and one look serves them all.
+  -- Usually all of these are empty, which one command can check.
   local has_others = most > 0
     and redis.call("EXISTS", self.queue .. "scheduled", self.queue .. "priority", self.queue .. "lifo") > 0
   if has_others then

@@ -1,4 +1,4 @@
---- Changes what a job waits for, within its queue.
+--- Changes a job's dependencies within its queue.
 
 local dependencies = require("dependencies")
 local dependents = require("dependents")
@@ -75,7 +75,7 @@ local function wait_no_more(queue, job_id, other_id)
   end
 end
 
---- Apply the change; returns what the function replies.
+--- Apply the change; returns the function's reply.
 function edges.change(queue, job_id, on, off, now)
   local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn", "moveState")
   if not fields[1] then

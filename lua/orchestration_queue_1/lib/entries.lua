@@ -1,4 +1,4 @@
---- Many entries of the stream at a time: read, claimed, and taken off the group's hands.
+--- Many entries of the stream at a time: read, claimed, and acknowledged.
 
 local chunks = require("chunks")
 
@@ -21,7 +21,7 @@ function entries.read(queue, group, consumer, count)
   return reply.err and error(reply) or reply[1][2]
 end
 
---- Which of these entries are still in the group's hands, as a set; they are now in this consumer's.
+--- Return which of these entries are still pending in the group, as a set; this consumer now has them.
 function entries.claim(queue, group, consumer, entry_ids)
   local held = {}
   for _, entry_id in ipairs(entry_ids) do
@@ -31,14 +31,14 @@ function entries.claim(queue, group, consumer, entry_ids)
   return held
 end
 
---- Take one entry off the group's hands and off the stream; false when no consumer held it.
+--- Acknowledge one entry and remove it from the stream; false if it was not pending.
 function entries.drop(queue, group, entry_id)
   local held = redis.call("XACK", queue .. "stream", group, entry_id) == 1
   redis.call("XDEL", queue .. "stream", entry_id)
   return held
 end
 
---- Take entries off the group's hands and off the stream.
+--- Acknowledge entries and remove them from the stream.
 function entries.settle(queue, group, entry_ids)
   local key = queue .. "stream"
   chunks.call(entry_ids, "XACK", key, group)

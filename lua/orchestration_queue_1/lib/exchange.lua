@@ -1,4 +1,4 @@
---- One worker's exchange: what many jobs need the same command for is collected here and sent once.
+--- One worker's exchange: collects commands that many jobs need, to send each once.
 
 local entries = require("entries")
 local lists = require("lists")
@@ -67,7 +67,7 @@ function exchange.completed(self, done)
   end
 end
 
---- Send what was collected.
+--- Send the collected commands.
 function exchange.flush(self)
   enter_finished(self)
   if self.count > 0 then

@@ -34,7 +34,7 @@ local function reset(queue, job_id)
   return true
 end
 
---- A job is to wait for `member` again: at once, or when it waits for its children.
+--- Make a job wait for `member` again: now, or when it waits for its children.
 local function await(queue, job_id, member)
   local key = queue .. "job:" .. job_id
   local fields = redis.call("HMGET", key, "state", "processedOn")
@@ -62,14 +62,14 @@ local function announce(queue, job_id, elsewhere)
   end)
 end
 
---- Whether a job that ran may run again at once: all that it waits for has ended. Who waits for the end of its children
---- finds out by counting them.
+--- Whether a job that ran may run again at once: all its dependencies have ended. A job that waits for the end of its
+--- children finds out by counting them.
 local function may_run(queue, job_id)
   local ran, rule = unpack(redis.call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
   return ran and rule ~= rules.CHILDREN_ENDED and not dependencies.any_pending(queue, job_id, outcome_of(queue))
 end
 
---- Recount what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
+--- Recount a job's dependencies. The rule of a job that ran, and may again now, is not applied a second time.
 local function recount(queue, job_id)
   if may_run(queue, job_id) then
     dependencies.close(queue, job_id)
@@ -79,7 +79,7 @@ local function recount(queue, job_id)
   dependencies.recount(queue, job_id, outcome_of(queue))
 end
 
---- Revive jobs; returns those that had failed, and who in other queues is to wait for them again.
+--- Revive jobs; returns those that had failed, and the dependents in other queues that must wait for them again.
 function graph_retry.all(outcomes, job_ids, news, held)
   local queue, revived, elsewhere = outcomes.queue, {}, {}
   for _, job_id in ipairs(job_ids) do

@@ -1,4 +1,4 @@
---- What happened to a job besides success: failed attempts, takeovers, retries by hand and cancels, on its own record.
+--- What happened to a job besides success: failed attempts, takeovers, manual retries and cancels, in its record.
 
 local numbers = require("numbers")
 

@@ -5,7 +5,7 @@ local propagation = require("propagation")
 
 local holding = {}
 
---- Hold one job; whether it is held: it must wait for others, and not for children of its own.
+--- Hold one job; returns whether it is held, which requires that it waits for others, and not for its own children.
 function holding.hold(queue, job_id)
   local fields = redis.call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
   if fields[1] ~= "waiting-children" or fields[2] then

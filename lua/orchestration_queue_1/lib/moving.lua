@@ -1,9 +1,9 @@
---- Moves a job to another queue, which may be on another server. The source holds it, as one that waits and is never told
---- of anything; the target takes it, and holds it likewise; the source drops it; the target gives it its place. What
---- happens to the job at the source meanwhile, such as a cancel or a new dependent, changes the digest of its contents:
---- the source then drops it only after it was carried over again. Each queue decides once, the target whether it takes the
---- job and the source whether it drops it, and remembers that by the token of the move for a week: a call that is repeated,
---- or late, neither adds it twice nor changes its fate.
+--- Moves a job to another queue, which may be on another server. The source holds it, as a waiting job that is never
+--- notified; the target takes it, and holds it as well; the source drops it; the target places it. A change of the job at
+--- the source meanwhile, such as a cancel or a new dependent, changes the digest of its contents: the source then drops it
+--- only after it was copied again. Each queue decides once, the target whether it takes the job and the source whether it
+--- drops it, and remembers that by the token of the move for a week: a repeated or late call neither adds the job twice
+--- nor changes the decision.
 
 local chunks = require("chunks")
 local dependencies = require("dependencies")
@@ -141,7 +141,7 @@ local function carried(queue, job_id)
   }
 end
 
---- Why a job cannot be moved: a word, and what it is about; nil when it can.
+--- Return why a job can't be moved: a word, and its subject; nil if it can.
 local function refusal(job, flow)
   if not take_out[job.state] then
     return { "state", job.state }
@@ -153,7 +153,7 @@ local function refusal(job, flow)
   return nil
 end
 
---- Take a job out of its state, and hold it; returns what the function replies.
+--- Take a job out of its state, and hold it; returns the function's reply.
 function moving.out(queue, job_id, now, target, token, delay, group)
   local job, key = record.load(queue, job_id), queue .. "job:" .. job_id
   if not job then
@@ -320,7 +320,7 @@ function moving.rename(queue, job_id, from, to)
   return 1
 end
 
---- Drop a job that the target holds, or put back one that was refused there; returns what the function replies.
+--- Drop a job that the target holds, or put back one that was refused there; returns the function's reply.
 function moving.finish(queue, job_id, token, arrived, digest, now)
   local key = queue .. "job:" .. job_id
   local noted = redis.call("HMGET", key, "moveToken", "moveState", "moveDue", "tags")

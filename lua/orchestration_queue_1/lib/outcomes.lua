@@ -24,8 +24,8 @@ local function notify_parents(self, job_id, job, registered)
   end)
 end
 
---- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.
---- A completion that was told before, and whose reply was lost, is confirmed.
+--- A settlement that arrives too late changes nothing, except that it removes the entry of an ended job.
+--- A completion that was settled before, and whose reply was lost, is confirmed.
 local function late(self, done, job, same, registered)
   if done.entry_id ~= "" and (not job.state or record.has_ended(job)) then
     exchange.leave(self, done.job_id, done.entry_id)

@@ -1,4 +1,4 @@
---- Pools: slots that jobs of all queues share, held under leases and given in order of arrival.
+--- Pools: slots that jobs of all queues share, held under leases and granted in order of arrival.
 --- After `base` come `slots` (pool: how many), `holders:POOL` (token: end of its lease, weight, start of its attempt),
 --- `waiters:POOL` (tokens by arrival), `waiting` (token: what it waits for, as JSON) and `arrivals` (a counter). A token
 --- names a job: the key that its queue's keys begin with, and its id.
@@ -276,7 +276,7 @@ function pools.is_used(self, name)
   return holders(self, name).used > 0 or guarded.call("EXISTS", waiters_key(self, name)) == 1
 end
 
---- A woken job does not come: it is gone, or comes later. Returns the names of the pools that it waited for.
+--- Skip a woken job that is gone or not ready. Returns the names of the pools that it waited for.
 function pools.skip(self, token, is_gone)
   local waiter = is_gone and forget_waiter(self, token) or load_waiter(self, token)
   if not waiter then

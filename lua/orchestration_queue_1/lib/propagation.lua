@@ -1,7 +1,7 @@
 --- Notifies dependents of the outcomes of the jobs they wait for, and applies their trigger rules.
 ---
 --- While a call has a propagation, it is notified of every job that fails for good, wherever that is decided, and so before
---- retention can take away who waits for it. The call lets it run when its own work is done.
+--- retention can remove its dependents' keys. The call runs it when its own work is done.
 
 local dependencies = require("dependencies")
 local dependents = require("dependents")
@@ -17,7 +17,7 @@ local propagation = {}
 
 local REASON = { [rules.UPSTREAM_FAILED] = "upstream failed", [rules.SKIPPED] = "skipped" }
 
---- A job that ended, and who waits for it, those of its own queue first.
+--- An ended job and its dependents, those of its own queue first.
 local function ending(queue, job_id, outcome, job, registered)
   local waiting, elsewhere = {}, {}
   dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
@@ -35,7 +35,7 @@ local function outcome_in(state, outcome, reason)
   if state == "completed" then
     return "success"
   elseif state == "failed" then
-    -- A job that was run after all fails for a reason of its own.
+    -- A job that ran after all failed for another reason.
     return outcome and REASON[outcome] == reason and outcome or "failed"
   end
   return state and "pending" or nil
@@ -95,13 +95,13 @@ function propagation.new(queue, now, room, leaves)
   return self
 end
 
---- What is known of the job that is being settled: who waits for it, by its record and by whether any are registered.
+--- The dependents of the job that is being settled, by its record and by whether any are registered.
 function propagation.knows(self, job_id, job, registered)
   self.known = { job_id = job_id, job = job, registered = registered }
 end
 
---- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
---- of its children reads each of them itself, so what it knows is not read through once more.
+--- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. A job that waits for the
+--- end of its children reads each of them itself, so its ledger is not read again.
 local function judge(queue, job_id)
   local counts, rule = dependencies.counts(queue, job_id)
   if not counts then
@@ -205,7 +205,7 @@ function propagation.completed(self, queue, job_id, member)
   end)
 end
 
---- Tell all that wait for a job; false when there is no room for more changes before all are told.
+--- Notify all dependents of a job; false if the bound on changes is reached before all are notified.
 local function tell_all(self, ended)
   local member = ended.queue .. ended.job_id
   while ended.told < #ended.waiting do
@@ -225,7 +225,7 @@ local function tell_all(self, ended)
   return true
 end
 
---- Leave to the caller what there is no room for: a job of this queue by its id, if it is still there to be asked.
+--- Leave to the caller what exceeds the bound: a job of this queue by its id, if it still exists.
 local function put_off(self, ended)
   if ended.queue == self.queue and redis.call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
     self.remaining[#self.remaining + 1] = ended.job_id
@@ -249,7 +249,7 @@ function propagation.run(self)
   self.todo = {}
 end
 
---- The same, and hear no more. Returns what was decided, the notifications for other queues, and whose dependents remain.
+--- The same, for the last time. Returns the decisions, the notifications for other queues, and the jobs whose dependents remain.
 function propagation.finish(self)
   propagation.run(self)
   failure.watch(nil)

@@ -1,4 +1,4 @@
---- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
+--- Trigger rules, with Airflow's names and meanings: the effect of the outcomes so far on a waiting job.
 
 local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
 
@@ -68,8 +68,8 @@ function rules.is_rule(name)
   return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
 end
 
---- Rules that tell optional dependencies from the others. By the remaining rules, a dependency that counts as completed
---- however it ends comes to the same.
+--- Rules that distinguish optional dependencies from others. For the remaining rules, a dependency that counts as
+--- completed with any outcome has the same effect.
 rules.SINGLE_OUT_OPTIONAL = {
   all_failed = true,
   one_success = true,

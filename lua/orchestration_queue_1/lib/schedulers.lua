@@ -1,4 +1,4 @@
---- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and what they did.
+--- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and their history.
 
 local guarded = require("guarded")
 local revocation = require("revocation")

@@ -11,7 +11,7 @@ local rules = require("rules")
 
 local submission = {}
 
---- Most jobs that were told of an ended one may change by one call; the others are left to the caller.
+--- Maximum jobs that one call changes because it notified them; the others are left to the caller.
 local ROOM = 100
 
 local function refuse(code, why)
@@ -41,7 +41,7 @@ local function check_place(nodes, place, what)
   end
 end
 
---- Refuse what would leave a graph half written, or waiting forever.
+--- Refuse arguments that would leave a graph half written, or waiting forever.
 function submission.check(queue, graph)
   local nodes = graph.nodes
   check_nodes(queue, nodes)
@@ -86,7 +86,7 @@ local function wait_for(job, member, weak)
   end
 end
 
---- Give every node who waits for it and what it waits for.
+--- Set the dependents and the dependencies of every node.
 local function link(queue, graph)
   local nodes, name = graph.nodes, dependents.queue_name(queue)
   for _, job in ipairs(nodes) do
@@ -109,7 +109,7 @@ local function link(queue, graph)
   end
 end
 
---- Note the dependents where completions look for them.
+--- Store the dependents where completions read them.
 local function register(queue, job)
   local members, parent_ids, parent_queues = {}, {}, {}
   for index, other in ipairs(job.told) do
@@ -123,7 +123,7 @@ local function register(queue, job)
   )
 end
 
---- Note what of a job is ours alone.
+--- Store the fields of a job that only this library knows.
 local function describe(queue, job, flow_id)
   local fields = {}
   if flow_id ~= "" then
@@ -177,7 +177,7 @@ local function register_new(queue, job, created)
   chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
 end
 
---- Write what is not there yet. What is there and ended is told on.
+--- Write the jobs that don't exist yet. Dependents are notified of existing ones that have ended.
 function submission.write(queue, graph, now, flow_id, held)
   link(queue, graph)
   local outcomes = propagation.new(queue, now, ROOM, true)

@@ -35,7 +35,7 @@ local function sweep(queue)
   end
 end
 
---- Track a job; returns what the function replies.
+--- Track a job; returns the function's reply.
 function tracking.add(queue, job_id, now, most)
   if redis.call("ZSCORE", key_of(queue), job_id) then
     return "ok"

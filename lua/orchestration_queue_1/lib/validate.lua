@@ -1,4 +1,4 @@
---- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
+--- Refuses arguments of the right type that are meaningless, or would fail half-way through an exchange.
 
 local validate = {}
 
@@ -21,7 +21,7 @@ function validate.check_limit(fname, limit)
   end
 end
 
---- Refuse what is neither empty nor may name a queue.
+--- Refuse text that is neither empty nor a valid name of a queue.
 function validate.check_queue_name(fname, name)
   if name:find("[{}:]") then
     validate.refuse(fname, "'" .. name .. "' is not the name of a queue")

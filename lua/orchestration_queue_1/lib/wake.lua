@@ -7,9 +7,9 @@ local guarded = require("guarded")
 local wake = {}
 
 local KEPT, TTL_MS = 1000, 60000
--- Two workers watch the next due time: should one die, or its handlers block it, the other is on time.
+-- Two workers watch the next due time: if one dies, or its handlers block it, the other is on time.
 local WATCHERS = 2
--- A watcher that is later than this is taken for dead.
+-- A watcher that is later than this is considered dead.
 local LATE_MS = 100
 
 local function signal(queue, what, value)
@@ -17,7 +17,7 @@ local function signal(queue, what, value)
   redis.call("PEXPIRE", queue .. "wake", TTL_MS)
 end
 
---- All workers are to look for jobs, and to ask what is due next.
+--- Make all workers check for jobs, and ask what is due next.
 function wake.all(queue)
   signal(queue, "due", 1)
 end
@@ -33,9 +33,9 @@ local function signal_one(queue, what)
   return redis.call("XADD", key, "NOMKSTREAM", "MAXLEN", 1, "*", what, 1)
 end
 
---- One idle worker is to act, or all where none waits for such a signal. `ready`: a list holds a job that no stream entry
---- announces; it looks until the lists are empty, or passes that on. `due`: something is due sooner than workers know; it
---- ticks, which wakes one for the lists, too.
+--- Signal one idle worker, or all if none waits for such a signal. `ready`: a list holds a job that no stream entry
+--- announces; the worker takes jobs until the lists are empty, or passes the signal on. `due`: something is due sooner than
+--- workers know; the worker ticks, which wakes one for the lists, too.
 function wake.one(queue, what)
   if not signal_one(queue, what) then
     wake.all(queue)
@@ -53,13 +53,13 @@ function wake.for_lists(queue)
   end
 end
 
---- Wake a worker unless one watches for what is due then; returns whether that was needed. `key` holds who watches, by the
---- time at which each looks.
+--- Wake a worker unless one watches for what is due then; returns whether that was needed. `key` holds the watchers, by the
+--- time at which each ticks.
 function wake.for_due(queue, key, due, now)
   local from, to = string.format("%.0f", now), string.format("%.0f", math.max(due, now))
   local is_needed = guarded.call("ZCOUNT", key, from, to) == 0
   if is_needed then
-    -- One that should have looked a moment ago may be dead; of two, one is about to look.
+    -- A watcher that should have ticked a moment ago may be dead; of two, one is about to tick.
     is_needed = redis.call("ZCOUNT", key, string.format("%.0f", now - LATE_MS), "(" .. from) < WATCHERS
   end
   if is_needed then
@@ -74,7 +74,7 @@ local function is_alone(queue)
   return group and group[4] <= 1
 end
 
---- Have a worker watch for what is due then, unless enough others do; returns whether it is to. The first wakes a second.
+--- Have a worker watch for what is due then, unless enough others do; returns whether it must. The first wakes a second.
 function wake.watch(queue, key, consumer, due, now)
   local at = math.max(due, now)
   local at_text = string.format("%.0f", at)

@@ -26,7 +26,7 @@ function calls.number(command, name, word)
   return number
 end
 
---- Return what JSON text says. `null` is a value, `false` is refused, as clients expect.
+--- Decode JSON text. `null` is a value, `false` is refused, as clients expect.
 function calls.decoded(command, name, word)
   local is_json, value = pcall(cjson.decode, calls.text(command, name, word))
   if not is_json or not value then
@@ -60,7 +60,7 @@ function calls.list(command, name, word)
   return list
 end
 
---- Return options given as name and value in turn. Names that `readers` does not know are ignored.
+--- Return options given as alternating names and values. Names that `readers` does not know are ignored.
 function calls.options(command, words, readers)
   local options = {}
   for index = 1, #words, 2 do

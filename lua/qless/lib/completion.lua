@@ -48,7 +48,7 @@ local function expire(now)
   end
 end
 
---- Write what ends a job's work.
+--- Write the end of a job's attempt.
 local function close(job, done, limit, time, queue)
   history.append(job.jid, done, limit)
   redis.call(

@@ -1,7 +1,7 @@
--- Options of the server, and what counts when they are not set.
+-- Options of the server, and their defaults.
 local config = {}
 
---- Return the defaults that clients see: a new table each time, as what a library keeps outlives a call.
+--- Return the defaults that clients see: a new table each time, since a library's tables outlive a call.
 function config.defaults()
   return {
     application = "qless",

@@ -1,4 +1,4 @@
--- Records that contradict each other: what they are, and how they are repaired.
+-- Finds records that contradict each other, and repairs them.
 local dependencies = require("dependencies")
 local jobs = require("jobs")
 local places = require("places")
@@ -120,7 +120,7 @@ local function free(now, key, resolve)
   end
 end
 
---- Return what is wrong with unsound entries of a collection, and what makes one sound; nil for other keys.
+--- Return the problem of inconsistent entries of a collection, and the function that repairs one; nil for other keys.
 local function rule(key, kind)
   if kind == "set" and key:find("^ql:j:.*%-dependencies$") then
     return "dependencies on gone jobs", is_live
@@ -139,7 +139,7 @@ local function rule(key, kind)
   end
 end
 
---- Check one key, or with a `cursor` one page of a collection. Return the kind of what is wrong, how often it is, and
+--- Check one key, or with a `cursor` one page of a collection. Return the kind of problem, how often it occurs, and
 -- where the next page begins (nil at the end), and the page's size. A large collection is not read without a cursor.
 function consistency.check(now, key, resolve, cursor)
   local kind = redis.call("TYPE", key).ok
@@ -159,7 +159,7 @@ function consistency.check(now, key, resolve, cursor)
   return wrong, count, rest, size
 end
 
---- Add what is wrong with a page of a collection to `found`. Return where the next page begins (nil at the end), and this one's size.
+--- Add the problems of a page of a collection to `found`. Return where the next page begins (nil at the end), and this one's size.
 function consistency.add(found, now, key, resolve, cursor)
   local wrong, count, rest, size = consistency.check(now, key, resolve, cursor)
   if count > 0 then

@@ -1,4 +1,4 @@
--- What happened to a job: a list of `[when, what, {more}]`, at first an array of stages in the job's hash.
+-- The history of a job: a list of `[when, what, {more}]`; in old jobs, an array of stages in the job's hash.
 local config = require("config")
 
 local history = {}
@@ -8,7 +8,7 @@ function history.entry(when, what, more)
   return cjson.encode({ math.floor(when), what, more })
 end
 
---- Turn what an old client wrote, an object per stage, into entries. Return them, oldest first.
+--- Convert the history of an old client, an object per stage, to entries. Return them, oldest first.
 local function convert(jid)
   local old = redis.call("HGET", "ql:j:" .. jid, "history")
   local is_json, stages = pcall(cjson.decode, old or "[]")

@@ -39,7 +39,7 @@ local function decoded(encoded)
   return encoded and encoded ~= "{}" and encoded ~= "[]" and cjson.decode(encoded) or {}
 end
 
---- Turn a job's fields and whether it is `tracked` into what clients see, and return it.
+--- Return a job as clients see it, from its fields and whether it is `tracked`.
 function jobs.present(job)
   local key = "ql:j:" .. job.jid
   job.priority = tonumber(job.priority)

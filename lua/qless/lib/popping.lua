@@ -1,4 +1,4 @@
--- Handing jobs out: expired locks first, then what recurs and what is due, then what is ready.
+-- Hands out jobs: expired locks first, then recurring and due jobs, then ready ones.
 local config = require("config")
 local failures = require("failures")
 local history = require("history")
@@ -44,7 +44,7 @@ local function expired(now, queue, count, grace)
       redis.call("ZREM", locks, jid)
     else
       places.release(job.worker, jid)
-      -- Without a time of grace, the worker is told and loses its job at once, also when it was told before.
+      -- Without a grace period, the worker is notified and loses its job immediately, even if it was notified before.
       local is_warned = grace > 0 and redis.call("HGET", "ql:j:" .. jid, "grace") == "1"
       if not is_warned then
         warn(now, queue, job, grace)
@@ -57,7 +57,7 @@ local function expired(now, queue, count, grace)
   return taken
 end
 
---- Return how many jobs may start: `count`, or less where the queue has a limit of its own.
+--- Return how many jobs may start: `count`, or less if the queue has its own limit.
 local function allowed(now, queue, count)
   local limit = config.number(queue .. "-max-concurrency", 0)
   if limit > 0 then

@@ -68,7 +68,7 @@ local function durations(key)
   }
 end
 
---- Return what is known of a queue on the day of a time.
+--- Return the statistics of a queue for the day of a time.
 function stats.read(queue, when)
   local day = stats.day(when)
   local counts = redis.call("HMGET", "ql:s:stats:" .. day .. ":" .. queue, "retries", "failed", "failures")

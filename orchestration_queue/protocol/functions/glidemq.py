@@ -280,7 +280,7 @@ def change_delay(
     now_ms: int,
     group: str,
 ) -> Call:
-    """Make a job that has not started ready at another time.
+    """Change when a job that has not started is due.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `events`.
@@ -322,7 +322,7 @@ def change_priority(
     priority: int,
     group: str,
 ) -> Call:
-    """Give a job that has not started another priority.
+    """Change the priority of a job that has not started.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `events`.
@@ -358,7 +358,7 @@ def check_budget(
     *,
     budget_key: str,
 ) -> Call:
-    """Say whether a flow may spend more.
+    """Return whether a flow may spend more.
 
     Args:
         budget_key: Hash; the flow's budget.
@@ -381,7 +381,7 @@ def check_concurrency(
     *,
     group: str,
 ) -> Call:
-    """Say how many more jobs the queue's concurrency limit allows.
+    """Return how many more jobs the queue's concurrency limit allows.
 
     Args:
         keys: The queue, for its `meta`, `stream`, `list_active`.
@@ -411,7 +411,7 @@ def clean(
     cutoff_ms: int,
     limit: int = 0,
 ) -> Call:
-    """Remove old finished jobs and all they left.
+    """Remove old finished jobs and all their keys.
 
     Args:
         keys: The queue, for its `events`, `id`.
@@ -774,7 +774,7 @@ def defer_active(
     group: str,
     broadcast: bool = False,
 ) -> Call:
-    """Put a job that was taken too early back at the end of the stream.
+    """Return a job that was taken too early to the end of the stream.
 
     Args:
         keys: The queue, for its `stream`, `list_active`.
@@ -1067,7 +1067,7 @@ def move_to_waiting_children(
     now_ms: int,
     broadcast: bool = False,
 ) -> Call:
-    """Let an active job wait for its children; ready again at once when all have completed.
+    """Make an active job wait for its children; it is ready again immediately if all have completed.
 
     Args:
         keys: The queue, for its `stream`, `events`.
@@ -1104,7 +1104,7 @@ def move_to_waiting_children(
 def next_due(
     keys: QueueKeys,
 ) -> Call:
-    """Say when the next delayed job or rate-limited group is due.
+    """Return when the next delayed job or rate-limited group is due.
 
     Args:
         keys: The queue, for its `scheduled`, `ratelimited`.
@@ -1311,7 +1311,7 @@ def rate_limit_group(
     requeue_position: str = "front",
     extend: str = "max",
 ) -> Call:
-    """Hold back the group of an active job for a while, and its job with it.
+    """Delay the group of an active job, and the job with it.
 
     Args:
         keys: The queue, for its `stream`.
@@ -1360,7 +1360,7 @@ def rate_limit_group_external(
     now_ms: int,
     extend: str = "max",
 ) -> Call:
-    """Hold back a group for a while.
+    """Delay a group.
 
     Args:
         keys: The queue, for its `ratelimited`, `events`.
@@ -1402,7 +1402,7 @@ def reclaim_stalled(
     broadcast: bool = False,
     lock_duration_ms: int = 0,
 ) -> Call:
-    """Take stalled stream jobs back: ready again, or failed when it happened too often.
+    """Take over stalled stream jobs, which become ready, or fail if they stalled too often.
 
     Args:
         keys: The queue, for its `stream`, `events`.
@@ -1449,7 +1449,7 @@ def reclaim_stalled_list_jobs(
     failed_key: str,
     lock_duration_ms: int = 0,
 ) -> Call:
-    """Take stalled list jobs back: ready again, or failed when it happened too often.
+    """Take over stalled list jobs, which become ready, or fail if they stalled too often.
 
     Args:
         keys: The queue, for its `stream`, `events`.
@@ -1491,7 +1491,7 @@ def record_usage_and_check_budget(
     max_tokens: str = "{}",
     max_costs: str = "{}",
 ) -> Call:
-    """Add usage to a flow's budget and say whether it may spend more.
+    """Add usage to a flow's budget, and return whether it may spend more.
 
     Args:
         budget_key: Hash; the flow's budget.
@@ -1581,7 +1581,7 @@ def remove_job(
     log_key: str,
     job_id: str,
 ) -> Call:
-    """Remove a job and all it left, wherever it is.
+    """Remove a job in any state, and all its keys.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `completed`, `failed`, `events`.
@@ -1616,7 +1616,7 @@ def renew_lock(
     token: str,
     ttl_ms: int = 1000,
 ) -> Call:
-    """Hold a lock longer, if it is still ours.
+    """Renew a lock, if it is still ours.
 
     Args:
         lock_key: String; the lock.
@@ -1669,7 +1669,7 @@ def retry_jobs(
     count: int = 0,
     now_ms: int,
 ) -> Call:
-    """Schedule failed jobs again, due at once and with all attempts.
+    """Retry failed jobs, due immediately and with all attempts.
 
     Args:
         keys: The queue, for its `failed`, `scheduled`, `events`, `id`.
@@ -1707,7 +1707,7 @@ def revoke(
     now_ms: int,
     group: str,
 ) -> Call:
-    """Cancel a job: fail it if it has not started, else flag it.
+    """Cancel a job: fail it if it has not started, otherwise flag it.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `events`.
@@ -1820,7 +1820,7 @@ def signal(
     signal_data: str = "",
     now_ms: int,
 ) -> Call:
-    """Give a suspended job a signal and make it ready.
+    """Send a suspended job a signal, and make it ready.
 
     Args:
         keys: The queue, for its `stream`, `events`, `suspended`.
@@ -1976,7 +1976,7 @@ def unlock(
     lock_key: str,
     token: str,
 ) -> Call:
-    """Give a lock back, if it is still ours.
+    """Release a lock, if it is still ours.
 
     Args:
         lock_key: String; the lock.
@@ -1999,7 +1999,7 @@ def version(
     *,
     any_key: str | None = None,
 ) -> Call:
-    """Say which protocol this library speaks.
+    """Return the protocol version of this library.
 
     Args:
         any_key: String; any key of the slot, for clients that must name one.

@@ -895,7 +895,7 @@ def count_jobs(
     counts: Sequence[DayCount] = (),
     day: str,
 ) -> Call:
-    """Add what a worker counted to a queue's statistics of one day.
+    """Add a worker's counts to a queue's statistics of one day.
 
     Args:
         keys: The queue, for its `stream`.
@@ -980,8 +980,8 @@ def drain(
     group: str,
     limit: int,
 ) -> Call:
-    """Remove some of the jobs that have not started. As `glidemq_drain`, but no more than a call can do without keeping
-    others waiting. What is left may start meanwhile.
+    """Remove some of the jobs that have not started. As `glidemq_drain`, but bounded, so that no call blocks the server
+    for long. Jobs that are left may start meanwhile.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `events`, `lifo`, `priority`.
@@ -1571,8 +1571,8 @@ def note_attempts(
     host: str,
     now_ms: int,
 ) -> Call:
-    """Note about failed attempts, and completed ones of tracked jobs, what their settlement does not carry, as
-    `oq1_noteFailures` does, and keep them in the histories of their jobs. Sent before the exchange that settles them.
+    """Record details of failed attempts, as `oq1_noteFailures` does, and add them and completed attempts of tracked
+    jobs to the histories of their jobs. Sent before the exchange that settles them.
 
     Args:
         keys: The queue, for its `stream`.
@@ -1709,7 +1709,7 @@ def put_back(
     now_ms: int,
     limit: int,
 ) -> Call:
-    """Put back a job whose state is ready or delayed, but which is in no structure, so that no worker would find it.
+    """Put back a job whose state is ready or delayed, but which is in no structure, where no worker would find it.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `priority`, `lifo`, `list_active`.
@@ -1831,8 +1831,8 @@ def reclaim(
     dead_letter: str,
     cluster: bool,
 ) -> Call:
-    """Take stalled jobs back: ready again, or failed when it happened too often; and fail suspended jobs whose time is
-    up. Dead letters that were not added are handed out again.
+    """Take over stalled jobs, which become ready, or fail if they stalled too often; and fail suspended jobs whose
+    timeout has expired. Dead letters that were not added are returned again.
 
     Args:
         keys: The queue, for its `stream`, `failed`, `events`, `metrics_failed`, `priority`, `lifo`, `list_active`,
@@ -1895,7 +1895,7 @@ def release_graph(
     limit: int,
     job_ids: Sequence[str] = (),
 ) -> Call:
-    """Release held jobs of a graph: start those without other dependencies, and decide about the others by their rules.
+    """Release held jobs of a graph: start those without other dependencies, and decide the others by their rules.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
@@ -2475,7 +2475,7 @@ def revoke(
     now_ms: int,
     group: str,
 ) -> Call:
-    """Cancel a job as `glidemq_revoke` does, and decide about its dependents if it will never run.
+    """Cancel a job as `glidemq_revoke` does, and decide its dependents if it will never run.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
@@ -2552,7 +2552,7 @@ def skip_waiters(
     waiters: Sequence[Skipped] = (),
     now_ms: int,
 ) -> Call:
-    """Record that jobs woken for slots of pools don't take them now, so that those behind them may.
+    """Record that jobs woken for slots of pools don't take them now, so that jobs behind them can.
 
     Args:
         slots_key: Hash; how many slots each pool has.
@@ -2878,7 +2878,7 @@ def version() -> Call:
 def wake(
     keys: QueueKeys,
 ) -> Call:
-    """Wake all workers of a queue: it is resumed, or something else changed that concerns each of them.
+    """Wake all workers of a queue, because it was resumed, or something else changed that concerns each of them.
 
     Args:
         keys: The queue, for its `stream`.
@@ -2903,7 +2903,7 @@ def wake_due(
     *,
     now_ms: int,
 ) -> Call:
-    """Wake one idle worker of a queue, if one is needed for what a change made due, or ready in a list.
+    """Wake one idle worker of a queue, if one is needed for jobs that became due, or ready in a list.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `ratelimited`, `priority`, `lifo`, `watch`, `wake_one`.
@@ -2964,8 +2964,7 @@ def watch(
     until_ms: int,
     fires: bool,
 ) -> Call:
-    """Say when a worker is to make ready what is due next. Two workers watch for that; the others come at their usual
-    time.
+    """Return when a worker must next promote due jobs. Two workers watch for that; the others tick at their usual time.
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `ratelimited`, `schedulers`, `schedulers_due`,

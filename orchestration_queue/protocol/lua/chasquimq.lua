@@ -166,7 +166,7 @@ do -- add
     if _redis_call("EXISTS", marker_key) == 1 then
       return 0
     end
-    -- What can fail comes first: a marker without its job would refuse the job for an hour.
+    -- Commands that can fail come first: a marker without its job would refuse the job for an hour.
     jobs.publish(stream_key, max_length, job_name, envelope)
     _redis_call("SET", marker_key, "1", "EX", ttl_s)
     return 1
@@ -253,7 +253,7 @@ do -- delay
     if _redis_call("EXISTS", marker_key) == 1 then
       return 0
     end
-    -- What can fail comes first: a marker without its job would refuse the job for an hour.
+    -- Commands that can fail come first: a marker without its job would refuse the job for an hour.
     _redis_call("ZADD", delayed_key, run_at_ms, member)
     _redis_call("SET", marker_key, "1", "EX", ttl_s)
     _redis_call("SET", index_key, member, "EX", ttl_s)

@@ -49,7 +49,7 @@ local function set_aside(key)
   _redis_call("EXPIRE", kept, KEPT_S)
 end
 
---- As `redis.call`, on a key of this queue. A key of another type is set aside first, as if it had never been there.
+--- As `redis.call`, on a key of this queue. A key of another type is set aside first.
 function guarded.call(command, key, ...)
   local reply = _redis_pcall(command, key, ...)
   if _type(reply) ~= "table" or not reply.err then
@@ -270,7 +270,7 @@ function groups.refill(queue, name, group, now)
   return level
 end
 
---- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
+--- Return whether the group's rate window is running, and what is left in it; nil without one.
 function groups.window_room(group, now)
   if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
     return _math_max(group.rate_max - group.rate_count, 0)
@@ -533,7 +533,7 @@ return record
 end)()
 
 modules.lists = (function()
---- Jobs taken from the priority and LIFO lists. No consumer group knows who holds them, so we keep
+--- Jobs taken from the priority and LIFO lists. No consumer group knows which worker has them, so we keep
 ---   `list-active`        how many are taken, as the wire has it, and
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
@@ -582,7 +582,7 @@ function lists.activated(queue, job_id, now)
   guarded.call("ZADD", index_key(queue), now, job_id)
 end
 
---- Who started a job, and when, as one text: what another start left there does not say the same.
+--- The consumer that started a job, and when, as one text, which differs for each start.
 function lists.taker(consumer, processed_on)
   return consumer .. "@" .. processed_on
 end
@@ -592,7 +592,7 @@ function lists.forget(queue, job_id)
   guarded.call("ZREM", index_key(queue), job_id)
 end
 
---- Count jobs popped from a list as in a worker's hands.
+--- Count jobs popped from a list as taken by a worker.
 function lists.count_in(queue, number)
   if number > 0 then
     _redis_call("INCRBY", counter_key(queue), number)
@@ -641,7 +641,7 @@ local function scan(queue, visit)
     local page = _redis_call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
     for _, key in _ipairs(page[2]) do
       local job_id = key:sub(#prefix + 1)
-      -- No id has a colon: what has one is a key below a job's.
+      -- No id has a colon: a key with one belongs to a job, but is not its record.
       if not job_id:find(":", 1, true) then
         visit(job_id)
       end
@@ -699,7 +699,7 @@ function lists.seen_taken(queue, job_id, now)
   guarded.call("ZADD", index_key(queue), -now, job_id)
 end
 
---- Whether no list job is in anybody's hands.
+--- Whether no worker has a list job.
 function lists.is_idle(queue)
   return lists.counted(queue) <= 0 and _redis_call("EXISTS", index_key(queue)) == 0
 end
@@ -763,7 +763,7 @@ return scheduled
 end)()
 
 modules.stream = (function()
---- The `stream`: ready jobs in order of arrival, and what the consumer group holds of them.
+--- The `stream`: ready jobs in order of arrival, and their pending entries in the consumer group.
 
 local record = require("record")
 
@@ -792,7 +792,7 @@ function stream.field(fields, name)
   return nil
 end
 
---- Take an entry off the group's hands, and off the stream unless other groups read it, too.
+--- Acknowledge an entry, and remove it from the stream unless other groups read it, too.
 function stream.settle(queue, group, entry_id, broadcast)
   if entry_id == "" or group == "" then
     return
@@ -910,7 +910,7 @@ function stream.note_stray(queue, job_id)
   _redis_call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end
 
---- Remove the entry left behind by a cancelled job that is to run again: with two entries it would run twice.
+--- Remove the entry that a cancelled job left before it runs again: with two entries it would run twice.
 function stream.remove_stray(queue, job_id)
   if _redis_call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
     stream.withdraw(queue, "workers", job_id, true)
@@ -1099,7 +1099,7 @@ local function take_turns(found, most)
   return turns
 end
 
---- Pop what a share's turns are for, and note its time.
+--- Pop the jobs of a share's turns, and update its virtual time.
 local function pop(queue, share)
   share.popped = share.turns > 0 and guarded.call("ZPOPMIN", key_of(queue, share.name), share.turns) or {}
   if share.turns < share.size then
@@ -1244,8 +1244,8 @@ local withdrawal = {}
 -- LPOS compares some 30 elements in a microsecond.
 local NEAR = 20000
 local NEIGHBORS = 250
--- What is left where a job was: no job has such an id, so who pops it finds no record, and drops it. It keeps the
--- priority, by which others find their place in the list.
+-- A tombstone replaces a job: no job has such an id, so a client that pops it finds no record, and drops it. It keeps
+-- the priority, by which other jobs are placed in the list.
 local TOMBSTONE = "{removed}"
 
 --- The priority of the job that a tombstone replaces; nil for a job id.
@@ -1278,7 +1278,7 @@ local function bisect(queue, key, job_id, length)
   end
 end
 
---- Where a job waits on a list, from 0; nil when it does not. It is looked for at both ends first, and everywhere last.
+--- Where a job waits on a list, from 0; nil when it does not. Both ends are searched first.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
   local length = _redis_call("LLEN", key)
@@ -1314,7 +1314,7 @@ return withdrawal
 end)()
 
 modules.placement = (function()
---- Where a job that is not active goes.
+--- Places jobs that are not active.
 
 local lists = require("lists")
 local record = require("record")
@@ -1335,7 +1335,7 @@ end
 local function enlist(queue, job_id, priority)
   local list = queue .. "priority"
   local low, high = 0, _redis_call("LLEN", list)
-  -- Mostly it belongs to the very end, the left: then the first look is the last.
+  -- Usually it belongs to the very end, the left, which the first comparison finds.
   if high == 0 or not runs_before(list, 0, queue, priority) then
     _redis_call("LPUSH", list, job_id)
     return
@@ -1533,7 +1533,7 @@ return tags
 end)()
 
 modules.creation = (function()
---- The one way in which a job comes into being.
+--- Creates jobs; every function that adds one uses this.
 
 local ids = require("ids")
 local membership = require("membership")
@@ -1651,7 +1651,7 @@ return events
 end)()
 
 modules.graph = (function()
---- A parent and its children, described by what addFlow is given: options are read and ids taken here.
+--- A parent and its children, from the arguments of addFlow: reads options and assigns ids.
 
 local ids = require("ids")
 local membership = require("membership")
@@ -2031,7 +2031,7 @@ function failure.watch(visit)
   heard = visit
 end
 
---- Enter the job among the failed; what follows `now` are further fields and values of its record.
+--- Add the job to the failed ones; the arguments after `now` are further fields and values of its record.
 function failure.record(queue, job_id, reason, now, ...)
   _redis_call("ZADD", queue .. "failed", now, job_id)
   _redis_call(
@@ -2370,8 +2370,8 @@ function flows.resume(queue, job_id, name, share)
   events.emit(queue, "active", job_id)
 end
 
---- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
---- that does not release it, but it has a rule of its own.
+--- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called if
+--- that does not release it, but it has its own rule.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
   local parent = _redis_call("HMGET", key, "state", "name", "triggerRule", "share")
@@ -2437,7 +2437,7 @@ local function remove_oldest(queue, set, number)
   retention.discard(queue, ids)
 end
 
---- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
+--- Remove from a set, `completed` or `failed`, which these jobs have just entered, the jobs that the rule does not keep.
 function retention.apply(queue, set, job_ids, now, rule)
   if rule.broadcast then
     return
@@ -2519,7 +2519,7 @@ function completion.free(queue, done, known)
   end
 end
 
---- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
+--- Complete `done.job_id`. `known` has fields of its record: groupKey, orderingKey, orderingSeq, processedOn.
 function completion.settle(queue, done, known, parent_job_key)
   local exists = completion.write(queue, done)
   active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast, not exists)
@@ -2570,7 +2570,7 @@ local function limited(queue, name, group, job_id, job, cost, now)
   return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
 end
 
---- Take what the activation uses up.
+--- Deduct what the activation uses.
 local function admit(queue, name, group, seq, returning, cost, now)
   local changes = {}
   local function set(field, value)
@@ -3272,7 +3272,7 @@ local function score_of(queue, name, job_id, job, position)
   return seq > 0 and seq or _tonumber(job_id) or 0
 end
 
---- Where the active job that reached the limit goes: parked at the `front` or the `back` of its group, or `fail`.
+--- Park the active job that reached the limit at the `front` or the `back` of its group, or fail it (`fail`).
 --- The caller takes it off its worker.
 function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
@@ -3331,7 +3331,7 @@ local function own_lease(queue, job_id)
   return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
 end
 
---- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
+--- Whether a job without its own lease has been idle for as long as the sweep allows.
 function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
@@ -3418,7 +3418,7 @@ local function entry(queue, entry_id, job_id, sweep)
   return false
 end
 
---- In whose hands idle entries are, from the cursor on: by entry.
+--- Return the consumers of idle entries from the cursor on, by entry.
 local function owners(key, cursor, count, sweep)
   local owner = {}
   for _, pending in _ipairs(_redis_call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
@@ -3427,8 +3427,8 @@ local function owners(key, cursor, count, sweep)
   return owner
 end
 
---- Claim a page of idle entries and inspect each. What is still worked on goes back into the hands it was in: a worker
---- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
+--- Claim a page of idle entries and inspect each. An entry whose job is still running is returned to its consumer: a worker
+--- considers entries that it finds among its own as lost, and starts them. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
   local page = _redis_call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
@@ -3625,7 +3625,7 @@ local revocation = {}
 
 local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
 
---- Fail a job that has not started, else flag it; returns what glidemq_revoke replies.
+--- Fail a job that has not started, else flag it; returns the reply of glidemq_revoke.
 function revocation.revoke(queue, job_id, now_ms, group)
   local job = record.load(queue, job_id)
   if not job then

@@ -68,7 +68,7 @@ local function set_aside(key)
   _redis_call("EXPIRE", kept, KEPT_S)
 end
 
---- As `redis.call`, on a key of this queue. A key of another type is set aside first, as if it had never been there.
+--- As `redis.call`, on a key of this queue. A key of another type is set aside first.
 function guarded.call(command, key, ...)
   local reply = _redis_pcall(command, key, ...)
   if _type(reply) ~= "table" or not reply.err then
@@ -133,7 +133,7 @@ return numbers
 end)()
 
 modules.pools = (function()
---- Pools: slots that jobs of all queues share, held under leases and given in order of arrival.
+--- Pools: slots that jobs of all queues share, held under leases and granted in order of arrival.
 --- After `base` come `slots` (pool: how many), `holders:POOL` (token: end of its lease, weight, start of its attempt),
 --- `waiters:POOL` (tokens by arrival), `waiting` (token: what it waits for, as JSON) and `arrivals` (a counter). A token
 --- names a job: the key that its queue's keys begin with, and its id.
@@ -411,7 +411,7 @@ function pools.is_used(self, name)
   return holders(self, name).used > 0 or guarded.call("EXISTS", waiters_key(self, name)) == 1
 end
 
---- A woken job does not come: it is gone, or comes later. Returns the names of the pools that it waited for.
+--- Skip a woken job that is gone or not ready. Returns the names of the pools that it waited for.
 function pools.skip(self, token, is_gone)
   local waiter = is_gone and forget_waiter(self, token) or load_waiter(self, token)
   if not waiter then
@@ -428,7 +428,7 @@ return pools
 end)()
 
 modules.validate = (function()
---- Refuses what has the right type, but makes no sense, or would fail half-way through an exchange.
+--- Refuses arguments of the right type that are meaningless, or would fail half-way through an exchange.
 
 local validate = {}
 
@@ -451,7 +451,7 @@ function validate.check_limit(fname, limit)
   end
 end
 
---- Refuse what is neither empty nor may name a queue.
+--- Refuse text that is neither empty nor a valid name of a queue.
 function validate.check_queue_name(fname, name)
   if name:find("[{}:]") then
     validate.refuse(fname, "'" .. name .. "' is not the name of a queue")
@@ -713,7 +713,7 @@ function groups.refill(queue, name, group, now)
   return level
 end
 
---- Whether the group's rate window is running and what is left in it; nil when it has none or it is over.
+--- Return whether the group's rate window is running, and what is left in it; nil without one.
 function groups.window_room(group, now)
   if group.rate_max > 0 and group.rate_duration > 0 and now - group.window_start < group.rate_duration then
     return _math_max(group.rate_max - group.rate_count, 0)
@@ -927,7 +927,7 @@ return record
 end)()
 
 modules.lists = (function()
---- Jobs taken from the priority and LIFO lists. No consumer group knows who holds them, so we keep
+--- Jobs taken from the priority and LIFO lists. No consumer group knows which worker has them, so we keep
 ---   `list-active`        how many are taken, as the wire has it, and
 ---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
 --- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
@@ -976,7 +976,7 @@ function lists.activated(queue, job_id, now)
   guarded.call("ZADD", index_key(queue), now, job_id)
 end
 
---- Who started a job, and when, as one text: what another start left there does not say the same.
+--- The consumer that started a job, and when, as one text, which differs for each start.
 function lists.taker(consumer, processed_on)
   return consumer .. "@" .. processed_on
 end
@@ -986,7 +986,7 @@ function lists.forget(queue, job_id)
   guarded.call("ZREM", index_key(queue), job_id)
 end
 
---- Count jobs popped from a list as in a worker's hands.
+--- Count jobs popped from a list as taken by a worker.
 function lists.count_in(queue, number)
   if number > 0 then
     _redis_call("INCRBY", counter_key(queue), number)
@@ -1035,7 +1035,7 @@ local function scan(queue, visit)
     local page = _redis_call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
     for _, key in _ipairs(page[2]) do
       local job_id = key:sub(#prefix + 1)
-      -- No id has a colon: what has one is a key below a job's.
+      -- No id has a colon: a key with one belongs to a job, but is not its record.
       if not job_id:find(":", 1, true) then
         visit(job_id)
       end
@@ -1093,7 +1093,7 @@ function lists.seen_taken(queue, job_id, now)
   guarded.call("ZADD", index_key(queue), -now, job_id)
 end
 
---- Whether no list job is in anybody's hands.
+--- Whether no worker has a list job.
 function lists.is_idle(queue)
   return lists.counted(queue) <= 0 and _redis_call("EXISTS", index_key(queue)) == 0
 end
@@ -1157,7 +1157,7 @@ return scheduled
 end)()
 
 modules.stream = (function()
---- The `stream`: ready jobs in order of arrival, and what the consumer group holds of them.
+--- The `stream`: ready jobs in order of arrival, and their pending entries in the consumer group.
 
 local record = require("record")
 
@@ -1186,7 +1186,7 @@ function stream.field(fields, name)
   return nil
 end
 
---- Take an entry off the group's hands, and off the stream unless other groups read it, too.
+--- Acknowledge an entry, and remove it from the stream unless other groups read it, too.
 function stream.settle(queue, group, entry_id, broadcast)
   if entry_id == "" or group == "" then
     return
@@ -1304,7 +1304,7 @@ function stream.note_stray(queue, job_id)
   _redis_call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
 end
 
---- Remove the entry left behind by a cancelled job that is to run again: with two entries it would run twice.
+--- Remove the entry that a cancelled job left before it runs again: with two entries it would run twice.
 function stream.remove_stray(queue, job_id)
   if _redis_call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
     stream.withdraw(queue, "workers", job_id, true)
@@ -1493,7 +1493,7 @@ local function take_turns(found, most)
   return turns
 end
 
---- Pop what a share's turns are for, and note its time.
+--- Pop the jobs of a share's turns, and update its virtual time.
 local function pop(queue, share)
   share.popped = share.turns > 0 and guarded.call("ZPOPMIN", key_of(queue, share.name), share.turns) or {}
   if share.turns < share.size then
@@ -1638,8 +1638,8 @@ local withdrawal = {}
 -- LPOS compares some 30 elements in a microsecond.
 local NEAR = 20000
 local NEIGHBORS = 250
--- What is left where a job was: no job has such an id, so who pops it finds no record, and drops it. It keeps the
--- priority, by which others find their place in the list.
+-- A tombstone replaces a job: no job has such an id, so a client that pops it finds no record, and drops it. It keeps
+-- the priority, by which other jobs are placed in the list.
 local TOMBSTONE = "{removed}"
 
 --- The priority of the job that a tombstone replaces; nil for a job id.
@@ -1672,7 +1672,7 @@ local function bisect(queue, key, job_id, length)
   end
 end
 
---- Where a job waits on a list, from 0; nil when it does not. It is looked for at both ends first, and everywhere last.
+--- Where a job waits on a list, from 0; nil when it does not. Both ends are searched first.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
   local length = _redis_call("LLEN", key)
@@ -1708,7 +1708,7 @@ return withdrawal
 end)()
 
 modules.placement = (function()
---- Where a job that is not active goes.
+--- Places jobs that are not active.
 
 local lists = require("lists")
 local record = require("record")
@@ -1729,7 +1729,7 @@ end
 local function enlist(queue, job_id, priority)
   local list = queue .. "priority"
   local low, high = 0, _redis_call("LLEN", list)
-  -- Mostly it belongs to the very end, the left: then the first look is the last.
+  -- Usually it belongs to the very end, the left, which the first comparison finds.
   if high == 0 or not runs_before(list, 0, queue, priority) then
     _redis_call("LPUSH", list, job_id)
     return
@@ -1927,7 +1927,7 @@ return tags
 end)()
 
 modules.creation = (function()
---- The one way in which a job comes into being.
+--- Creates jobs; every function that adds one uses this.
 
 local ids = require("ids")
 local membership = require("membership")
@@ -2045,7 +2045,7 @@ return events
 end)()
 
 modules.bulk = (function()
---- Creates many jobs of one queue, each as glidemq_addJob does, with what they can share done once.
+--- Creates many jobs of one queue, each as glidemq_addJob does, doing once what they share.
 
 local creation = require("creation")
 local events = require("events")
@@ -2071,7 +2071,7 @@ local function automatic(queue, items, whole)
   return count
 end
 
---- Where the parent keeps what it waits for, if it is of this queue; the caller tells one of another.
+--- The key of the parent's dependencies, if it is in this queue; the caller notifies a parent of another queue.
 local function parent_deps_key(queue, job)
   if job.parent_id == "" then
     return nil
@@ -2142,8 +2142,8 @@ function flows.resume(queue, job_id, name, share)
   events.emit(queue, "active", job_id)
 end
 
---- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called where
---- that does not release it, but it has a rule of its own.
+--- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called if
+--- that does not release it, but it has its own rule.
 function flows.notify(queue, parent_id, member, decide)
   local key = queue .. "job:" .. parent_id
   local parent = _redis_call("HMGET", key, "state", "name", "triggerRule", "share")
@@ -2231,7 +2231,7 @@ return dependents
 end)()
 
 modules.rules = (function()
---- Trigger rules, with Airflow's names and meanings: what the outcomes so far mean for a job that waits for them.
+--- Trigger rules, with Airflow's names and meanings: the effect of the outcomes so far on a waiting job.
 
 local rules = { RUN = "run", UPSTREAM_FAILED = "upstream_failed", SKIPPED = "skipped" }
 
@@ -2301,8 +2301,8 @@ function rules.is_rule(name)
   return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED
 end
 
---- Rules that tell optional dependencies from the others. By the remaining rules, a dependency that counts as completed
---- however it ends comes to the same.
+--- Rules that distinguish optional dependencies from others. For the remaining rules, a dependency that counts as
+--- completed with any outcome has the same effect.
 rules.SINGLE_OUT_OPTIONAL = {
   all_failed = true,
   one_success = true,
@@ -2327,10 +2327,10 @@ return rules
 end)()
 
 modules.dependencies = (function()
---- What a waiting job knows of those it waits for: who ended how, each counted once.
+--- The outcomes of a waiting job's dependencies, each counted once.
 --- Completed ones are counted where every glide-mq client counts them: `depdone:{member}` and `depsCompleted`. The
 --- others have fields of ours beside them: `depend:{member}` says how one ended, `depsFailed` and `depsSkipped` how many.
---- `depweak:{member}` marks an optional one, which counts as completed however it ends; `depsOptional` says that there
+--- `depweak:{member}` marks an optional one, which counts as completed with any outcome; `depsOptional` says that there
 --- are some.
 
 local guarded = require("guarded")
@@ -2342,8 +2342,8 @@ local COUNTER = { failed = "depsFailed", upstream_failed = "depsFailed", skipped
 local MEMBERS_PER_COMMAND = 500
 local PENDING = "pending"
 
---- Members that are no jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` is never told of, so
---- that completions alone do not release the job.
+--- Members that are not jobs. While `__hold__` is awaited, the job is still being wired. `__rule__` never completes, so
+--- completions alone do not release the job.
 local WIRING, RULE = dependencies.WIRING, "__rule__"
 
 --- Rules by which a job does not run once all that it waits for have completed.
@@ -2479,8 +2479,8 @@ function dependencies.close(queue, job_id)
   _redis_call("HSET", key, "depsCompleted", dependencies.awaited(queue, job_id))
 end
 
---- Remove what the job waited for, now that it runs. Who waits for the end of its children may wait for them again, so
---- it keeps what it knows of each.
+--- Remove the dependencies of a job that runs now. A job that waits for the end of its children may wait for them again,
+--- so it keeps their outcomes.
 function dependencies.let_go(queue, job_id, counts, rule)
   _redis_call("SREM", queue .. "deps:" .. job_id, queue .. RULE)
   if counts.success < counts.total and rule ~= rules.CHILDREN_ENDED then
@@ -2488,7 +2488,7 @@ function dependencies.let_go(queue, job_id, counts, rule)
   end
 end
 
---- What a new job waits for, beside the jobs it names: its release when it is held, and what completions cannot bring.
+--- The members that a new job waits for besides jobs: its release if it is held, and its rule if completions are not enough.
 function dependencies.obstacles(queue, held, rule)
   local members = {}
   if held then
@@ -2546,8 +2546,8 @@ function dependencies.any_pending(queue, job_id, outcome_of)
   return found
 end
 
---- How each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. Of who waits for
---- the end of its children, those that have completed have done so for good, and are not asked.
+--- Return how each of some members ended, by the ledger's three fields of each and by `outcome_of(member)`. If a job waits
+--- for the end of its children, completed ones stay completed, and are not read again.
 local function outcomes(known, members, rule, outcome_of)
   local found = {}
   for index, member in _ipairs(members) do
@@ -2559,7 +2559,7 @@ local function outcomes(known, members, rule, outcome_of)
   return found
 end
 
---- Enter how some members ended in place of what was known of them, and add to the counts.
+--- Replace the outcomes of some members, and adjust the counts.
 local function reenter(key, members, found, counts)
   local stale, fields = {}, {}
   for index, member in _ipairs(members) do
@@ -2680,7 +2680,7 @@ function failure.watch(visit)
   heard = visit
 end
 
---- Enter the job among the failed; what follows `now` are further fields and values of its record.
+--- Add the job to the failed ones; the arguments after `now` are further fields and values of its record.
 function failure.record(queue, job_id, reason, now, ...)
   _redis_call("ZADD", queue .. "failed", now, job_id)
   _redis_call(
@@ -2955,7 +2955,7 @@ modules.propagation = (function()
 --- Notifies dependents of the outcomes of the jobs they wait for, and applies their trigger rules.
 ---
 --- While a call has a propagation, it is notified of every job that fails for good, wherever that is decided, and so before
---- retention can take away who waits for it. The call lets it run when its own work is done.
+--- retention can remove its dependents' keys. The call runs it when its own work is done.
 
 local dependencies = require("dependencies")
 local dependents = require("dependents")
@@ -2971,7 +2971,7 @@ local propagation = {}
 
 local REASON = { [rules.UPSTREAM_FAILED] = "upstream failed", [rules.SKIPPED] = "skipped" }
 
---- A job that ended, and who waits for it, those of its own queue first.
+--- An ended job and its dependents, those of its own queue first.
 local function ending(queue, job_id, outcome, job, registered)
   local waiting, elsewhere = {}, {}
   dependents.each(queue, job_id, job, registered, function(parent_queue, parent_id)
@@ -2989,7 +2989,7 @@ local function outcome_in(state, outcome, reason)
   if state == "completed" then
     return "success"
   elseif state == "failed" then
-    -- A job that was run after all fails for a reason of its own.
+    -- A job that ran after all failed for another reason.
     return outcome and REASON[outcome] == reason and outcome or "failed"
   end
   return state and "pending" or nil
@@ -3049,13 +3049,13 @@ function propagation.new(queue, now, room, leaves)
   return self
 end
 
---- What is known of the job that is being settled: who waits for it, by its record and by whether any are registered.
+--- The dependents of the job that is being settled, by its record and by whether any are registered.
 function propagation.knows(self, job_id, job, registered)
   self.known = { job_id = job_id, job = job, registered = registered }
 end
 
---- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. Who waits for the end
---- of its children reads each of them itself, so what it knows is not read through once more.
+--- The verdict on a job that waits, as soon as there is one, on which counts, and by which rule. A job that waits for the
+--- end of its children reads each of them itself, so its ledger is not read again.
 local function judge(queue, job_id)
   local counts, rule = dependencies.counts(queue, job_id)
   if not counts then
@@ -3159,7 +3159,7 @@ function propagation.completed(self, queue, job_id, member)
   end)
 end
 
---- Tell all that wait for a job; false when there is no room for more changes before all are told.
+--- Notify all dependents of a job; false if the bound on changes is reached before all are notified.
 local function tell_all(self, ended)
   local member = ended.queue .. ended.job_id
   while ended.told < #ended.waiting do
@@ -3179,7 +3179,7 @@ local function tell_all(self, ended)
   return true
 end
 
---- Leave to the caller what there is no room for: a job of this queue by its id, if it is still there to be asked.
+--- Leave to the caller what exceeds the bound: a job of this queue by its id, if it still exists.
 local function put_off(self, ended)
   if ended.queue == self.queue and _redis_call("EXISTS", ended.queue .. "job:" .. ended.job_id) == 1 then
     self.remaining[#self.remaining + 1] = ended.job_id
@@ -3203,7 +3203,7 @@ function propagation.run(self)
   self.todo = {}
 end
 
---- The same, and hear no more. Returns what was decided, the notifications for other queues, and whose dependents remain.
+--- The same, for the last time. Returns the decisions, the notifications for other queues, and the jobs whose dependents remain.
 function propagation.finish(self)
   propagation.run(self)
   failure.watch(nil)
@@ -3357,7 +3357,7 @@ local propagation = require("propagation")
 
 local holding = {}
 
---- Hold one job; whether it is held: it must wait for others, and not for children of its own.
+--- Hold one job; returns whether it is held, which requires that it waits for others, and not for its own children.
 function holding.hold(queue, job_id)
   local fields = _redis_call("HMGET", queue .. "job:" .. job_id, "state", "processedOn")
   if fields[1] ~= "waiting-children" or fields[2] then
@@ -3389,7 +3389,7 @@ return holding
 end)()
 
 modules.edges = (function()
---- Changes what a job waits for, within its queue.
+--- Changes a job's dependencies within its queue.
 
 local dependencies = require("dependencies")
 local dependents = require("dependents")
@@ -3466,7 +3466,7 @@ local function wait_no_more(queue, job_id, other_id)
   end
 end
 
---- Apply the change; returns what the function replies.
+--- Apply the change; returns the function's reply.
 function edges.change(queue, job_id, on, off, now)
   local fields = _redis_call("HMGET", queue .. "job:" .. job_id, "state", "processedOn", "moveState")
   if not fields[1] then
@@ -3604,7 +3604,7 @@ local revocation = {}
 
 local waits = { waiting = true, delayed = true, prioritized = true, ["group-waiting"] = true }
 
---- Fail a job that has not started, else flag it; returns what glidemq_revoke replies.
+--- Fail a job that has not started, else flag it; returns the reply of glidemq_revoke.
 function revocation.revoke(queue, job_id, now_ms, group)
   local job = record.load(queue, job_id)
   if not job then
@@ -3631,7 +3631,7 @@ return revocation
 end)()
 
 modules.schedulers = (function()
---- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and what they did.
+--- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and their history.
 
 local guarded = require("guarded")
 local revocation = require("revocation")
@@ -3762,7 +3762,7 @@ return schedulers
 end)()
 
 modules.history = (function()
---- What happened to a job besides success: failed attempts, takeovers, retries by hand and cancels, on its own record.
+--- What happened to a job besides success: failed attempts, takeovers, manual retries and cancels, in its record.
 
 local numbers = require("numbers")
 
@@ -3870,12 +3870,12 @@ return removal
 end)()
 
 modules.moving = (function()
---- Moves a job to another queue, which may be on another server. The source holds it, as one that waits and is never told
---- of anything; the target takes it, and holds it likewise; the source drops it; the target gives it its place. What
---- happens to the job at the source meanwhile, such as a cancel or a new dependent, changes the digest of its contents:
---- the source then drops it only after it was carried over again. Each queue decides once, the target whether it takes the
---- job and the source whether it drops it, and remembers that by the token of the move for a week: a call that is repeated,
---- or late, neither adds it twice nor changes its fate.
+--- Moves a job to another queue, which may be on another server. The source holds it, as a waiting job that is never
+--- notified; the target takes it, and holds it as well; the source drops it; the target places it. A change of the job at
+--- the source meanwhile, such as a cancel or a new dependent, changes the digest of its contents: the source then drops it
+--- only after it was copied again. Each queue decides once, the target whether it takes the job and the source whether it
+--- drops it, and remembers that by the token of the move for a week: a repeated or late call neither adds the job twice
+--- nor changes the decision.
 
 local chunks = require("chunks")
 local dependencies = require("dependencies")
@@ -4013,7 +4013,7 @@ local function carried(queue, job_id)
   }
 end
 
---- Why a job cannot be moved: a word, and what it is about; nil when it can.
+--- Return why a job can't be moved: a word, and its subject; nil if it can.
 local function refusal(job, flow)
   if not take_out[job.state] then
     return { "state", job.state }
@@ -4025,7 +4025,7 @@ local function refusal(job, flow)
   return nil
 end
 
---- Take a job out of its state, and hold it; returns what the function replies.
+--- Take a job out of its state, and hold it; returns the function's reply.
 function moving.out(queue, job_id, now, target, token, delay, group)
   local job, key = record.load(queue, job_id), queue .. "job:" .. job_id
   if not job then
@@ -4192,7 +4192,7 @@ function moving.rename(queue, job_id, from, to)
   return 1
 end
 
---- Drop a job that the target holds, or put back one that was refused there; returns what the function replies.
+--- Drop a job that the target holds, or put back one that was refused there; returns the function's reply.
 function moving.finish(queue, job_id, token, arrived, digest, now)
   local key = queue .. "job:" .. job_id
   local noted = _redis_call("HMGET", key, "moveToken", "moveState", "moveDue", "tags")
@@ -4248,7 +4248,7 @@ local function limited(queue, name, group, job_id, job, cost, now)
   return park(queue, name, job_id, job, token_wait and "GROUP_TOKEN_LIMITED" or "GROUP_RATE_LIMITED")
 end
 
---- Take what the activation uses up.
+--- Deduct what the activation uses.
 local function admit(queue, name, group, seq, returning, cost, now)
   local changes = {}
   local function set(field, value)
@@ -4429,7 +4429,7 @@ return activation
 end)()
 
 modules.entries = (function()
---- Many entries of the stream at a time: read, claimed, and taken off the group's hands.
+--- Many entries of the stream at a time: read, claimed, and acknowledged.
 
 local chunks = require("chunks")
 
@@ -4452,7 +4452,7 @@ function entries.read(queue, group, consumer, count)
   return reply.err and _error(reply) or reply[1][2]
 end
 
---- Which of these entries are still in the group's hands, as a set; they are now in this consumer's.
+--- Return which of these entries are still pending in the group, as a set; this consumer now has them.
 function entries.claim(queue, group, consumer, entry_ids)
   local held = {}
   for _, entry_id in _ipairs(entry_ids) do
@@ -4462,14 +4462,14 @@ function entries.claim(queue, group, consumer, entry_ids)
   return held
 end
 
---- Take one entry off the group's hands and off the stream; false when no consumer held it.
+--- Acknowledge one entry and remove it from the stream; false if it was not pending.
 function entries.drop(queue, group, entry_id)
   local held = _redis_call("XACK", queue .. "stream", group, entry_id) == 1
   _redis_call("XDEL", queue .. "stream", entry_id)
   return held
 end
 
---- Take entries off the group's hands and off the stream.
+--- Acknowledge entries and remove them from the stream.
 function entries.settle(queue, group, entry_ids)
   local key = queue .. "stream"
   chunks.call(entry_ids, "XACK", key, group)
@@ -4503,7 +4503,7 @@ local function remove_oldest(queue, set, number)
   retention.discard(queue, ids)
 end
 
---- Remove what the rule does not keep of a set, `completed` or `failed`, which these jobs have just entered.
+--- Remove from a set, `completed` or `failed`, which these jobs have just entered, the jobs that the rule does not keep.
 function retention.apply(queue, set, job_ids, now, rule)
   if rule.broadcast then
     return
@@ -4525,7 +4525,7 @@ return retention
 end)()
 
 modules.exchange = (function()
---- One worker's exchange: what many jobs need the same command for is collected here and sent once.
+--- One worker's exchange: collects commands that many jobs need, to send each once.
 
 local entries = require("entries")
 local lists = require("lists")
@@ -4594,7 +4594,7 @@ function exchange.completed(self, done)
   end
 end
 
---- Send what was collected.
+--- Send the collected commands.
 function exchange.flush(self)
   enter_finished(self)
   if self.count > 0 then
@@ -4715,7 +4715,7 @@ function completion.free(queue, done, known)
   end
 end
 
---- Complete `done.job_id`. `known` says what is known of it: groupKey, orderingKey, orderingSeq, processedOn.
+--- Complete `done.job_id`. `known` has fields of its record: groupKey, orderingKey, orderingSeq, processedOn.
 function completion.settle(queue, done, known, parent_job_key)
   local exists = completion.write(queue, done)
   active.leave(queue, done.job_id, done.entry_id, done.group, done.broadcast, not exists)
@@ -5033,7 +5033,7 @@ local function score_of(queue, name, job_id, job, position)
   return seq > 0 and seq or _tonumber(job_id) or 0
 end
 
---- Where the active job that reached the limit goes: parked at the `front` or the `back` of its group, or `fail`.
+--- Park the active job that reached the limit at the `front` or the `back` of its group, or fail it (`fail`).
 --- The caller takes it off its worker.
 function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
@@ -5149,8 +5149,8 @@ local function notify_parents(self, job_id, job, registered)
   end)
 end
 
---- A settlement that comes too late changes nothing, but takes the entry of an ended job out of the way.
---- A completion that was told before, and whose reply was lost, is confirmed.
+--- A settlement that arrives too late changes nothing, except that it removes the entry of an ended job.
+--- A completion that was settled before, and whose reply was lost, is confirmed.
 local function late(self, done, job, same, registered)
   if done.entry_id ~= "" and (not job.state or record.has_ended(job)) then
     exchange.leave(self, done.job_id, done.entry_id)
@@ -5335,9 +5335,9 @@ local guarded = require("guarded")
 local wake = {}
 
 local KEPT, TTL_MS = 1000, 60000
--- Two workers watch the next due time: should one die, or its handlers block it, the other is on time.
+-- Two workers watch the next due time: if one dies, or its handlers block it, the other is on time.
 local WATCHERS = 2
--- A watcher that is later than this is taken for dead.
+-- A watcher that is later than this is considered dead.
 local LATE_MS = 100
 
 local function signal(queue, what, value)
@@ -5345,7 +5345,7 @@ local function signal(queue, what, value)
   _redis_call("PEXPIRE", queue .. "wake", TTL_MS)
 end
 
---- All workers are to look for jobs, and to ask what is due next.
+--- Make all workers check for jobs, and ask what is due next.
 function wake.all(queue)
   signal(queue, "due", 1)
 end
@@ -5361,9 +5361,9 @@ local function signal_one(queue, what)
   return _redis_call("XADD", key, "NOMKSTREAM", "MAXLEN", 1, "*", what, 1)
 end
 
---- One idle worker is to act, or all where none waits for such a signal. `ready`: a list holds a job that no stream entry
---- announces; it looks until the lists are empty, or passes that on. `due`: something is due sooner than workers know; it
---- ticks, which wakes one for the lists, too.
+--- Signal one idle worker, or all if none waits for such a signal. `ready`: a list holds a job that no stream entry
+--- announces; the worker takes jobs until the lists are empty, or passes the signal on. `due`: something is due sooner than
+--- workers know; the worker ticks, which wakes one for the lists, too.
 function wake.one(queue, what)
   if not signal_one(queue, what) then
     wake.all(queue)
@@ -5381,13 +5381,13 @@ function wake.for_lists(queue)
   end
 end
 
---- Wake a worker unless one watches for what is due then; returns whether that was needed. `key` holds who watches, by the
---- time at which each looks.
+--- Wake a worker unless one watches for what is due then; returns whether that was needed. `key` holds the watchers, by the
+--- time at which each ticks.
 function wake.for_due(queue, key, due, now)
   local from, to = _string_format("%.0f", now), _string_format("%.0f", _math_max(due, now))
   local is_needed = guarded.call("ZCOUNT", key, from, to) == 0
   if is_needed then
-    -- One that should have looked a moment ago may be dead; of two, one is about to look.
+    -- A watcher that should have ticked a moment ago may be dead; of two, one is about to tick.
     is_needed = _redis_call("ZCOUNT", key, _string_format("%.0f", now - LATE_MS), "(" .. from) < WATCHERS
   end
   if is_needed then
@@ -5402,7 +5402,7 @@ local function is_alone(queue)
   return group and group[4] <= 1
 end
 
---- Have a worker watch for what is due then, unless enough others do; returns whether it is to. The first wakes a second.
+--- Have a worker watch for what is due then, unless enough others do; returns whether it must. The first wakes a second.
 function wake.watch(queue, key, consumer, due, now)
   local at = _math_max(due, now)
   local at_text = _string_format("%.0f", at)
@@ -5457,7 +5457,7 @@ local dispatch = {}
 --- How many candidates are inspected for `want` jobs: some are gone, expired or have to wait for their group.
 local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
 
---- Start one job; returns 1 when it runs now. What does not run is off the worker's hands.
+--- Start one job; returns 1 if it runs now. The worker no longer has one that doesn't.
 local function start(self, job_id, entry_id)
   self.entry.id = entry_id
   local flat, verdict = activation.try(self.queue, job_id, self.entry, self.now, self.skip_events)
@@ -5476,7 +5476,7 @@ local function start(self, job_id, entry_id)
   return 0
 end
 
---- Start the delivered jobs up to `last`, if their entries are still in the group's hands.
+--- Start the delivered jobs up to `last`, if their entries are still pending in the group.
 local function start_delivered(self, deliveries, last)
   local entry_ids = {}
   for index = 1, last do
@@ -5554,7 +5554,7 @@ local function places(self, honor_pause)
 end
 
 --- Start what was delivered and up to `want` jobs more, as far as the queue allows; the rest of the delivered jobs
---- goes back. Returns why no more were taken.
+--- is returned. Returns why no more were taken.
 function dispatch.serve(self, deliveries, want, honor_pause)
   local free = places(self, honor_pause)
   local kept = free and #deliveries - _math_min(#deliveries, _math_max(0, -free)) or 0
@@ -5566,7 +5566,7 @@ function dispatch.serve(self, deliveries, want, honor_pause)
     start_delivered(self, deliveries, kept)
   end
   local most, promoted = _math_min(want, _math_max(0, free)), 0
-  -- Mostly all of these are empty, and one look serves them all.
+  -- Usually all of these are empty, which one command can check.
   local has_others = most > 0
     and _redis_call("EXISTS", self.queue .. "scheduled", self.queue .. "priority", self.queue .. "lifo") > 0
   if has_others then
@@ -5622,7 +5622,7 @@ local function own_lease(queue, job_id)
   return lease and lease >= SHORTEST_MS and lease <= LONGEST_MS and lease or nil
 end
 
---- Whether so much time has passed as the sweep forgives where a job names no lease of its own.
+--- Whether a job without its own lease has been idle for as long as the sweep allows.
 function stalled.has_passed(since, sweep)
   return sweep.now_ms - since >= (sweep.lock_duration_ms > 0 and sweep.lock_duration_ms or sweep.min_idle_ms)
 end
@@ -5709,7 +5709,7 @@ local function entry(queue, entry_id, job_id, sweep)
   return false
 end
 
---- In whose hands idle entries are, from the cursor on: by entry.
+--- Return the consumers of idle entries from the cursor on, by entry.
 local function owners(key, cursor, count, sweep)
   local owner = {}
   for _, pending in _ipairs(_redis_call("XPENDING", key, sweep.group, "IDLE", sweep.min_idle_ms, cursor, "+", count)) do
@@ -5718,8 +5718,8 @@ local function owners(key, cursor, count, sweep)
   return owner
 end
 
---- Claim a page of idle entries and inspect each. What is still worked on goes back into the hands it was in: a worker
---- takes what it finds in its own for lost, and starts it. Returns the next cursor, and how many were seen.
+--- Claim a page of idle entries and inspect each. An entry whose job is still running is returned to its consumer: a worker
+--- considers entries that it finds among its own as lost, and starts them. Returns the next cursor, and how many were seen.
 local function look_at_page(queue, key, consumer, cursor, count, sweep)
   local owner = owners(key, cursor, count, sweep)
   local page = _redis_call("XAUTOCLAIM", key, sweep.group, consumer, sweep.min_idle_ms, cursor, "COUNT", count)
@@ -5980,7 +5980,7 @@ local function reset(queue, job_id)
   return true
 end
 
---- A job is to wait for `member` again: at once, or when it waits for its children.
+--- Make a job wait for `member` again: now, or when it waits for its children.
 local function await(queue, job_id, member)
   local key = queue .. "job:" .. job_id
   local fields = _redis_call("HMGET", key, "state", "processedOn")
@@ -6008,14 +6008,14 @@ local function announce(queue, job_id, elsewhere)
   end)
 end
 
---- Whether a job that ran may run again at once: all that it waits for has ended. Who waits for the end of its children
---- finds out by counting them.
+--- Whether a job that ran may run again at once: all its dependencies have ended. A job that waits for the end of its
+--- children finds out by counting them.
 local function may_run(queue, job_id)
   local ran, rule = _unpack(_redis_call("HMGET", queue .. "job:" .. job_id, "processedOn", "triggerRule"))
   return ran and rule ~= rules.CHILDREN_ENDED and not dependencies.any_pending(queue, job_id, outcome_of(queue))
 end
 
---- Recount what a job waits for. One that ran, and may again at once, is not asked for its rule a second time.
+--- Recount a job's dependencies. The rule of a job that ran, and may again now, is not applied a second time.
 local function recount(queue, job_id)
   if may_run(queue, job_id) then
     dependencies.close(queue, job_id)
@@ -6025,7 +6025,7 @@ local function recount(queue, job_id)
   dependencies.recount(queue, job_id, outcome_of(queue))
 end
 
---- Revive jobs; returns those that had failed, and who in other queues is to wait for them again.
+--- Revive jobs; returns those that had failed, and the dependents in other queues that must wait for them again.
 function graph_retry.all(outcomes, job_ids, news, held)
   local queue, revived, elsewhere = outcomes.queue, {}, {}
   for _, job_id in _ipairs(job_ids) do
@@ -6066,7 +6066,7 @@ local rules = require("rules")
 
 local submission = {}
 
---- Most jobs that were told of an ended one may change by one call; the others are left to the caller.
+--- Maximum jobs that one call changes because it notified them; the others are left to the caller.
 local ROOM = 100
 
 local function refuse(code, why)
@@ -6096,7 +6096,7 @@ local function check_place(nodes, place, what)
   end
 end
 
---- Refuse what would leave a graph half written, or waiting forever.
+--- Refuse arguments that would leave a graph half written, or waiting forever.
 function submission.check(queue, graph)
   local nodes = graph.nodes
   check_nodes(queue, nodes)
@@ -6141,7 +6141,7 @@ local function wait_for(job, member, weak)
   end
 end
 
---- Give every node who waits for it and what it waits for.
+--- Set the dependents and the dependencies of every node.
 local function link(queue, graph)
   local nodes, name = graph.nodes, dependents.queue_name(queue)
   for _, job in _ipairs(nodes) do
@@ -6164,7 +6164,7 @@ local function link(queue, graph)
   end
 end
 
---- Note the dependents where completions look for them.
+--- Store the dependents where completions read them.
 local function register(queue, job)
   local members, parent_ids, parent_queues = {}, {}, {}
   for index, other in _ipairs(job.told) do
@@ -6178,7 +6178,7 @@ local function register(queue, job)
   )
 end
 
---- Note what of a job is ours alone.
+--- Store the fields of a job that only this library knows.
 local function describe(queue, job, flow_id)
   local fields = {}
   if flow_id ~= "" then
@@ -6232,7 +6232,7 @@ local function register_new(queue, job, created)
   chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
 end
 
---- Write what is not there yet. What is there and ended is told on.
+--- Write the jobs that don't exist yet. Dependents are notified of existing ones that have ended.
 function submission.write(queue, graph, now, flow_id, held)
   link(queue, graph)
   local outcomes = propagation.new(queue, now, ROOM, true)
@@ -6295,7 +6295,7 @@ local function sweep(queue)
   end
 end
 
---- Track a job; returns what the function replies.
+--- Track a job; returns the function's reply.
 function tracking.add(queue, job_id, now, most)
   if _redis_call("ZSCORE", key_of(queue), job_id) then
     return "ok"
@@ -6741,13 +6741,13 @@ do -- exchange
     -- `{"originalQueue","originalJobId","data","failedReason","attemptsMade"}`, attempts without the last. It is written
     -- with the failure or not at all. In a cluster the other queue may be on another server, and the caller has to add the
     -- letter; under its id, which is the same for each letter about one run, it may do so twice. Until then this queue keeps
-    -- it in `outbox`, by time: should the caller die, or this reply be lost, oq1_reclaim hands it out again.
+    -- it in `outbox`, by time: if the caller dies, or this reply is lost, oq1_reclaim returns it again.
     --
-    -- Settled failures make letters, and no others: who revokes a job or gives it a time to live does not miss it, and of
-    -- jobs that cost more than their bucket holds or whose workers were lost this call knows nothing (see oq1_reclaim).
+    -- Only settled failures make dead letters: revoked and expired jobs need none, and this call does not see jobs that cost
+    -- more than their bucket holds, or whose workers were lost (see oq1_reclaim).
 
-    -- Who waits for a job that fails for good, for whatever reason, is decided about in the same call, before retention can
-    -- take it away. A completed job is told to those that wait as by every client, and their rules are applied.
+    -- The dependents of a job that fails for good, for any reason, are decided in the same call, before retention can remove
+    -- it. Dependents of a completed job are notified as by every client, and their rules are applied.
 
     local room = 100
 
@@ -7187,11 +7187,11 @@ do -- propagate
       job_ids[index] = ARGV[4 + 3 * #news + index]
     end
     local queue = queue_of("propagate", KEYS[1], ":stream") .. ":"
-    -- Who submits a job that waits writes its rule into its field `triggerRule`; without it, it is `all_success`. For
-    -- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to what the job waits for: else
+    -- The submitter writes a waiting job's rule to its field `triggerRule`; without it, the rule is `all_success`. For
+    -- `all_failed` and `one_failed` it also adds the member `prefix:{queue}:__rule__` to the job's dependencies: otherwise
     -- completions, which every glide-mq client counts by itself, would start it once all have completed. While a member
-    -- `prefix:{queue}:__hold__` is awaited, nothing is decided: the submitter completes it last, and calls this for the
-    -- jobs that have ended by then. A job ruled by `always` runs as soon as it is told of anything, or is not made to wait.
+    -- `prefix:{queue}:__hold__` is among them, nothing is decided: the submitter completes it last, and calls this for the
+    -- jobs that have ended by then. A job with the rule `always` runs at its first notification, or is not made to wait.
     --
     -- Written are, on a job that waits, the fields `depdone:{member}` and `depsCompleted` of completions, `depend:{member}`,
     -- `depsFailed` and `depsSkipped` of others; and where it must not run, it fails with `outcome` beside its
@@ -7378,7 +7378,7 @@ do -- reclaim
     count_words("reclaim", #KEYS, 9, #ARGV, 9)
     local queue = queue_of("reclaim", KEYS[1], ":stream") .. ":"
     -- The effects are those of glidemq_reclaimStalled, _reclaimStalledListJobs and _sweepSuspended, and dead letters as of
-    -- oq1_exchange: a job that ends every process that runs it is told of there. Its reason says `crashed: ` first.
+    -- oq1_exchange, so that a job that crashes every worker is kept there. Its reason begins with `crashed: `.
 
     validate.check_limit("reclaim", limit)
     validate.check_queue_name("reclaim", dead_letter)
@@ -7561,8 +7561,8 @@ do -- relist
       }
     end
     local queue = queue_of("relist", KEYS[1], ":stream") .. ":"
-    -- Jobs of the stream are found among the consumer's pending entries. Of a list job its record says who started it, as
-    -- long as that start is the last. It has not run: this is no stall.
+    -- Jobs of the stream are found among the consumer's pending entries. The record of a list job says which consumer
+    -- started it, if that start was the last. The job has not run, so this does not count as stalled.
 
     local is_known = {}
     for _, job in _ipairs(known) do
@@ -7938,8 +7938,8 @@ do -- retryNodes
       job_ids[index] = ARGV[4 + 2 * #news + index]
     end
     local queue = queue_of("retryNodes", KEYS[1], ":stream") .. ":"
-    -- Jobs of more than one call or queue are held by all calls, in any order; then the other queues are told; then all are
-    -- released. So none starts, or is given up again, before those that it waits for are what they were.
+    -- To retry jobs of several calls or queues, all calls hold them, in any order; then the other queues are notified; then
+    -- all are released. So none starts, or fails again, before its dependencies are back in their former states.
 
     local outcomes = propagation.new(queue, now_ms, 100, true)
     local revived, elsewhere = graph_retry.all(outcomes, job_ids, news, held)
@@ -8170,11 +8170,11 @@ do -- submitGraph
     local queue = queue_of("submitGraph", KEYS[1], ":id") .. ":"
     local flow_key = KEYS[8]
     local flows_key = KEYS[9]
-    -- A graph of more nodes, or of several queues, is submitted in parts: an edge between two of them is named in both, as
-    -- `foreign` where the dependent is and as `outside` where the dependency is. `held` then keeps every node from starting
-    -- before all parts are there; what remains of a submission that was given up is completed by submitting it again.
+    -- A graph of more nodes, or of several queues, is submitted in parts: an edge between two of them is in both, as
+    -- `foreign` in the dependent's part and as `outside` in the dependency's. `held` then keeps every node from starting
+    -- before all parts are stored; submitting again completes an interrupted submission.
     --
-    -- The record of the flow is there once, under the first word that was given; it says `submitting` while nodes are held.
+    -- The record of the flow is written once, and not replaced; its state is `submitting` while nodes are held.
 
     local graph = { nodes = nodes, edges = edges, foreign = foreign, outside = outside, rules = rules }
     submission.check(queue, graph)

@@ -46,7 +46,7 @@ function calls.number(command, name, word)
   return number
 end
 
---- Return what JSON text says. `null` is a value, `false` is refused, as clients expect.
+--- Decode JSON text. `null` is a value, `false` is refused, as clients expect.
 function calls.decoded(command, name, word)
   local is_json, value = pcall(cjson.decode, calls.text(command, name, word))
   if not is_json or not value then
@@ -80,7 +80,7 @@ function calls.list(command, name, word)
   return list
 end
 
---- Return options given as name and value in turn. Names that `readers` does not know are ignored.
+--- Return options given as alternating names and values. Names that `readers` does not know are ignored.
 function calls.options(command, words, readers)
   local options = {}
   for index = 1, #words, 2 do
@@ -96,10 +96,10 @@ return calls
 end)()
 
 modules.config = (function()
--- Options of the server, and what counts when they are not set.
+-- Options of the server, and their defaults.
 local config = {}
 
---- Return the defaults that clients see: a new table each time, as what a library keeps outlives a call.
+--- Return the defaults that clients see: a new table each time, since a library's tables outlive a call.
 function config.defaults()
   return {
     application = "qless",
@@ -126,7 +126,7 @@ return config
 end)()
 
 modules.history = (function()
--- What happened to a job: a list of `[when, what, {more}]`, at first an array of stages in the job's hash.
+-- The history of a job: a list of `[when, what, {more}]`; in old jobs, an array of stages in the job's hash.
 local config = require("config")
 
 local history = {}
@@ -136,7 +136,7 @@ function history.entry(when, what, more)
   return cjson.encode({ math.floor(when), what, more })
 end
 
---- Turn what an old client wrote, an object per stage, into entries. Return them, oldest first.
+--- Convert the history of an old client, an object per stage, to entries. Return them, oldest first.
 local function convert(jid)
   local old = redis.call("HGET", "ql:j:" .. jid, "history")
   local is_json, stages = pcall(cjson.decode, old or "[]")
@@ -253,7 +253,7 @@ local function decoded(encoded)
   return encoded and encoded ~= "{}" and encoded ~= "[]" and cjson.decode(encoded) or {}
 end
 
---- Turn a job's fields and whether it is `tracked` into what clients see, and return it.
+--- Return a job as clients see it, from its fields and whether it is `tracked`.
 function jobs.present(job)
   local key = "ql:j:" .. job.jid
   job.priority = tonumber(job.priority)
@@ -558,7 +558,7 @@ local function durations(key)
   }
 end
 
---- Return what is known of a queue on the day of a time.
+--- Return the statistics of a queue for the day of a time.
 function stats.read(queue, when)
   local day = stats.day(when)
   local counts = redis.call("HMGET", "ql:s:stats:" .. day .. ":" .. queue, "retries", "failed", "failures")
@@ -708,7 +708,7 @@ local function expire(now)
   end
 end
 
---- Write what ends a job's work.
+--- Write the end of a job's attempt.
 local function close(job, done, limit, time, queue)
   history.append(job.jid, done, limit)
   redis.call(
@@ -833,7 +833,7 @@ return recurring
 end)()
 
 modules.popping = (function()
--- Handing jobs out: expired locks first, then what recurs and what is due, then what is ready.
+-- Hands out jobs: expired locks first, then recurring and due jobs, then ready ones.
 local config = require("config")
 local failures = require("failures")
 local history = require("history")
@@ -879,7 +879,7 @@ local function expired(now, queue, count, grace)
       redis.call("ZREM", locks, jid)
     else
       places.release(job.worker, jid)
-      -- Without a time of grace, the worker is told and loses its job at once, also when it was told before.
+      -- Without a grace period, the worker is notified and loses its job immediately, even if it was notified before.
       local is_warned = grace > 0 and redis.call("HGET", "ql:j:" .. jid, "grace") == "1"
       if not is_warned then
         warn(now, queue, job, grace)
@@ -892,7 +892,7 @@ local function expired(now, queue, count, grace)
   return taken
 end
 
---- Return how many jobs may start: `count`, or less where the queue has a limit of its own.
+--- Return how many jobs may start: `count`, or less if the queue has its own limit.
 local function allowed(now, queue, count)
   local limit = config.number(queue .. "-max-concurrency", 0)
   if limit > 0 then
@@ -1113,7 +1113,7 @@ return older
 end)()
 
 modules.consistency = (function()
--- Records that contradict each other: what they are, and how they are repaired.
+-- Finds records that contradict each other, and repairs them.
 local dependencies = require("dependencies")
 local jobs = require("jobs")
 local places = require("places")
@@ -1235,7 +1235,7 @@ local function free(now, key, resolve)
   end
 end
 
---- Return what is wrong with unsound entries of a collection, and what makes one sound; nil for other keys.
+--- Return the problem of inconsistent entries of a collection, and the function that repairs one; nil for other keys.
 local function rule(key, kind)
   if kind == "set" and key:find("^ql:j:.*%-dependencies$") then
     return "dependencies on gone jobs", is_live
@@ -1254,7 +1254,7 @@ local function rule(key, kind)
   end
 end
 
---- Check one key, or with a `cursor` one page of a collection. Return the kind of what is wrong, how often it is, and
+--- Check one key, or with a `cursor` one page of a collection. Return the kind of problem, how often it occurs, and
 -- where the next page begins (nil at the end), and the page's size. A large collection is not read without a cursor.
 function consistency.check(now, key, resolve, cursor)
   local kind = redis.call("TYPE", key).ok
@@ -1274,7 +1274,7 @@ function consistency.check(now, key, resolve, cursor)
   return wrong, count, rest, size
 end
 
---- Add what is wrong with a page of a collection to `found`. Return where the next page begins (nil at the end), and this one's size.
+--- Add the problems of a page of a collection to `found`. Return where the next page begins (nil at the end), and this one's size.
 function consistency.add(found, now, key, resolve, cursor)
   local wrong, count, rest, size = consistency.check(now, key, resolve, cursor)
   if count > 0 then
