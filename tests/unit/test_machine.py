@@ -65,6 +65,27 @@ def test_it_sets_out_on_two_trips_each_for_half_of_its_places() -> None:
     assert (machine.step(), machine.step(), machine.step()) == (Exchange(want=3), Exchange(want=2), Rest())
 
 
+def test_no_more_than_two_exchanges_are_in_progress() -> None:
+    machine = Machine(4)
+    first, _ = trip(machine), trip(machine)
+    machine.add_outcome(outcome("1"))
+    assert machine.step() == Rest()
+    machine.exchanged(first, started=0, why=Why.EMPTY)
+    assert machine.step() == Exchange(settle=(outcome("1"),))
+
+
+@pytest.mark.parametrize("why", [Why.ENOUGH, Why.EMPTY, Why.UNASKED])
+def test_an_exchange_that_requested_nothing_only_says_that_jobs_are_left(why: Why) -> None:
+    machine = idle(2)
+    machine.recovered([])
+    machine.exchanged(trip(machine), started=1, why=Why.EMPTY)
+    end(machine, "1")
+    told = trip(machine)
+    assert told.want == 0
+    machine.exchanged(told, started=0, why=why)
+    assert machine.backlog is (why is Why.ENOUGH)
+
+
 def test_it_listens_when_the_queue_is_empty() -> None:
     machine = idle(3)
     assert (machine.step(), machine.step()) == (Listen(3), Rest())
