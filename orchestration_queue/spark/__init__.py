@@ -1,7 +1,7 @@
-"""Spark work as queue jobs: PySpark functions on a warm Connect server or in a process of their own, and scripts.
+"""Run Spark work as queue jobs: PySpark functions on a warm Connect server or in a separate process, and scripts.
 
-Nothing here imports PySpark: only where the work runs, it is. Each module is loaded when one of its names is first
-used, since Spark's Python workers load the data source again and again.
+Importing this package does not import PySpark; only the process that runs the work does. Each module is loaded when one
+of its names is first used, since Spark's Python workers load the data source again and again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Making the archive of Spark's classes, by starting Spark once and letting Java write down what it loaded."""
+"""Make the archive of Spark's classes: start Spark once, and have Java record what it loaded."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from orchestration_queue.spark.submit.run import run_submit
 __all__ = ["make_class_archive"]
 
 _TRAINING = Path(__file__)
-"""The application that it starts: this file, as a program."""
+"""The application to start: this file, as a program."""
 _LONGEST = timedelta(minutes=15)
 
 
 def make_class_archive(java: Path | None = None, spark: str | None = None) -> Path:
-    """Make the archive, unless it is there; takes half a minute and 150 MB.
+    """Make the archive, unless it exists. Takes half a minute and 150 MB.
 
     Args:
-        java: The home of Java; default what :func:`~orchestration_queue.spark.java.java_home` finds.
-        spark: The home of Spark; default that of the installed PySpark.
+        java: The home of Java; default: what :func:`~orchestration_queue.spark.java.java_home` finds.
+        spark: The home of Spark; default: that of the installed PySpark.
 
     Returns:
-        Where it is.
+        The archive's path.
 
     Raises:
-        SparkFailedError: Java does not make it: its own archive may be missing, as in trimmed runtimes.
-        JavaNotFoundError: There is no Java for it.
+        SparkFailedError: Java did not write it: Java's own archive may be missing, as in trimmed runtimes.
+        JavaNotFoundError: No suitable Java was found.
         UsageError: PySpark is not installed.
     """
     java = java or java_home()
@@ -60,7 +60,7 @@ def make_class_archive(java: Path | None = None, spark: str | None = None) -> Pa
             )
             if not draft.exists():
                 raise SparkFailedError(
-                    f"The Java in {java} makes no class archive; Spark starts without one, as before."
+                    f"The Java in {java} did not write a class archive; set JAVA_HOME to a full JDK, or do without one."
                 )
             draft.rename(path)
         finally:
@@ -73,7 +73,7 @@ def _same(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def train() -> None:
-    """Use a little of everything, so that the classes of all are loaded: read, write, join, start a Connect service."""
+    """Use Spark's common features, so that their classes are loaded: read, write, join, start a Connect service."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
 

@@ -1,4 +1,4 @@
-"""What callers hand over, checked before anything starts: one sentence each."""
+"""Check callers' arguments before anything starts."""
 
 from __future__ import annotations
 
@@ -25,31 +25,33 @@ def check_program(program: str | Path, what: str) -> str:
 
 
 def check_words(program: object, arguments: object, what: str) -> list[str]:
-    """Return a program's words.
+    """Return a program's arguments.
 
     Raises:
-        InvalidOptionError: They are not a list of text.
+        InvalidOptionError: They are not a list of strings.
     """
     if isinstance(arguments, Sequence) and not isinstance(arguments, str | bytes):
         words = list(arguments)
         if all(isinstance(word, str) and "\0" not in word for word in words):
             return words
-    raise InvalidOptionError(f"The {what} {program} takes words; pass its arguments as a list of text.")
+    raise InvalidOptionError(
+        f"`arguments` of {what} {program} must be a list of strings; pass ['--day', '2026-01-31']."
+    )
 
 
 def check_callbacks(**callbacks: object) -> None:
-    """Refuse what cannot be called.
+    """Refuse callbacks that are not callable.
 
     Raises:
-        InvalidOptionError: One of them cannot.
+        InvalidOptionError: One of them is not.
     """
     for name, callback in callbacks.items():
         if not callable(callback):
-            raise InvalidOptionError(f"`{name}` must be a function, got {callback!r}; leave it out, or pass one.")
+            raise InvalidOptionError(f"`{name}` must be a function, got {callback!r}; pass one, or leave it out.")
 
 
 def check_function(function: Callable[..., Any]) -> None:
-    """Refuse what cannot be Spark work.
+    """Refuse objects that cannot run as Spark work.
 
     Raises:
         UsageError: It is not a function, or a coroutine function.
@@ -58,6 +60,6 @@ def check_function(function: Callable[..., Any]) -> None:
         raise UsageError(f"Spark work must be a function f(spark, ...), got {function!r}; decorate one.")
     if inspect.iscoroutinefunction(function):
         raise UsageError(
-            f"Spark work {function.__qualname__} is a coroutine function, and runs in a thread of its own; write it "
-            "with `def`."
+            f"Spark function {function.__qualname__} must not be a coroutine function, because it runs in a thread; "
+            "define it with `def`."
         )

@@ -1,7 +1,7 @@
-"""The process in which Spark work runs. :func:`~orchestration_queue.spark.run.run_spark` starts it.
+"""The process that runs Spark work. :func:`~orchestration_queue.spark.run.run_spark` starts it.
 
-It reads its request as JSON from standard input, and writes its reply as JSON to a pipe of its own, so that whatever
-the work prints goes to the job's log and nothing else.
+It reads its request as JSON from standard input, and writes its reply as JSON to a separate pipe, so that only what the
+work prints goes to the job's log.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from orchestration_queue.spark.functions import dataframe_parameters, registered
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 
 _JAVA_LEAVES_S = 5.0
-"""How long Spark's Java process may take to leave once it was asked to."""
+"""How long Spark's Java process may take to exit after it was asked to."""
 
 
 def main(parent: int, channel: int) -> int:
-    """Run one request; returns the exit code."""
+    """Run one request, and return the exit code."""
     die_with_parent(parent)
     os.set_inheritable(channel, False)
     request = json.load(sys.stdin)
@@ -44,7 +44,7 @@ def main(parent: int, channel: int) -> int:
             code = error.code if isinstance(error.code, int) else 1 if error.code else 0
             answer = json.dumps({"exit_code": code, "said": error.code if isinstance(error.code, str) else ""})
         except BaseException as error:
-            answer, code = _failed(error), 1
+            answer, code = _describe_failure(error), 1
         _stop_spark()
         reply.write(answer)
     return code
@@ -61,7 +61,7 @@ def _run(request: dict[str, Any]) -> str:
 
 def _application() -> str | None:
     """Return the application's id; None when it has ended."""
-    with contextlib.suppress(Exception):  # of a Java that has died, which the work did not mind
+    with contextlib.suppress(Exception):  # Java may have died after the work was done
         context = sys.modules["pyspark.core.context"].SparkContext._active_spark_context
         return str(context.applicationId) if context else None
     return None
@@ -72,7 +72,7 @@ def _run_function(name: str, arguments: dict[str, Any], results: dict[str, Any] 
     function: Any = importlib.import_module(module_name)
     for part in qualified.split("."):
         function = getattr(function, part)
-    # The name may by now stand for a task of the worker; what is wanted is the function that was decorated.
+    # The name may now refer to a task of the worker; run the function that was decorated.
     function = registered(name) or function
     frames = {key: value for key, value in arguments.items() if key in dataframe_parameters(function)}
     typed = frames | _typed(function, {key: value for key, value in arguments.items() if key not in frames})
@@ -84,7 +84,7 @@ def _run_function(name: str, arguments: dict[str, Any], results: dict[str, Any] 
 
 
 def _typed(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """JSON as the types that the function declares: text becomes a date or a path again."""
+    """Convert JSON to the types that the function declares: text to dates and paths."""
     bare = functools.wraps(function)(lambda: None)
     # Without the session's type, which may be imported for type checkers only.
     bare.__annotations__ = {name: hint for name, hint in bare.__annotations__.items() if name in arguments}
@@ -101,7 +101,7 @@ def _run_script(script: Path, arguments: list[str]) -> Any:
     return runpy.run_path(str(script), run_name="__main__").get("result")
 
 
-def _failed(error: BaseException) -> str:
+def _describe_failure(error: BaseException) -> str:
     failure = SparkFailure.of(error)
     if (java := _java()) and (code := java.poll()) is not None:
         failure = SparkFailure("SparkError", f"Spark's Java process {describe_exit(code)} while the work ran")
@@ -112,7 +112,7 @@ def _failed(error: BaseException) -> str:
 
 
 def _java() -> subprocess.Popen[bytes] | None:
-    """Spark's Java process; None when none was started."""
+    """Return Spark's Java process; None when none was started."""
     if (context := sys.modules.get("pyspark.core.context")) is None:
         return None
     process: subprocess.Popen[bytes] | None = getattr(context.SparkContext._gateway, "proc", None)
@@ -120,13 +120,13 @@ def _java() -> subprocess.Popen[bytes] | None:
 
 
 def _stop_spark() -> None:
-    """Stop the application, and see its Java process off: left alone, that ends a second or so after this one."""
+    """Stop the application and wait for its Java process, which would otherwise exit about a second after this one."""
     if (java := _java()) is None:
         return
-    with contextlib.suppress(Exception):  # the work is over; how Spark leaves is no part of it
+    with contextlib.suppress(Exception):  # the work is over; how Spark exits is not part of it
         if java.poll() is None and (active := sys.modules["pyspark.core.context"].SparkContext._active_spark_context):
             active.stop()
-    # py4j's collector of garbage may be talking to a Java that leaves, and would log that as an error of the work's.
+    # py4j's garbage collection may still talk to the exiting Java, and would log that as an error of the work.
     logging.disable()
     if java.stdin:
         java.stdin.close()

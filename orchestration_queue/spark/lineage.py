@@ -32,7 +32,7 @@ log = logging.getLogger("orchestration_queue.spark")
 _PRODUCER = "https://pypi.org/project/orchestration-queue/"
 _SPEC = "https://openlineage.io/spec"
 _SECONDS = 5.0
-"""The longest that a job waits for the lineage server, twice."""
+"""Timeout of a request to the lineage server; a job sends two."""
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def emit_lineage(name: str, arguments: Mapping[str, Any], job: ActiveJob | None)
 
     Args:
         name: The task's importable name.
-        arguments: What the task was given.
+        arguments: The task's arguments.
         job: The job that it runs for; without one, nothing is emitted.
     """
     url = "" if os.environ.get("OPENLINEAGE_DISABLED", "").lower() == "true" else os.environ.get("OPENLINEAGE_URL", "")
@@ -81,7 +81,7 @@ class LineageRun:
         outputs: Sequence[DataFrameRef] = (),
         error: BaseException | None = None,
     ) -> None:
-        """Send one event. One that cannot be sent is logged, and costs the job nothing."""
+        """Send one event. A failure to send it is logged, and does not fail the job."""
         if not self._url:
             return
         facets = {"orchestration_queue_job": _facet("2-0-2/OpenLineage.json#/$defs/RunFacet", **self._about)}
@@ -120,7 +120,7 @@ def _send(url: str, event: str) -> None:
 
 
 def _references(value: Any) -> list[DataFrameRef]:
-    """Return the references in JSON, wherever they are."""
+    """Return all references in JSON, at any depth."""
     if isinstance(value, DataFrameRef):
         return [value]
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""How Spark work runs, as one frozen value, and how that value reads as Spark's own configuration."""
+"""Options of Spark work, and their conversion to Spark's properties."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from orchestration_queue.options.durations import DurationField
 __all__ = ["ISOLATION", "JOB_PROPERTY", "FileFormat", "SparkOptions", "properties_text", "write_properties"]
 
 JOB_PROPERTY = "spark.orchestration_queue.job"
-"""The property by which an application is known to belong to a job. Its name will not do: code may change that."""
+"""The property that holds the job's id. The application's name is not reliable: code may change it."""
 
 FileFormat: TypeAlias = Literal["parquet", "orc", "delta"]
-"""As what DataFrames are written; ``delta`` needs Delta Lake's jars."""
+"""Formats in which DataFrames are written; ``delta`` needs Delta Lake's jars."""
 
 ISOLATION = "spark.sql.artifact.isolation.enabled"
-"""Whether each session of a Connect server has class loaders of its own."""
+"""Whether each session of a Connect server has separate class loaders."""
 
 _OF_SERVER = ("master", "memory", "env", "python", "java_home", "quick_start", "grace")
 
@@ -39,10 +39,12 @@ _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 
 
 def _check_settings(settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Refuse what no process's environment and no file of properties can hold."""
+    """Refuse names and values that an environment or a properties file cannot hold."""
     for name, value in settings.items():
         if not name or re.search(r"[\0\n\r=]", name) or "\0" in value:
-            raise ValueError(f"has {name!r}, which cannot be set; use a name without '=' and lines, and plain text")
+            raise ValueError(
+                f"has {name!r}, which cannot be set; use a name without '=' and line breaks, and a value without NUL"
+            )
     return settings
 
 
@@ -95,7 +97,7 @@ class SparkOptions(Options):
 
     @property
     def of_server(self) -> SparkOptions:
-        """The options that apply to a server, not to one session on it. It runs for long, so Java optimizes."""
+        """The options that apply to a server, not to one session on it. A server runs long, so Java optimizes."""
         said = {name: getattr(self, name) for name in _OF_SERVER if name in self.model_fields_set}
         return SparkOptions(**{"quick_start": False} | said)
 
@@ -111,7 +113,7 @@ class SparkOptions(Options):
 
     @property
     def _tuning(self) -> list[str]:
-        """Options for a Java in which all of Spark runs, which would not start with our collector and the user's."""
+        """Java options for local mode. Java does not start with two collectors, so the user's replaces ours."""
         environment = os.environ | dict(self.env)
         said = [self.conf.get(name, "") for name in _JAVA_PROPERTIES]
         said += [environment.get(name, "") for name in _JAVA_VARIABLES]
@@ -152,12 +154,12 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r"})
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Properties as a file of Java's format."""
+    """Return properties in Java's file format."""
     return "".join(f"{name}={value.translate(_ESCAPES)}\n" for name, value in properties.items())
 
 
 def write_properties(directory: Path, properties: Mapping[str, str]) -> Path:
-    """Write properties to a file that only its owner can read: every user sees a command line."""
+    """Write properties to a file that only its owner can read; every user can read a command line."""
     path = directory / "spark.properties"
     path.touch(mode=0o600)
     path.write_text(properties_text(properties), "utf-8")

@@ -1,4 +1,4 @@
-"""A child process that cannot outlive its purpose: a group of its own, followed, and ended whole."""
+"""Run a command in its own process group, which ends with the call and with the calling process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from typing import IO, Literal
 __all__ = ["ProcessOutcome", "run_child", "scratch_directory"]
 
 _LOOK_S = 0.2
-"""How often to ask whether to stop."""
+"""Seconds between two calls of ``should_stop``."""
 _LAST_WAIT_S = 5.0
-"""How long the kernel may take to remove what was killed."""
+"""How long the kernel may take to remove killed processes."""
 _LINE_BYTES = 16_384
-"""A longer line is logged in pieces, so that output without an end costs no memory."""
+"""A longer line is logged in pieces, so that output without line breaks does not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class ProcessOutcome:
     Attributes:
         reply: What it wrote to its reply channel.
         exit_code: Its exit code; negative for a signal.
-        stopped: Why we stopped it; None when it ended by itself.
+        stopped: Why it was stopped; None when it exited on its own.
     """
 
     reply: bytes
@@ -54,21 +54,21 @@ def run_child(
 ) -> ProcessOutcome:
     """Run a command to its end, and leave none of its processes behind.
 
-    The command gets two more words, our process id (for :func:`~orchestration_queue._process.die_with_parent`) and
-    the descriptor of a pipe for its reply. The thread that calls must live as long as the child, as it does here, for
-    Linux ends the child with it.
+    The command receives two more arguments, this process's id (for
+    :func:`~orchestration_queue._process.die_with_parent`) and the descriptor of a pipe for its reply. Linux ends the
+    child with the thread that started it, so the calling thread must live as long as the child, as it does here.
 
     Args:
         words: The command.
         request: Its standard input.
         env: Its whole environment.
-        log: Receives every line it, or a process of its group, prints.
-        should_stop: Asked a few times a second; true stops it.
+        log: Called with every line that a process of its group prints.
+        should_stop: Called a few times a second; true stops it.
         timeout: Stops it after this long.
-        grace: How long its processes may take to leave before they are killed.
+        grace: How long its processes may take to exit before they are killed.
     """
     read_end, write_end = os.pipe()
-    # A file rather than a pipe, so that a child that never reads its request cannot hold us up.
+    # A file rather than a pipe, so that a child that never reads its request cannot block this process.
     with tempfile.TemporaryFile() as stdin, os.fdopen(read_end, "rb", buffering=0) as reply:
         try:
             stdin.write(request)
@@ -111,7 +111,7 @@ class _PipeReader:
     def until_done(
         self, should_stop: Callable[[], bool], timeout: timedelta | None, grace: timedelta
     ) -> Literal["timeout", "cancelled"] | None:
-        """Follow until every process has closed its output, or the work is over and the grace, too."""
+        """Read until every process has closed its output, or the grace period after the reply is over."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else None
         leave_by: float | None = None
         while self._selector.get_map():
@@ -128,7 +128,7 @@ class _PipeReader:
         return None
 
     def drain(self) -> None:
-        """Take what is left, without waiting."""
+        """Read what is left, without waiting."""
         while self._selector.get_map() and self._read(0):
             pass
         self._emit(self._line)
@@ -164,13 +164,13 @@ class _PipeReader:
 
 
 def _end_group(process: subprocess.Popen[bytes], grace: timedelta) -> None:
-    """End what is left of the child's group: ask, wait, kill."""
-    for number, patience_s in ((signal.SIGTERM, grace.total_seconds()), (signal.SIGKILL, _LAST_WAIT_S)):
+    """End what is left of the child's group: terminate, wait, kill."""
+    for number, wait_s in ((signal.SIGTERM, grace.total_seconds()), (signal.SIGKILL, _LAST_WAIT_S)):
         if _is_gone(process):
             break
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        give_up = time.monotonic() + patience_s
+        give_up = time.monotonic() + wait_s
         while not _is_gone(process) and time.monotonic() < give_up:
             time.sleep(0.02)
     process.wait()
@@ -187,7 +187,7 @@ def _is_gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _has_living_members(group: int) -> bool:
-    """Whether anybody in the group still runs: an orphan that ended stays in it until process 1 cares to look."""
+    """Return whether a process of the group still runs; an orphan that exited stays in it until process 1 reaps it."""
     if not (proc := Path("/proc")).is_dir():
         return True
     for entry in proc.iterdir():
@@ -208,8 +208,8 @@ _LOCK = ".lock"
 def scratch_directory() -> Iterator[Path]:
     """Create a directory for as long as the context lasts.
 
-    Its owner holds a lock in it, which the kernel releases when the owner dies for any reason. So later processes know
-    which directories no longer have an owner, and remove them.
+    Its owner holds a lock in it, which the kernel releases when the owner dies for any reason. Later processes remove
+    directories whose lock is free.
     """
     parent = Path(tempfile.gettempdir())
     _remove_abandoned(parent)
@@ -218,7 +218,7 @@ def scratch_directory() -> Iterator[Path]:
         unseen = directory / f"{_LOCK}.new"
         with unseen.open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            unseen.rename(directory / _LOCK)  # under this name only once locked: another process might be faster
+            unseen.rename(directory / _LOCK)  # only once locked, or another process might remove the directory
             yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)

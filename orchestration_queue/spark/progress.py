@@ -1,7 +1,7 @@
-"""How far Spark is, as a job's progress, and the listener that says so from within an application's driver.
+"""Report the progress of Spark as a job's progress, from a listener inside an application's driver.
 
 The listener (its source is in java/) needs no change to the application and no network: it writes to a file of the run,
-or where no file is visible to both sides, into the driver's log.
+or to the driver's log where the two sides share no file.
 """
 
 from __future__ import annotations
@@ -20,61 +20,61 @@ __all__ = ["LISTENER_JAR", "LOG_MARK", "ListenerFollower", "ListenerReport", "Pr
 
 LISTENER_JAR = Path(__file__).with_name("listener.jar")
 LOG_MARK = "orchestration_queue.progress "
-"""What begins its lines in a driver's log."""
+"""Prefix of its lines in a driver's log."""
 
 _CLASS = "orchestrationqueue.ProgressListener"
 _TARGET = "spark.orchestration_queue.progress"
 
 
 class ListenerReport(BaseModel):
-    """What the listener knows of an application."""
+    """A report of the listener on an application."""
 
     model_config = ConfigDict(frozen=True)
 
     application: str
-    """Its id."""
+    """The application's id."""
     query: int
-    """The number of its newest query: of what one action runs."""
+    """The number of its newest query; each action runs one."""
     total: int
     completed: int
     running: int
     """Tasks of that query."""
     read: int
-    """Bytes that the query has read."""
+    """Bytes that the query read."""
     input_rows: int
     input_bytes: int
     output_rows: int
     output_bytes: int
-    """What all its tasks that succeeded have read from outside and written there."""
+    """Totals of external input and output over all tasks that succeeded."""
 
     @property
     def totals(self) -> dict[str, int]:
-        """Rows and bytes, as a result has them."""
+        """Rows and bytes, as in a job's result."""
         return self.model_dump(include={"input_rows", "input_bytes", "output_rows", "output_bytes"})
 
 
 def with_listener(properties: Mapping[str, str], target: str, jar: str = str(LISTENER_JAR)) -> dict[str, str]:
-    """Spark's properties with the listener added to what the user wants there.
+    """Return Spark's properties with the listener added to the user's jars and listeners.
 
     Args:
         properties: The properties.
-        target: The file that the listener writes; or ``stderr``.
+        target: The file that the listener writes, or ``stderr``.
         jar: Where the driver finds the listener.
     """
-    # Not by the class path of Spark itself: an archive of classes would no longer fit.
+    # Not through Spark's own class path, with which an archive of classes would no longer match.
     ours = {"spark.jars": jar, "spark.extraListeners": _CLASS}
     lists = {name: ",".join(filter(None, (properties.get(name), value))) for name, value in ours.items()}
     return {**properties, **lists, _TARGET: target}
 
 
 class ListenerFollower:
-    """Follows what the listener tells, and hands it on as a job's progress.
+    """Reports what the listener writes as a job's progress.
 
     Args:
-        progress: Receives ``percent``, ``text``, and under ``spark`` what is known of the application.
-        file: What the listener writes; None if its lines come some other way.
-        about: What is known of the application before it says anything.
-        ui: Spark's page of it, with ``{application}`` in place of its id.
+        progress: Called with ``percent``, ``text``, and facts about the application under ``spark``.
+        file: The file that the listener writes; None if its lines arrive by :meth:`feed`.
+        about: Facts about the application that are known before its first report.
+        ui: The URL of its page, with ``{application}`` in place of its id.
 
     Attributes:
         last: The newest report; None before the first.
@@ -91,28 +91,28 @@ class ListenerFollower:
         self._ui = ui
         self._progress, self._about = progress, dict(about or {})
         self._file, self._seen = file, ""
-        self._reporter = ProgressReporter(self.tell)
+        self._reporter = ProgressReporter(self.report)
 
     def poll(self) -> None:
-        """Read the file, if there is something new."""
+        """Read the file, if it has changed."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if self._file and (line := self._file.read_text("utf-8")) != self._seen:
                 self._seen = line
                 self.feed(line)
 
     def poll_and_ask(self, should_stop: Callable[[], bool]) -> bool:
-        """Read the file and return whether to stop; called a few times a second."""
+        """Read the file and return the answer of ``should_stop``; called a few times a second."""
         self.poll()
         return should_stop()
 
     def feed(self, line: str) -> None:
-        """Take a line of the listener's; one that is broken is passed over."""
+        """Take a line of the listener; a malformed one is ignored."""
         with contextlib.suppress(ValidationError):
             self.last = report = ListenerReport.model_validate_json(line)
             self._reporter.at(report.query, report.completed, report.total, report.running, report.read)
 
-    def tell(self, percent: int, text: str) -> None:
-        """Hand on how far the application is."""
+    def report(self, percent: int, text: str) -> None:
+        """Report the application's progress."""
         with contextlib.suppress(TransportError):  # the next will arrive, or it no longer matters
             self._progress({"percent": percent, "text": text, "spark": {**self._about, **self._known}})
 
@@ -121,7 +121,7 @@ class ListenerFollower:
         self.poll()
         if self.last is None:
             return {}
-        self.tell(100, "done")
+        self.report(100, "done")
         return {**self._known, **self.last.totals}
 
     @property
@@ -135,38 +135,38 @@ class ListenerFollower:
 
 
 class ProgressReporter:
-    """Reports how far an application is: at intervals, only changes, and never a lower percentage within a query.
+    """Reports an application's progress: at intervals, only changes, and never a lower percentage within a query.
 
     Args:
-        tell: Receives a percentage of the query's tasks, and a text.
-        every_s: Seconds between two times.
+        report: Called with the percentage of the query's tasks, and a text.
+        every_s: Seconds between two reports.
     """
 
-    def __init__(self, tell: Callable[[int, str], None], every_s: float = 0.5) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[int, str], None], every_s: float = 0.5) -> None:
+        self._report = report
         self._every_s = every_s
         self._most: dict[int, int] = {}
-        self._told: tuple[int, str] | None = None
+        self._last: tuple[int, str] | None = None
         self._next = 0.0
 
     def at(self, query: int, completed: int, total: int, running: int, read: float) -> None:
-        """Take how far the application is.
+        """Record the application's progress.
 
         Args:
-            query: The number of its query: of what one action runs.
-            completed: How many of its tasks have succeeded.
-            total: How many there are, as far as is known.
-            running: How many run now.
-            read: Bytes that it has read from its inputs.
+            query: The number of its query; each action runs one.
+            completed: Number of the query's tasks that succeeded.
+            total: Number of its tasks that are known.
+            running: Number of its tasks that run now.
+            read: Bytes that it read from its inputs.
         """
         if not total:
             return
-        # Spark plans some stages late, and then there is more to do; what was told is not taken back.
+        # Spark plans some stages late, which raises the total: never report a lower percentage than before.
         self._most[query] = percent = max(self._most.get(query, 0), 100 * completed // total)
-        told = (percent, f"query {query}: {completed} of {total} tasks, {running} running, {_size(read)} read")
-        if told != self._told and time.monotonic() >= self._next:
-            self._told, self._next = told, time.monotonic() + self._every_s
-            self._tell(*told)
+        report = (percent, f"query {query}: {completed} of {total} tasks, {running} running, {_size(read)} read")
+        if report != self._last and time.monotonic() >= self._next:
+            self._last, self._next = report, time.monotonic() + self._every_s
+            self._report(*report)
 
 
 def _size(count: float) -> str:

@@ -1,4 +1,4 @@
-"""DataFrames on their way from one job to the next: the rows stay where they are, the queue carries where that is.
+"""References to stored DataFrames: jobs exchange the location of the rows through the queue, not the rows.
 
 Nothing here imports PySpark before there is a session.
 """
@@ -20,10 +20,10 @@ __all__ = ["DataFrameRef", "references_in", "replace_each", "segment"]
 
 
 class DataFrameRef(Options):
-    """A reference to a stored DataFrame: what a job returns instead of it."""
+    """A reference to a stored DataFrame, which a job returns in its place."""
 
     kind: Literal["dataframe"] = "dataframe"
-    """Marks JSON as such a reference."""
+    """Marks JSON as a reference."""
     format: Literal["parquet", "orc", "delta", "table"] = "parquet"
     """How to read it."""
     location: str
@@ -35,10 +35,10 @@ class DataFrameRef(Options):
     bytes: NonNegativeInt | None = None
     """The size of the files; None for a table."""
     inputs: tuple[str, ...] = ()
-    """What it was made from: directories of files, and locations of other references; at most 100."""
+    """Its sources: directories of files, and locations of other references; at most 100."""
 
     def load(self, spark: SparkSession) -> DataFrame:
-        """Return the DataFrame, in a session."""
+        """Load the DataFrame in a session."""
         return (
             spark.table(self.location) if self.format == "table" else spark.read.format(self.format).load(self.location)
         )
@@ -54,7 +54,7 @@ class DataFrameRef(Options):
 
     @classmethod
     def of_table(cls, spark: SparkSession, name: str) -> DataFrameRef:
-        """Return a reference to an existing table, for a task that has written it itself."""
+        """Return a reference to an existing table, for a task that wrote it itself."""
         table = spark.table(name)
         return cls(format="table", location=name, columns=dict(table.dtypes), rows=table.count())
 
@@ -67,7 +67,7 @@ def references_in(value: object) -> list[DataFrameRef]:
 
 
 def replace_each(value: Any, kind: Any, replace: Callable[[str, Any], Any], path: str = "") -> Any:
-    """Return a value with all of a type replaced, in lists, tuples and dicts; ``path`` says where each one is."""
+    """Return a value with all of a type replaced, in lists, tuples and dicts; ``replace`` receives the path of each."""
     if isinstance(value, kind):
         return replace(path, value)
     if isinstance(value, dict):
@@ -82,5 +82,5 @@ def _below(path: str, name: str) -> str:
 
 
 def segment(name: str) -> str:
-    """Any name as one step of a path."""
+    """Return a name encoded as one segment of a path."""
     return "%2E" * len(name) if set(name) == {"."} else quote(name, safe="")

@@ -1,7 +1,7 @@
-"""Calls with DataFrames in place of references, and writes those that jobs return.
+"""Call functions with DataFrames in place of references, and write the DataFrames that they return.
 
-They are written beside their place first, then moved there in one step. Nothing here imports PySpark before there is a
-session.
+Files are written to a draft directory, then moved into place in one step. Nothing here imports PySpark before there is
+a session.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _IS_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LACKS_DELTA = re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*\bdelta\b", re.IGNORECASE)
 _DRAFTS = ".drafts"
 _DATA_FILES = "[!._]*"
-"""What Spark's files are called; its marks and checksums begin with a dot or an underscore."""
+"""Matches Spark's data files; its markers and checksums begin with a dot or an underscore."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultLocation:
-    """Where a job's DataFrames are written, and as what.
+    """Where and in which format a job's DataFrames are written.
 
     Attributes:
-        root: A directory, or a URI of any file system that Spark knows.
+        root: A directory, or a URI of any file system that Spark supports.
         queue: The job's queue.
         job: The job's id.
         format: Format of the files.
         partition_by: Columns whose values become directories.
         files: Write at most this many files, or this many per partition directory; None leaves it to Spark.
-        may_commit: Asked before the files take the place of an earlier attempt's.
+        may_commit: Called before the files replace those of an earlier attempt; false keeps the earlier ones.
     """
 
     root: str
@@ -60,11 +60,11 @@ class ResultLocation:
 
     @property
     def location(self) -> str:
-        """The directory, the same for each attempt: one replaces the other."""
+        """The directory. Every attempt has the same, and replaces the files of an earlier one."""
         return f"{self.root.rstrip('/')}/{segment(self.queue)}/{segment(self.job)}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for another process, which cannot ask ``may_commit``."""
+        """Return it for another process, which cannot call ``may_commit``."""
         fields = ("root", "queue", "job", "format", "partition_by", "files")
         return {name: getattr(self, name) for name in fields}
 
@@ -86,7 +86,7 @@ def call_with_frames(
         results: Where the DataFrames that it returns are written.
 
     Raises:
-        UnrecoverableError: It returned a DataFrame, and nothing says where to write it.
+        UnrecoverableError: It returned a DataFrame, and no location for results is set.
     """
     given = {
         name: TypeAdapter(shape.annotate(DataFrameRef)).validate_python(arguments[name])
@@ -102,8 +102,8 @@ def call_with_frames(
         return result
     if results is None:
         raise UnrecoverableError(
-            f"{function.__qualname__} returned a DataFrame, and nothing says where to write it; set "
-            "SparkOptions(results=...) or OQ_SPARK_RESULTS to a directory or URI that every worker reaches."
+            f"{function.__qualname__} returned a DataFrame, but no location for results is set; set "
+            "SparkOptions(results=...) or OQ_SPARK_RESULTS to a directory or URI that every worker can access."
         )
     inputs = [ref.location for value in given.values() for ref in references_in(value)]
     with explain_missing_format():
@@ -113,14 +113,14 @@ def call_with_frames(
 
 @contextmanager
 def explain_missing_format() -> Iterator[None]:
-    """Say what Delta Lake needs, in place of Spark's general words for a format that it does not know."""
+    """Replace Spark's general message about an unknown format by one that says how to add Delta Lake."""
     try:
         yield
     except Exception as error:
         if not _LACKS_DELTA.search(str(error)):
             raise
         raise UnrecoverableError(
-            "Spark does not have Delta Lake, which the format 'delta' needs; give its jars to the server, as in "
+            "The format 'delta' needs Delta Lake, which Spark does not have; add its jars to the server, as in "
             "ConnectServer(SparkOptions(conf={'spark.jars.packages': 'io.delta:delta-spark_2.13:VERSION', "
             "'spark.sql.extensions': 'io.delta.sql.DeltaSparkSessionExtension', 'spark.sql.catalog.spark_catalog': "
             "'org.apache.spark.sql.delta.catalog.DeltaCatalog'})), or use 'parquet'."
@@ -146,20 +146,20 @@ def _row_type() -> Any:
 
 
 def write_new(frame: DataFrame, location: str, format: FileFormat = "parquet") -> DataFrameRef:  # noqa: A002
-    """Write a DataFrame to a place where there is nothing yet.
+    """Write a DataFrame to a location that does not exist yet.
 
     Args:
-        frame: What to write.
-        location: A directory, or a URI of any file system that Spark knows.
-        format: As what.
+        frame: The DataFrame.
+        location: A directory, or a URI of any file system that Spark supports.
+        format: The format of the files.
 
     Raises:
-        UnrecoverableError: Spark wrote a directory that cannot be seen from here, or lacks the format.
+        UnrecoverableError: This process cannot see the directory that Spark wrote, or Spark lacks the format.
     """
 
     def write() -> tuple[int, int]:
         if _IS_URI.match(location):
-            rows = _count_on_the_way(frame, lambda counted: counted.write.format(format).save(location))
+            rows = _count_while_saving(frame, lambda counted: counted.write.format(format).save(location))
             return rows, _count_uri_bytes(frame.sparkSession, location)
         return _write_files(frame, lambda each: each.write.format(format).save(location), location, format)
 
@@ -174,13 +174,13 @@ def write_results(
 
     Args:
         spark: The session.
-        frames: By their paths below the location; an empty path is the location itself.
-        results: Where and how.
+        frames: The DataFrames by their paths below the location; an empty path is the location itself.
+        results: Where and how to write them.
         inputs: Locations of the references that they were made from.
 
     Raises:
-        SparkCancelledError: The job has to stop, and an earlier attempt's files stay.
-        UnrecoverableError: Spark wrote a directory that cannot be seen from here.
+        SparkCancelledError: The job must stop; the files of an earlier attempt are kept.
+        UnrecoverableError: This process cannot see the directory that Spark wrote.
     """
     write = _write_to_uri if _IS_URI.match(results.root) else _write_to_directory
     return write(spark, frames, results, inputs)
@@ -189,7 +189,7 @@ def write_results(
 def _write_to_directory(
     _spark: SparkSession, frames: Mapping[str, DataFrame], results: ResultLocation, inputs: Sequence[str]
 ) -> dict[str, DataFrameRef]:
-    """Write to a draft, then move that: a reader finds all files, or those of an earlier attempt."""
+    """Write to a draft directory, then move it: readers see all files, or those of an earlier attempt."""
     final = Path(results.location).absolute()
     drafts = Path(results.root).absolute() / _DRAFTS / segment(results.queue) / segment(results.job)
     draft = drafts / secrets.token_hex(4)
@@ -202,25 +202,25 @@ def _write_to_directory(
         refs[path] = _describe(frame, _target(results, path), inputs, write)
     if not results.may_commit():
         shutil.rmtree(draft, ignore_errors=True)
-        raise SparkCancelledError(f"The job was told to stop before its result took its place at {final}.")
+        raise SparkCancelledError(f"The job was asked to stop before its result was moved to {final}.")
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
         shutil.move(final, drafts / f"{draft.name}-old")
     draft.rename(final)
-    shutil.rmtree(drafts, ignore_errors=True)  # with what killed attempts left there
+    shutil.rmtree(drafts, ignore_errors=True)  # including the drafts of killed attempts
     return refs
 
 
 def _write_to_uri(
     spark: SparkSession, frames: Mapping[str, DataFrame], results: ResultLocation, inputs: Sequence[str]
 ) -> dict[str, DataFrameRef]:
-    """Use Spark's own commit: the files appear when all are written, and then ``_SUCCESS`` beside them."""
+    """Use Spark's own commit: the files appear once all are written, followed by ``_SUCCESS``."""
     refs = {}
     for path, frame in frames.items():
         target = _target(results, path)
 
         def write(frame: DataFrame = frame, location: str = target.location) -> tuple[int, int]:
-            rows = _count_on_the_way(frame, lambda each: _writer(each, results).mode("overwrite").save(location))
+            rows = _count_while_saving(frame, lambda each: _writer(each, results).mode("overwrite").save(location))
             return rows, _count_uri_bytes(spark, location)
 
         refs[path] = _describe(frame, target, inputs, write)
@@ -234,7 +234,7 @@ def _target(results: ResultLocation, path: str) -> DataFrameRef:
 
 def _writer(frame: DataFrame, results: ResultLocation) -> DataFrameWriter:
     if results.files is not None:
-        # By the columns first: else each of the files of every partition would hold a piece of each directory.
+        # By the columns first, or else every task would write a file to every directory.
         by = results.partition_by
         frame = frame.repartition(results.files, *by) if by else frame.coalesce(results.files)
     return frame.write.format(results.format).partitionBy(*results.partition_by)
@@ -243,7 +243,7 @@ def _writer(frame: DataFrame, results: ResultLocation) -> DataFrameWriter:
 def _describe(
     frame: DataFrame, target: DataFrameRef, inputs: Sequence[str], write: Callable[[], tuple[int, int]]
 ) -> DataFrameRef:
-    """Complete a reference to a DataFrame that ``write`` writes, returning its rows and bytes."""
+    """Write a DataFrame by ``write``, which returns rows and bytes, and complete the reference to it."""
     columns = dict(frame.dtypes)  # first: a Connect server keeps the analyzed plan for what follows
     rows, held = write()
     origins = dict.fromkeys([*inputs, *_directories(frame.inputFiles(), inputs)])
@@ -254,22 +254,22 @@ def _describe(
 def _write_files(
     frame: DataFrame, save: Callable[[DataFrame], None], directory: str, file_format: str
 ) -> tuple[int, int]:
-    """Write files that this process can see; returns their rows and bytes."""
+    """Write files that this process can see, and return their rows and bytes."""
     if file_format == "parquet" and find_spec("pyarrow"):
         save(frame)
         return _count_footers(directory), _count_bytes(directory)
-    return _count_on_the_way(frame, save), _count_bytes(directory)
+    return _count_while_saving(frame, save), _count_bytes(directory)
 
 
 def _count_footers(directory: str) -> int:
-    """Return the rows that Parquet files say they hold, so that Spark need not count each on its way."""
+    """Return the number of rows from the footers of Parquet files, so that Spark need not count them."""
     from pyarrow.parquet import read_metadata
 
     return sum(read_metadata(file).num_rows for file in Path(directory).rglob("*.parquet"))
 
 
-def _count_on_the_way(frame: DataFrame, save: Callable[[DataFrame], None]) -> int:
-    """Save a DataFrame; returns its rows, without a second pass over them."""
+def _count_while_saving(frame: DataFrame, save: Callable[[DataFrame], None]) -> int:
+    """Save a DataFrame and count its rows in the same pass."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812 (so does everybody)
 
@@ -282,8 +282,8 @@ def _count_bytes(location: str) -> int:
     directory = Path(location)
     if not directory.is_dir():
         raise UnrecoverableError(
-            f"Spark wrote {directory} on another machine, where this process cannot see it; name a directory that both "
-            "share, or a URI such as s3a://bucket/results (for tasks by SparkOptions(results=...))."
+            f"Spark wrote {directory} on another machine, where this process cannot see it; use a directory that both "
+            "share, or a URI such as s3a://bucket/results (for tasks, set SparkOptions(results=...))."
         )
     return sum(file.stat().st_size for file in directory.rglob(_DATA_FILES) if file.is_file())
 
@@ -294,7 +294,7 @@ def _count_uri_bytes(spark: SparkSession, location: str) -> int:
 
 
 def _directories(files: list[str], known: Sequence[str]) -> list[str]:
-    """Return the directories of files that Spark has read, without those that a reference has named."""
+    """Return the directories of files that Spark read, except the locations of references."""
     found = dict.fromkeys(str(PurePosixPath(file.removeprefix("file://")).parent) for file in files)
     named = tuple(str(Path(location).absolute()) for location in known)
     return [directory for directory in found if not directory.startswith(named)]

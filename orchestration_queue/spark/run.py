@@ -1,4 +1,4 @@
-"""Run a PySpark function or script in a process of its own, and return what it returns."""
+"""Run a PySpark function or script in a separate process, and return its result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run_spark(
             script, whose result is its variable ``result``.
         arguments: A function's keyword arguments, which must be JSON; a script's arguments, as ``sys.argv[1:]``.
         options: How it runs.
-        log: Called with the lines it prints, and Spark's warnings.
+        log: Called with each line it prints, including Spark's warnings.
         should_stop: Called a few times a second; the work is stopped when it returns true.
         job_id: The job that it runs for, stored in the application's property ``spark.orchestration_queue.job``.
         progress: Called with its progress, in a job's format: ``percent``, ``text``, and its id under ``spark``.
@@ -72,7 +72,7 @@ def run_spark(
         SparkTimeoutError: It took longer than ``options.timeout``.
         SparkCancelledError: ``should_stop`` returned true.
         UnrecoverableError: The work raised it.
-        JavaNotFoundError: There is no Java for it.
+        JavaNotFoundError: No suitable Java was found.
         UsageError: The target can't be imported, or its arguments can't be passed.
     """
     check_callbacks(log=log, should_stop=should_stop, progress=progress)
@@ -99,19 +99,19 @@ def run_spark(
 def _request(
     target: Callable[..., Any] | str | Path, arguments: object, results: ResultLocation | None
 ) -> tuple[str, bytes]:
-    """Return the run's name, and what the child reads."""
+    """Return the run's name, and the request that the child reads."""
     if callable(target):
         target = reference(target)
     if isinstance(target, str) and ":" in target:
         if not isinstance(arguments, Mapping) and arguments != ():
-            raise InvalidOptionError(f"The function {target} takes its arguments by name; pass them as a mapping.")
+            raise InvalidOptionError(f"`arguments` of function {target} must be a mapping; pass {{'path': 'data'}}.")
         named = to_jsonable_python(dict(arguments or {}))
         kept = {"results": results.to_json()} if results else {}
         return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named, **kept})
     script = Path(check_program(target, "script")).absolute()
     words = [str(word) for word in check_words(target, arguments, "script")]
     if not script.is_file():
-        raise InvalidOptionError(f"There is no script {script}; correct the path, or name a 'module:function'.")
+        raise InvalidOptionError(f"Script {script} does not exist; correct the path, or pass 'module:function'.")
     return _request_of(script.stem, {"script": str(script), "arguments": words})
 
 
@@ -133,7 +133,7 @@ def _result(name: str, outcome: ProcessOutcome, options: SparkOptions) -> Any:
         )
     if outcome.stopped == "cancelled":
         raise SparkCancelledError(
-            f"Spark work {name!r} was told to stop, and was stopped with all its processes.",
+            f"Spark work {name!r} was asked to stop, and was stopped with all its processes.",
             exit_code=outcome.exit_code,
         )
     reply = json.loads(outcome.reply) if outcome.reply else {}

@@ -1,4 +1,4 @@
-"""How a Spark task runs: on a Connect server that is there already, or in a process with a Java of its own."""
+"""Run Spark tasks: on a Connect server that is already running, or in a separate process with its own Java."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _RESULTS = "OQ_SPARK_RESULTS"
 
 @cache
 def default_runtime() -> Runtime:
-    """``connect`` where all is installed that PySpark needs for it."""
+    """Return ``connect`` if the packages that PySpark needs for it are installed, or else ``process``."""
     with contextlib.suppress(ModuleNotFoundError):  # of the parent of google.rpc
         if all(find_spec(name) for name in _CONNECT_NEEDS):
             return "connect"
@@ -44,7 +44,7 @@ def default_runtime() -> Runtime:
 
 
 def server_for(options: SparkOptions) -> ConnectServer:
-    """Return the server for tasks that name none: at Spark's own variable ``SPARK_REMOTE``, or one of ours."""
+    """Return the default server of a task: the one at ``SPARK_REMOTE``, or one that is started on this machine."""
     if remote := os.environ.get(_REMOTE):
         return _remote(remote)
     return _local(options.of_server.model_dump_json(exclude_unset=True))
@@ -75,11 +75,11 @@ def run_task(
     Args:
         name: Its importable name.
         function: ``f(spark, **arguments)``.
-        arguments: Its arguments; references where it takes DataFrames.
-        runtime: Where.
-        server: Whose sessions, on a Connect server; None finds one.
-        options: How.
-        job: The job that it is for.
+        arguments: Its arguments, with references in place of DataFrames.
+        runtime: Where it runs.
+        server: The Connect server; None uses the default one.
+        options: How it runs.
+        job: The job that it runs for.
     """
     arguments = dict(arguments) | _upstream(name, function, arguments, job)
     with span(f"spark {name}", {"spark.runtime": runtime}), emit_lineage(name, arguments, job) as lineage:
@@ -111,7 +111,7 @@ def _run(
             progress=job.update_progress,
             results=result_location(options, job),
         )
-    from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load
+    from orchestration_queue.spark.connect.run import run_connect  # needs gRPC, and takes a second to import
 
     results = result_location(options, job) if job else None
     return run_connect(
@@ -124,7 +124,7 @@ def _run(
 
 
 def result_location(options: SparkOptions, job: ActiveJob) -> ResultLocation | None:
-    """Where a job's DataFrame is kept; None when nothing says so."""
+    """Return where a job's DataFrames are written; None when no location is set."""
     root = options.results or os.environ.get(_RESULTS)
     if not root:
         return None
@@ -140,7 +140,7 @@ def result_location(options: SparkOptions, job: ActiveJob) -> ResultLocation | N
 
 
 def job_log(job: ActiveJob) -> Callable[[str], None]:
-    """Write lines to a job's log."""
+    """Return a function that writes lines to a job's log."""
 
     def log(line: str) -> None:
         # A short outage of the server costs lines, not the work; a longer one costs the lease.
@@ -153,10 +153,10 @@ def job_log(job: ActiveJob) -> Callable[[str], None]:
 def _upstream(
     name: str, function: Callable[..., Any], arguments: Mapping[str, Any], job: ActiveJob | None
 ) -> dict[str, Any]:
-    """Return the DataFrames that the job's data do not give.
+    """Return the DataFrames that are missing from the job's data.
 
-    A parameter takes what the node of its name returned. The only one without such a node, optional ones aside,
-    takes what is left: a DataFrame that of the only node that returned one, a container those of all nodes.
+    A parameter takes the result of the node with its name. The only required parameter without such a node takes the
+    rest: a DataFrame that of the only other node that returned one, a container those of all other nodes.
     """
     shapes = dataframe_parameters(function)
     parameters = inspect.signature(function).parameters
@@ -164,7 +164,7 @@ def _upstream(
     required = [parameter for parameter in missing if parameters[parameter].default is inspect.Parameter.empty]
     required = [parameter for parameter in required if not shapes[parameter].optional]
     if required and job is None:
-        raise UsageError(f"{name} needs the DataFrame {required[0]!r}; pass a DataFrameRef by that name.")
+        raise UsageError(f"{name} needs the DataFrame {required[0]!r}; pass a DataFrameRef as {required[0]}=...")
     results = job.upstream_results() if job and missing else {}
     found = {
         parameter: value
@@ -178,14 +178,14 @@ def _upstream(
         found |= {takers[0]: gathered} if gathered is not None else {}
     if unknown := [parameter for parameter in required if parameter not in found]:
         raise UnrecoverableError(
-            f"{name} needs the DataFrame {unknown[0]!r}, and no node of that name before it returned one; rename the "
+            f"{name} needs the DataFrame {unknown[0]!r}, but no upstream node of that name returned one; rename the "
             "parameter or the node, or pass a DataFrameRef in the job's data."
         )
     return found
 
 
 def _gathered(shape: FrameShape, left: Mapping[str, DataFrameRef]) -> Any:
-    """Return the references of nodes as a parameter without a node of its name takes them; None when it cannot."""
+    """Return references in the shape of a parameter that no node is named after; None when they don't match it."""
     refs = list(left.values())
     if shape.kind == "one":
         return refs[0] if len(refs) == 1 else None
@@ -195,7 +195,7 @@ def _gathered(shape: FrameShape, left: Mapping[str, DataFrameRef]) -> Any:
 
 
 def _take(shape: FrameShape, value: object) -> Any:
-    """Return a node's result as a parameter takes it; None when it is something else."""
+    """Return a node's result in the shape of a parameter; None when it does not match."""
     if value is None:
         return None
     with contextlib.suppress(ValidationError):
@@ -204,7 +204,7 @@ def _take(shape: FrameShape, value: object) -> Any:
 
 
 def _reference(value: object) -> DataFrameRef | None:
-    """Return the DataFrame that a node returned: alone, or as the only one among the values of an object."""
+    """Return the DataFrame in a node's result: the result itself, or the only one among an object's values."""
     if not isinstance(value, dict):
         return None
     if value.get("kind") == "dataframe":

@@ -1,4 +1,4 @@
-"""Spark work as plain functions that a worker's task registry takes like any other."""
+"""Turn PySpark functions, scripts and applications into functions that a worker's task registry accepts."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def spark_task(
             def count(spark: SparkSession, path: str) -> int:
                 return spark.read.parquet(path).count()
     """
-    config = _TaskConfig.checked(SparkOptions.coerce(options, "options"), runtime, server)
+    config = _TaskConfig.of(SparkOptions.coerce(options, "options"), runtime, server)
     if function is None:
         return functools.partial(_decorate, config=config)
     return _decorate(function, config)
@@ -103,18 +103,18 @@ class _TaskConfig:
     server: ConnectServer | None
 
     @classmethod
-    def checked(cls, options: SparkOptions, runtime: Runtime | None, server: ConnectServer | None) -> _TaskConfig:
-        """Return the same, unless it contradicts itself."""
+    def of(cls, options: SparkOptions, runtime: Runtime | None, server: ConnectServer | None) -> _TaskConfig:
+        """Return the configuration, unless its parts contradict each other."""
         if runtime not in (None, *get_args(Runtime)):
-            raise UsageError(f"There is no runtime {runtime!r} for Spark work; pass 'connect' or 'process'.")
+            raise UsageError(f"`runtime` must be 'connect' or 'process', got {runtime!r}; pass one, or leave it out.")
         if server is not None:
             if not isinstance(server, ConnectServer):
                 raise UsageError(f"`server` must be a ConnectServer, got {server!r}; pass ConnectServer(url=...).")
             if runtime == "process":
-                raise UsageError("Spark work in a process of its own has no server; leave one of the two out.")
+                raise UsageError("`server` needs runtime='connect', got runtime='process'; remove one of the two.")
             if of_server := sorted(options.of_server.model_fields_set & options.model_fields_set):
                 raise UsageError(
-                    f"SparkOptions.{of_server[0]} concerns the server, and a server is named; give it to "
+                    f"SparkOptions.{of_server[0]} configures the server, but `server` is given; pass it to "
                     "ConnectServer(SparkOptions(...)) instead."
                 )
             return cls(options, "connect", server)
@@ -155,7 +155,7 @@ def spark_submit(application: str | Path, options: SparkSubmit | None = None) ->
 def _make_program_task(
     name: str, runs: Callable[..., Any], options: SparkOptions | None, *, is_resumed: bool = False
 ) -> Callable[..., Any]:
-    """Make a task that takes arguments for a program; one that is resumed gets what an earlier attempt has left."""
+    """Make a task that runs a program; one that can be resumed receives the progress of the earlier attempt."""
 
     def run(arguments: Sequence[str] = (), _job: ActiveJob | None = None) -> Any:
         if _job is None:
@@ -213,7 +213,7 @@ def _split_signature(function: Callable[..., Any], name: str) -> tuple[str, insp
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _POSITIONAL:
-        raise UsageError(f"Spark work {name} has no first parameter to receive the session; write it as f(spark, ...).")
+        raise UsageError(f"Spark function {name} needs a first parameter for the session; define it as f(spark, ...).")
     frames = dataframe_parameters(function)
     plain = [parameter for parameter in parameters[1:] if parameter.name not in frames]
     by_name = [
@@ -228,7 +228,7 @@ def _split_signature(function: Callable[..., Any], name: str) -> tuple[str, insp
 
 
 def _job_type() -> type[ActiveJob]:
-    """Import it late: a process that runs a plain function needs no worker, and starts half a second sooner without."""
+    """Import it lazily: a process that runs a plain function needs no worker, and starts half a second faster."""
     from orchestration_queue.worker import ActiveJob
 
     return ActiveJob

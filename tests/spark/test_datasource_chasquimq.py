@@ -101,7 +101,7 @@ def test_a_limit_reads_no_more_than_it_needs(queue: ChasquiQueue, read: Any, ser
 
 def test_a_stream_has_no_limit(spark: Any, server_url: str, queue_name: str) -> None:
     reading = spark.readStream.format("chasquimq").options(url=server_url, read="events", limit=5).load(queue_name)
-    with pytest.raises(PySparkException, match="a stream has maxRowsPerTrigger"):
+    with pytest.raises(PySparkException, match="use maxRowsPerTrigger for a stream"):
         reading.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(100)
 
 
@@ -169,13 +169,16 @@ async def test_events_are_followed_as_a_stream(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"read": "results"}, "read is 'results'; use one of jobs, events, dead_letters"),
+        (
+            {"read": "results"},
+            "read for reading a ChasquiMQ queue must be one of jobs, events, dead_letters, got 'results'",
+        ),
         ({"prefix": "x"}, "no option 'prefix'"),
         ({"states": "ready"}, "no option 'states'"),
-        ({"columns": "flavor"}, "jobs have no column 'flavor'"),
+        ({"columns": "flavor"}, "'jobs' has no column 'flavor'"),
         ({"numPartitions": "0"}, "numPartitions is '0'"),
-        ({"limit": "0"}, "option limit is '0'; use a whole number from 1 to 1,000,000."),
-        ({"url": "redis://:secret@localhost"}, "carries a password"),
+        ({"limit": "0"}, "must be an integer from 1 to 1,000,000, got '0'; pass"),
+        ({"url": "redis://:secret@localhost"}, "must not contain a password"),
     ],
 )
 def test_wrong_options_are_refused(read: Any, options: dict[str, str], problem: str) -> None:

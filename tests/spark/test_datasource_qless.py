@@ -98,13 +98,16 @@ def test_completed_and_failed_jobs_and_statistics_are_read(qless: QlessClient, r
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"read": "results"}, "read is 'results'; use one of jobs, completed, failures, stats"),
+        (
+            {"read": "results"},
+            "read for reading a qless queue must be one of jobs, completed, failures, stats, got 'results'",
+        ),
         ({"prefix": "x"}, "no option 'prefix'"),
-        ({"columns": "flavor"}, "jobs have no column 'flavor'"),
+        ({"columns": "flavor"}, "'jobs' has no column 'flavor'"),
         ({"numPartitions": "0"}, "numPartitions is '0'"),
-        ({"limit": "many"}, "option limit is 'many'; use a whole number from 1 to 1,000,000."),
+        ({"limit": "many"}, "must be an integer from 1 to 1,000,000, got 'many'; pass"),
         ({"days": "soon"}, "days is 'soon'"),
-        ({"url": "redis://:secret@localhost"}, "carries a password"),
+        ({"url": "redis://:secret@localhost"}, "must not contain a password"),
     ],
 )
 def test_wrong_options_are_refused(read: Any, options: dict[str, str], problem: str) -> None:

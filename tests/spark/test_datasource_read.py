@@ -186,24 +186,33 @@ def test_what_other_clients_left_is_read_as_far_as_it_can_be(queue: Queue, read:
     [
         (
             {"read": "tables"},
-            "Reading a queue's option read is 'tables'; use one of jobs, results, events, dead_letters, statistics.",
+            "Option read for reading a queue must be one of jobs, results, events, dead_letters, statistics, got",
         ),
-        ({"stats": "failed"}, "Reading a queue has no option 'stats'; did you mean states? It has queue,"),
-        ({"states": "gone"}, "The option states names 'gone', of which the wire keeps no list; use waiting, active,"),
+        ({"stats": "failed"}, "Unknown option 'stats' for reading a queue; did you mean states? Use queue,"),
+        ({"states": "gone"}, "Option states must name states of which the queue keeps lists, got 'gone'; use waiting,"),
         (
             {"states": "failed", "read": "results"},
-            "The option states is about jobs, and this reads results; drop it.",
+            "Option states applies to read=jobs, got read=results; remove it.",
         ),
-        ({"columns": "id,size"}, "jobs have no column 'size'; they have id, name,"),
-        ({"numPartitions": "0"}, "option numPartitions is '0'; use a whole number from 1 to 10,000."),
-        ({"numPartitions": "many"}, "option numPartitions is 'many'; use a whole number"),
-        ({"limit": "0"}, "option limit is '0'; use a whole number from 1 to 1,000,000."),
-        ({"limit": "5", "pushFilters": "true"}, "The option limit counts rows before conditions apply"),
-        ({"pushFilters": "yes"}, "option pushFilters is 'yes'; use true or false."),
+        ({"columns": "id,size"}, "'jobs' has no column 'size'; use id, name,"),
+        (
+            {"numPartitions": "0"},
+            "numPartitions for reading a queue must be an integer from 1 to 10,000, got '0'; pass",
+        ),
+        (
+            {"numPartitions": "many"},
+            "numPartitions for reading a queue must be an integer from 1 to 10,000, got 'many'",
+        ),
+        ({"limit": "0"}, "must be an integer from 1 to 1,000,000, got '0'; pass"),
+        ({"limit": "5", "pushFilters": "true"}, "Options limit and pushFilters exclude each other"),
+        ({"pushFilters": "yes"}, "pushFilters for reading a queue must be true or false, got 'yes'; pass"),
         ({"queue": "a:b"}, "Queue name 'a:b' contains ':', which the wire cannot carry"),
         ({"url": "http://x"}, "http"),
-        ({"url": "redis://:hidden@localhost"}, "The option url carries a password, which Spark writes into plans"),
-        ({"urlVariable": "HERE"}, "Both url and urlVariable are given, and one would be ignored; give either."),
+        (
+            {"url": "redis://:hidden@localhost"},
+            "Option url must not contain a password, because Spark writes options to plans",
+        ),
+        ({"urlVariable": "HERE"}, "Options url and urlVariable exclude each other; pass one of them."),
     ],
 )
 def test_bad_options_are_refused_in_a_sentence(read: Any, options: dict[str, str], message: str) -> None:

@@ -105,7 +105,7 @@ def test_events_that_were_dropped_unread_fail_the_query_unless_it_is_told_to_go_
     assert len(ids(follow(read="events"))) == 20, "what was dropped had been read"
     add(queue, 60, 100)
     raw.xtrim(queue.keys.events, maxlen=39, approximate=False)
-    with pytest.raises(Exception, match="were dropped before they were read: the queue keeps about its last 1,000"):
+    with pytest.raises(Exception, match="were dropped before they were read: the queue keeps about the last 1,000"):
         follow(read="events")
     assert ids(follow(read="events", failOnDataLoss="false")) == [f"j{n}" for n in range(61, 100)]
 
@@ -114,7 +114,7 @@ def test_a_queue_that_began_anew_is_told(queue: Queue, follow: Any, raw: redis.R
     add(queue, 0, 3)
     assert len(ids(follow(read="events"))) == 3
     raw.flushall()
-    with pytest.raises(Exception, match="was removed and has begun again"):
+    with pytest.raises(Exception, match="was removed and created again"):
         follow(read="events")
     assert follow(read="events", failOnDataLoss="false") == []
 
@@ -174,12 +174,24 @@ def test_a_loss_is_told_exactly_where_entries_were_counted() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"read": "results"}, "results are no stream; read events or jobs, or read them without streaming."),
-        ({"read": "dead_letters"}, "dead_letters are no stream"),
-        ({"startingOffsets": "first"}, "The option startingOffsets is 'first'; use earliest, latest, or the id of"),
-        ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger is '0'; use a whole number from 1 to 1,000,000."),
-        ({"failOnDataLoss": "no"}, "option failOnDataLoss is 'no'; use true or false."),
-        ({"read": "jobs", "states": "failed"}, "The option states is about batch reads; a stream has jobs as they"),
+        (
+            {"read": "results"},
+            "Option read must be events or jobs for a stream, got 'results'; use spark.read for results.",
+        ),
+        ({"read": "dead_letters"}, "Option read must be events or jobs for a stream, got 'dead_letters'"),
+        (
+            {"startingOffsets": "first"},
+            "Option startingOffsets must be earliest, latest or the id of an event, got 'first'; pass",
+        ),
+        (
+            {"maxRowsPerTrigger": "0"},
+            "maxRowsPerTrigger for reading a queue must be an integer from 1 to 1,000,000, got '0'; pass",
+        ),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss for reading a queue must be true or false, got 'no'; pass"),
+        (
+            {"read": "jobs", "states": "failed"},
+            "Option states applies to batch reads, because a stream has jobs as they",
+        ),
     ],
 )
 def test_bad_options_of_streams_are_refused_in_a_sentence(spark: Any, options: dict[str, str], message: str) -> None:

@@ -152,33 +152,39 @@ def test_a_task_that_is_tried_again_adds_no_job_twice(spark: Any, queue: Queue, 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "No idColumn is given, so that a row that Spark writes again would be another job; name a column"),
-        ({"idColumn": "id", "positionIds": "true"}, "Both idColumn and positionIds are given"),
+        ({}, "Option idColumn is missing, so a row that Spark writes again would become a second job; name a"),
+        ({"idColumn": "id", "positionIds": "true"}, "Options idColumn and positionIds exclude each other"),
         (
             {"idColumn": "key"},
-            "The option idColumn names 'key', and the rows have no such column; they have id, x, b, m.",
+            "Option idColumn must name a column of the rows, got 'key'; use id, x, b, m.",
         ),
-        ({"idColumn": "x"}, "The option idColumn names 'x', which is double; it must be string or"),
-        ({"idColumn": "id", "task": ""}, "Name what the jobs are by either task, one for all, or taskColumn."),
-        ({"idColumn": "id", "taskColumn": "x"}, "Name what the jobs are by either task"),
-        ({"idColumn": "id"}, "The column 'b' holds binary, which JSON cannot say; leave it out by payloadColumns"),
-        ({"idColumn": "id", "payloadColumns": "m"}, "The column 'm' holds map<string,int>, which JSON cannot say"),
-        ({"idColumn": "id", "payloadColumns": "z"}, "The option payloadColumns names 'z', and the rows have no such"),
-        ({"idColumn": "id", "payloadColumns": "x", "payloadColumn": "x"}, "Both payloadColumn and payloadColumns are"),
+        ({"idColumn": "x"}, "Option idColumn needs a column of type string or tinyint or"),
+        (
+            {"idColumn": "id", "task": ""},
+            "Pass either option task, for all rows, or taskColumn, a column with each row's task.",
+        ),
+        ({"idColumn": "id", "taskColumn": "x"}, "Pass either option task"),
+        ({"idColumn": "id"}, "Column 'b' contains binary, which JSON cannot represent; leave it out with"),
+        ({"idColumn": "id", "payloadColumns": "m"}, "Column 'm' contains map<string,int>, which JSON cannot represent"),
+        ({"idColumn": "id", "payloadColumns": "z"}, "Option payloadColumns must name a column of the rows, got 'z'"),
+        (
+            {"idColumn": "id", "payloadColumns": "x", "payloadColumn": "x"},
+            "Options payloadColumn and payloadColumns exclude each other",
+        ),
         (
             {"idColumn": "id", "payloadColumns": "x", "priority": "0"},
-            "priority is '0'; use a whole number from 1 to 2,048.",
+            "priority for writing to a queue must be an integer from 1 to 2,048, got '0'; pass",
         ),
         (
             {"idColumn": "id", "payloadColumns": "x", "delay": "soon"},
-            "The option delay is 'soon'; write a duration such as",
+            "Option delay must be a duration, got 'soon'; pass",
         ),
         (
             {"idColumn": "id", "task": "a:b"},
-            "Job ids begin with the task's name, and 'a:b' contains ':'; say by idPrefix",
+            "Job ids begin with the task's name, but 'a:b' contains ':'; pass another beginning as",
         ),
-        ({"idColumn": "id", "idPrefix": "{"}, "The option idPrefix is '{', which contains '{'; use another."),
-        ({"idcolum": "id"}, "Writing to a queue has no option 'idcolum'; did you mean idColumn? It has queue"),
+        ({"idColumn": "id", "idPrefix": "{"}, "Option idPrefix is invalid: '{' contains '{'; pass another."),
+        ({"idcolum": "id"}, "Unknown option 'idcolum' for writing to a queue; did you mean idColumn? Use queue"),
     ],
 )
 def test_bad_options_are_refused_before_any_task(spark: Any, options: dict[str, str], message: str) -> None:
@@ -192,15 +198,15 @@ def test_bad_options_are_refused_before_any_task(spark: Any, options: dict[str, 
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        ({"key": None}, {}, "A row has nothing in the column 'key', which the option idColumn names; fill it, or"),
-        ({"key": ""}, {}, "A row has nothing in the column 'key'"),
+        ({"key": None}, {}, "Column 'key', which option idColumn names, must not be null or empty; fill it, or"),
+        ({"key": ""}, {}, "Column 'key', which option idColumn names, must not be null"),
         (
             {"key": "k", "x": float("nan")},
             {},
-            "The column 'x' is nan in the row of k, which JSON cannot say; fill it",
+            "Column 'x' is nan in the row of k, which JSON cannot represent; replace it",
         ),
-        ({"key": "k", "x": float("-inf")}, {"nanAsNull": "false"}, "The column 'x' is -inf in the row of k"),
-        ({"key": "k", "body": "a{"}, {"payloadColumn": "body"}, "The payload of a job 'load' is no JSON"),
+        ({"key": "k", "x": float("-inf")}, {"nanAsNull": "false"}, "Column 'x' is -inf in the row of k"),
+        ({"key": "k", "body": "a{"}, {"payloadColumn": "body"}, "The payload of job 'load' must be JSON"),
         ({"key": "k", "p": 9999}, {"priorityColumn": "p"}, "JobOptions.priority (given 9999)"),
         ({"key": "k", "d": -1}, {"delayColumn": "d"}, "JobOptions.delay (given"),
     ],
@@ -227,11 +233,11 @@ def test_a_number_without_a_word_in_json_is_null_if_wanted(spark: Any) -> None:
 
 
 def test_a_bad_row_fails_the_write_with_its_sentence(spark: Any, queue: Queue, write: Any) -> None:
-    with pytest.raises(Exception, match="A row has nothing in the column 'key', which the option idColumn names"):
+    with pytest.raises(Exception, match="Column 'key', which option idColumn names, must not be null"):
         write(spark.sql("select cast(null as string) as key"), task="load", idColumn="key")
     assert queue.count() == 0
 
 
 def test_a_queue_is_not_overwritten(spark: Any, queue: Queue, write: Any) -> None:
-    with pytest.raises(Exception, match="A queue cannot be overwritten, for its jobs may be running; append to it"):
+    with pytest.raises(Exception, match="A queue cannot be overwritten, because its jobs may run; use mode"):
         write(spark.range(1), mode="overwrite", task="load", idColumn="id")

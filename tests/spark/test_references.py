@@ -175,7 +175,7 @@ async def test_rows_keep_their_names(queue: AsyncQueue, results: Path) -> None:
 
 async def test_delta_lake_is_asked_for_where_it_is_not_there(queue: AsyncQueue, results: Path) -> None:
     written = await queue.add("as_delta")
-    assert "Spark does not have Delta Lake, which the format 'delta' needs; give its jars to the" in await reason(
+    assert "The format 'delta' needs Delta Lake, which Spark does not have; add its jars to the" in await reason(
         written
     )
     assert (await written.refresh()).attempts_made == 1, "another attempt would not find it either"
@@ -183,13 +183,13 @@ async def test_delta_lake_is_asked_for_where_it_is_not_there(queue: AsyncQueue, 
     ref = DataFrameRef(format="delta", location=str(results / "d"), columns={"id": "bigint"}, rows=1)
     assert DataFrameRef.model_validate(ref.model_dump()) == ref
     read = await queue.add("count_table", {"table": ref.model_dump()})
-    assert "Spark does not have Delta Lake" in await reason(read)
+    assert "'delta' needs Delta Lake, which Spark does not have" in await reason(read)
 
 
 @pytest.mark.parametrize(
     ("task", "data", "expected"),
     [
-        ("kinds", {}, "needs the DataFrame 'numbers', and no node of that name before it returned one"),
+        ("kinds", {}, "needs the DataFrame 'numbers', but no upstream node of that name returned one"),
         ("kinds", {"numbers": {"location": "/x"}}, "columns"),
         ("kinds", {"numbers": "/x"}, "numbers"),
         (
@@ -228,7 +228,7 @@ def test_an_attempt_replaces_what_another_left_unless_it_was_told_to_stop(
     killed = tmp_path / ".drafts" / "q" / "..%2F..%2Fescape" / "half"
     killed.mkdir(parents=True)  # as an attempt leaves it that was killed while it wrote
     stopped = ResultLocation(keep.root, keep.queue, keep.job, may_commit=lambda: False)
-    with pytest.raises(SparkCancelledError, match="told to stop before its result took its place"):
+    with pytest.raises(SparkCancelledError, match="asked to stop before its result was moved to"):
         called(connect_server, connect_work.numbers, {"count": 4}, stopped)
     assert len(pd.read_parquet(first.location)) == 3
     second = called(connect_server, connect_work.numbers, {"count": 5}, keep)
@@ -266,7 +266,7 @@ def test_dataframes_are_found_by_their_annotation() -> None:
     assert dataframe_parameters(kinds.__wrapped__) == {"numbers": FrameShape("one")}  # type: ignore[attr-defined]
     assert returned_shape(kinds.__wrapped__) == FrameShape("one")  # type: ignore[attr-defined]
     assert kinds.__annotations__["numbers"] == DataFrameRef | None
-    with pytest.raises(UsageError, match="needs the DataFrame 'numbers'; pass a DataFrameRef by that name"):
+    with pytest.raises(UsageError, match="needs the DataFrame 'numbers'; pass a DataFrameRef as numbers="):
         cast(Any, kinds)()
 
 
@@ -289,7 +289,7 @@ def test_a_reference_holds_what_it_says() -> None:
 
 def test_unrecoverable_is_what_another_attempt_cannot_mend(connect_server: ConnectServer) -> None:
     function = connect_work.numbers.function.__wrapped__  # type: ignore[attr-defined]
-    with pytest.raises(UnrecoverableError, match="numbers returned a DataFrame, and nothing says where to write it"):
+    with pytest.raises(UnrecoverableError, match="numbers returned a DataFrame, but no location for results is set"):
         run_connect(
             "numbers",
             lambda spark: call_with_frames(function, spark, {"count": 1}, None),

@@ -94,7 +94,7 @@ def test_a_cancelled_run_leaves_nobody(marked: Marked, tmp_path: Path) -> None:
             seen.update(marked.processes())
         return bool(seen)
 
-    with pytest.raises(SparkCancelledError, match="'never_end' was told to stop"):
+    with pytest.raises(SparkCancelledError, match="'never_end' was asked to stop"):
         run_spark(work.never_end, {"sign": str(sign)}, marked.options, should_stop=stop_once_at_work)
     marked.gone()
     commands = " ".join(seen.values())

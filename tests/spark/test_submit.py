@@ -78,7 +78,7 @@ async def test_an_application_runs_as_a_queue_job(
 @pytest.mark.parametrize(
     ("what", "more", "says", "code"),
     [
-        ("exit", {}, r"Spark application 'app' ended itself with exit code 3; its last words: started exit$", 3),
+        ("exit", {}, r"Spark application 'app' exited with code 3; its last line: started exit$", 3),
         ("raise", {}, r"^ValueError: seven is no number \(app\.py:\d+ in <module>\)$", 1),
         (
             "query",
@@ -86,7 +86,7 @@ async def test_an_application_runs_as_a_queue_job(
             r"^AnalysisException: \[TABLE_OR_VIEW_NOT_FOUND\] .*`nowhere` .* \(app\.py:\d+ in <module>\)$",
             1,
         ),
-        ("hoard", {"memory": "600m"}, r"'app' was out of memory \(its heap is 600m\); raise SparkSubmit\.memory", None),
+        ("hoard", {"memory": "600m"}, r"'app' ran out of memory \(its heap is 600m\); raise SparkSubmit\.memory", None),
         ("kill", {}, r"^Spark application 'app' was killed by SIGKILL", -signal.SIGKILL),
         ("count", {"master": "nowhere"}, r"^SparkException: Master must either be yarn or start with", 1),
     ],
@@ -137,7 +137,7 @@ def test_an_application_over_its_time_leaves_nobody(marked: Marked, tmp_path: Pa
 
 
 def test_being_told_to_stop_is_said(marked: Marked) -> None:
-    with pytest.raises(SparkCancelledError, match="'app' was told to stop, and was stopped with all its processes"):
+    with pytest.raises(SparkCancelledError, match="'app' was asked to stop, and was stopped with all its processes"):
         run_submit(APP, ["count", "1"], submit(marked), should_stop=lambda: True)
     assert marked.processes() == {}
 
@@ -165,13 +165,13 @@ def test_an_application_dies_with_whoever_runs_it(marked: Marked, tmp_path: Path
 @pytest.mark.parametrize(
     ("application", "arguments", "options", "says"),
     [
-        ("/no/such/app.py", [], {}, "There is no application /no/such/app.py; correct the path"),
-        (str(APP.parent), [], {}, "There is no application"),
-        (str(APP), "count 1", {}, "takes words; pass its arguments as a list of text"),
+        ("/no/such/app.py", [], {}, "Application /no/such/app.py does not exist; correct the path"),
+        (str(APP.parent), [], {}, "Application .* does not exist"),
+        (str(APP), "count 1", {}, "must be a list of strings; pass"),
         (str(APP), ["a\0b"], {}, "takes words"),
         (str(APP), [1], {}, "takes words"),
-        (str(APP), [], {"main_class": "Main"}, "is no jar, so it has no class; leave main_class out"),
-        (str(APP), [], {"properties_file": "/no/such/file"}, "The properties file /no/such/file cannot be read"),
+        (str(APP), [], {"main_class": "Main"}, "`main_class` needs a jar, got the application .*; remove it"),
+        (str(APP), [], {"properties_file": "/no/such/file"}, "Cannot read the properties file /no/such/file"),
     ],
 )
 def test_what_cannot_be_submitted_is_refused_before_anything_starts(

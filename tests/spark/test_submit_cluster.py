@@ -209,7 +209,7 @@ def test_a_driver_that_a_late_worker_kills_is_submitted_again_by_the_next_attemp
         (
             {"conf": {"spark.driver.cores": "many"}},
             str(APP),
-            r"The master refuses .*'cluster_app' \(Malformed request: .*\); correct its options",
+            r"The master refused .*'cluster_app' \(Malformed request: .*\); correct its options",
         ),
         (
             {"rest_url": "http://127.0.0.1:9"},
@@ -228,7 +228,7 @@ def test_what_the_cluster_cannot_run_is_said_in_one_line(
     with pytest.raises(SparkFailedError, match=says) as failed:
         run_submit(application, ["x"], cluster.options.model_copy(update=more), progress=told.append)
     assert "\n" not in str(failed.value)
-    assert not told or (Reservation.of(told[-1]) is None) == ("refuses" in str(failed.value))
+    assert not told or (Reservation.of(told[-1]) is None) == ("refused" in str(failed.value))
 
 
 def test_a_driver_that_waits_for_the_cluster_is_over_its_time(

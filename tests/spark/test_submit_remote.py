@@ -186,7 +186,7 @@ def test_an_application_that_has_to_stop_is_ended_where_it_runs(cluster: Wire, t
     expected = SparkCancelledError if why == "cancelled" else SparkTimeoutError
     cluster.template = {"waits": False}  # its spark-submit leaves, so that the application alone is left to be ended
     more = {"timeout": timedelta(seconds=15)} if why == "timeout" else {}
-    with pytest.raises(expected, match=r"'app' (was told to stop|took longer than 0:00:15)"):
+    with pytest.raises(expected, match=r"'app' (was asked to stop|took longer than 0:00:15)"):
         watched.run(tmp_path, should_stop=lambda: why == "cancelled" and len(watched.told) > 1, **more)
     ended = {"yarn": "PUT /ws", "kubernetes": "DELETE /api", "livy": "DELETE /batches"}
     if why == "cancelled":  # on a slow machine its time is over before it is there
@@ -196,7 +196,7 @@ def test_an_application_that_has_to_stop_is_ended_where_it_runs(cluster: Wire, t
 
 def test_a_spark_submit_that_is_stopped_takes_its_application_along(cluster: Wire, tmp_path: Path) -> None:
     watched = Watched(cluster)
-    with pytest.raises(SparkCancelledError, match="'app' was told to stop"):
+    with pytest.raises(SparkCancelledError, match="'app' was asked to stop"):
         watched.run(tmp_path, should_stop=lambda: bool(cluster.apps))
     assert not [app for app in cluster.apps.values() if app.state == "running"]
 
@@ -269,7 +269,7 @@ def test_a_cluster_that_will_not_answer_is_named(
     earlier = {"spark": {"submission": {"kind": cluster.kind, "tag": "t1"}}}
     cluster.refuses = (403, "pods is forbidden")
     with pytest.raises(
-        SparkFailedError, match=r"cannot be followed \(.*HTTP 403: .*forbidden.*\); see that this worker"
+        SparkFailedError, match=r"cannot be followed \(.*HTTP 403: .*forbidden.*\); give this worker access"
     ):
         Watched(cluster).run(tmp_path, earlier=earlier)
     cluster.refuses = (503, "come back")
@@ -282,7 +282,7 @@ def test_what_livy_refuses_is_not_looked_for_again(livy: Wire, tmp_path: Path) -
     livy.refuses = (400, "Blacklisted configuration values")
     watched = Watched(livy)
     with pytest.raises(
-        SparkFailedError, match=r"^Livy refuses Spark application 'app' \(.*HTTP 400: .*correct its opt"
+        SparkFailedError, match=r"^Livy refused Spark application 'app' \(.*HTTP 400: .*correct its opt"
     ):
         watched.run(tmp_path)
     assert watched.told[-1] == {"percent": 0, "text": "not submitted", "spark": {}}
@@ -291,9 +291,9 @@ def test_what_livy_refuses_is_not_looked_for_again(livy: Wire, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"master": "yarn"}, "has livy_url and the master 'yarn', and Livy knows its own; leave one out"),
-        ({"env": {"A": "b"}}, r"SparkSubmit\.env does not reach a driver that Livy starts; say it by properties"),
-        ({"keytab": "k", "principal": "p"}, r"SparkSubmit\.principal does not reach"),
+        ({"master": "yarn"}, "livy_url excludes master, because Livy has its own, got 'yarn'; remove one"),
+        ({"env": {"A": "b"}}, r"SparkSubmit\.env has no effect on a driver that Livy starts; set properties"),
+        ({"keytab": "k", "principal": "p"}, r"SparkSubmit\.principal has no effect"),
     ],
 )
 def test_options_that_livy_cannot_keep_are_refused(options: dict[str, Any], says: str) -> None:
@@ -316,5 +316,5 @@ def test_kubernetes_is_asked_as_spark_submit_asks_it(tmp_path: Path) -> None:
     assert "secret" not in repr(tracker)
     assert find_tracker(options.model_copy(update={"conf": {}})) is None, "nothing says how to be let in"
     bad = {"spark.kubernetes.authenticate.submission.caCertFile": str(tmp_path / "none"), **conf}
-    with pytest.raises(InvalidOptionError, match="cannot be read"):
+    with pytest.raises(InvalidOptionError, match="Cannot read a file that"):
         find_tracker(options.model_copy(update={"conf": bad}))

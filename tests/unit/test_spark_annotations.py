@@ -93,7 +93,7 @@ def mixed(spark: Any, day: str, months: dict[str, DataFrame], year: DataFrame | 
 
 
 def test_what_cannot_be_handed_over_is_refused_where_it_is_written() -> None:
-    with pytest.raises(UsageError, match=r"Parameter 'frames' of nested is annotated list\[list\[DataFrame\]\], and"):
+    with pytest.raises(UsageError, match=r"Parameter 'frames' of nested is annotated list\[list\[DataFrame\]\], but"):
         spark_task(nested)
 
 

@@ -23,16 +23,16 @@ from orchestration_queue.spark.runtime import server_for
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("", "is no address of a Spark Connect server"),
-        ("spark://host:7077", "is no address"),
-        ("sc://", "is no address"),
-        ("sc://:15002", "is no address"),
-        ("sc://host:many", "is no address"),
-        ("sc://host:99999", "is no address"),
-        ("sc://host/path", "is no address"),
-        ("sc://host/;session_id=1", "names a session, and each job has its own"),
-        ("sc://127.0.0.1:15002/;token=secret", "only as 'localhost'"),
-        ("sc://[::1]:15002/;use_ssl=false;token=secret", "only as 'localhost'"),
+        ("", "must be the address of a Spark Connect server"),
+        ("spark://host:7077", "must be the address"),
+        ("sc://", "must be the address"),
+        ("sc://:15002", "must be the address"),
+        ("sc://host:many", "must be the address"),
+        ("sc://host:99999", "must be the address"),
+        ("sc://host/path", "must be the address"),
+        ("sc://host/;session_id=1", "must not name a session, because each job has its own"),
+        ("sc://127.0.0.1:15002/;token=secret", "uses TLS unless the host is 'localhost'"),
+        ("sc://[::1]:15002/;use_ssl=false;token=secret", "uses TLS unless the host is 'localhost'"),
     ],
 )
 def test_an_address_that_would_not_do_is_refused_without_its_secrets(url: str, says: str) -> None:
@@ -70,7 +70,7 @@ def test_a_master_that_does_not_answer_is_why_a_server_does_not_start(tmp_path: 
 
 @pytest.mark.parametrize("options", [{"max_jobs": 0}, {"max_jobs": -1}, {"max_memory_gib": 0.0}], ids=str)
 def test_limits_under_which_no_server_could_serve_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOptionError, match=r"no server could ever serve; pass more than 0, or None"):
+    with pytest.raises(InvalidOptionError, match=r"must be > 0, got .*; pass `max_\w+=100`, or None"):
         ConnectServer(**options)
 
 
@@ -83,18 +83,20 @@ def test_java_compiles_well_on_a_server_unless_told_otherwise(options: SparkOpti
 
 
 def test_a_server_of_others_has_its_options_already() -> None:
-    with pytest.raises(InvalidOptionError, match="has its options already"):
+    with pytest.raises(
+        InvalidOptionError, match="`options` configure a server to start, but `url` names an existing one"
+    ):
         ConnectServer(SparkOptions(), url="sc://host")
 
 
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"runtime": "thread"}, "no runtime 'thread' for Spark work; pass 'connect' or 'process'"),
-        ({"runtime": "process", "server": ConnectServer()}, "has no server; leave one of the two out"),
+        ({"runtime": "thread"}, "`runtime` must be 'connect' or 'process', got 'thread'"),
+        ({"runtime": "process", "server": ConnectServer()}, "`server` needs runtime='connect', got runtime='process'"),
         (
             {"server": ConnectServer(), "options": SparkOptions(memory="2g")},
-            r"SparkOptions.memory concerns the server, and a server is named; give it to ConnectServer",
+            r"SparkOptions.memory configures the server, but `server` is given; pass it to ConnectServer",
         ),
     ],
 )
@@ -113,7 +115,7 @@ def test_tasks_that_name_no_server_share_those_of_equal_options(monkeypatch: pyt
 
 def test_a_local_servers_address_is_one_that_pyspark_speaks_plainly_to() -> None:
     url = ServerState("g", 4711, "token").url
-    assert address.checked(url) == url
+    assert address.check_address(url) == url
     assert address.place(url) == "localhost:4711"
 
 

@@ -107,5 +107,5 @@ def test_what_the_work_says_is_no_noise(line: str) -> None:
 
 
 def test_endings_are_told_in_words() -> None:
-    assert describe_exit(3) == "ended itself with exit code 3"
-    assert describe_exit(-9) == "was killed by SIGKILL (if not on purpose, the machine was out of memory)"
+    assert describe_exit(3) == "exited with code 3"
+    assert describe_exit(-9) == "was killed by SIGKILL (unless intended, the machine ran out of memory)"

@@ -122,9 +122,9 @@ def test_bad_options_are_one_sentence(options: dict[str, Any], sentence: str) ->
     ("target", "arguments", "error", "sentence"),
     [
         (lambda spark: None, {}, InvalidOptionError, "define the function at the top level of a module"),
-        ("m:f", ["a"], InvalidOptionError, "The function m:f takes its arguments by name"),
-        ("no/such.py", [], InvalidOptionError, "There is no script .*/no/such.py; correct the path"),
-        (__file__, {"a": 1}, InvalidOptionError, "takes words; pass its arguments as a list"),
+        ("m:f", ["a"], InvalidOptionError, "`arguments` of function m:f must be a mapping"),
+        ("no/such.py", [], InvalidOptionError, "Script .*/no/such.py does not exist; correct the path"),
+        (__file__, {"a": 1}, InvalidOptionError, "must be a list of strings"),
         ("m:f", {"a": "x" * 1_100_000}, PayloadError, "The arguments of the Spark work exceeds maximum size"),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_decorated_function_checks_its_arguments_before_it_starts_anything() -
 
 
 def test_a_function_without_a_session_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"has no first parameter to receive the session; write it as f\(spark"):
+    with pytest.raises(UsageError, match=r"needs a first parameter for the session; define it as f\(spark"):
         spark_task(without_session)  # type: ignore[arg-type]  # that is the point
 
 

@@ -12,7 +12,7 @@ from orchestration_queue.spark import SparkSubmit, spark_submit
 from orchestration_queue.spark.failure import SparkFailure
 from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.submit.driver import Reservation, create_request
-from orchestration_queue.spark.submit.run import checked, command_line
+from orchestration_queue.spark.submit.run import build_command, check_application
 
 SCRATCH = Path("/scratch dir")
 
@@ -88,13 +88,13 @@ def test_what_clusters_ask_for_by_name_has_an_option() -> None:
         "spark.kerberos.principal": "etl@EXAMPLE",
         "spark.kerberos.keytab": "/etc/etl.keytab",
     }
-    assert "--proxy-user me" in " ".join(command_line("/spark", Path("p"), None, "app.py", [], "me"))
+    assert "--proxy-user me" in " ".join(build_command("/spark", Path("p"), None, "app.py", [], "me"))
     cluster = SparkSubmit(master="spark://host:7077", deploy_mode="cluster", proxy_user="me")
     request = create_request(Reservation("http://h:1", "http://h:2", "tag", 0), cluster, "/app.py", ["x"], {})
     assert request["appArgs"][-4:] == ["--proxy-user", "me", "/app.py", "x"]
-    with pytest.raises(InvalidOptionError, match="has both proxy_user and principal or keytab"):
+    with pytest.raises(InvalidOptionError, match="proxy_user excludes principal and keytab"):
         SparkSubmit(proxy_user="me", principal="etl@EXAMPLE", keytab="k").complete()
-    with pytest.raises(InvalidOptionError, match="principal and keytab log in together"):
+    with pytest.raises(InvalidOptionError, match="principal and keytab need each other"):
         SparkSubmit(principal="etl@EXAMPLE").complete()
 
 
@@ -198,8 +198,8 @@ def test_a_driver_on_a_cluster_gets_nothing_that_names_a_file_here(
 
 def test_the_command_of_a_cluster_is_words_and_a_file() -> None:
     """As YARN and Kubernetes would get it: neither is there to try."""
-    path, words = checked("s3a://bucket/daily.jar", ["two words", "$(x)"], "Daily", is_here=False)
-    assert command_line("/spark", Path("/scratch/p"), "Daily", path, words) == [
+    path, words = check_application("s3a://bucket/daily.jar", ["two words", "$(x)"], "Daily", is_here=False)
+    assert build_command("/spark", Path("/scratch/p"), "Daily", path, words) == [
         "/spark/bin/spark-submit",
         "--load-spark-defaults",
         "--class",
@@ -210,14 +210,20 @@ def test_the_command_of_a_cluster_is_words_and_a_file() -> None:
         "two words",
         "$(x)",
     ]
-    assert checked("/on/the/cluster/app.py", [], None, is_here=False) == ("/on/the/cluster/app.py", [])
+    assert check_application("/on/the/cluster/app.py", [], None, is_here=False) == ("/on/the/cluster/app.py", [])
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"master": "local[2]"}, r"deploy_mode is 'cluster', and 'local\[2\]' is not a cluster; pass master='spark:"),
-        ({"master": "yarn", "conf": {"spark.driver.supervise": "true"}}, r"supervise .* the queue would repeat"),
+        (
+            {"master": "local[2]"},
+            r"deploy_mode='cluster' needs a cluster, got master 'local\[2\]'; pass master='spark:",
+        ),
+        (
+            {"master": "yarn", "conf": {"spark.driver.supervise": "true"}},
+            r"supervise` must not be set, because the queue already retries",
+        ),
     ],
     ids=str,
 )
@@ -230,7 +236,7 @@ def test_where_a_standalone_master_answers() -> None:
     of_host = SparkSubmit(master="spark://host:7077", deploy_mode="cluster")
     assert of_host.master_urls == ("http://host:6066", "http://host:8080")
     several = SparkSubmit(master="spark://a:7077,b:7077", deploy_mode="cluster")
-    with pytest.raises(InvalidOptionError, match=r"several masters, .* pass SparkSubmit\.rest_url and web_url"):
+    with pytest.raises(InvalidOptionError, match=r"several masters, .* pass rest_url and web_url"):
         assert several.master_urls
     named = {"rest_url": "https://front/rest", "web_url": "https://front"}
     assert several.model_copy(update=named).master_urls == ("https://front/rest", "https://front")

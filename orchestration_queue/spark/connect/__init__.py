@@ -1,1 +1,1 @@
-"""Spark Connect servers as the place where Spark work runs: one server for many jobs, each in a session of its own."""
+"""Run Spark work on Spark Connect servers: one server for many jobs, each in its own session."""

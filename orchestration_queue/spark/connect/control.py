@@ -1,6 +1,6 @@
-"""Speaking of a session from outside of it: what runs in it, and the end of that. From any process that knows its id.
+"""Control a session from any process that knows its id: list what runs in it, interrupt it, and close the session.
 
-PySpark's own client would wait ten minutes for a server that is gone; every call here has a deadline of seconds.
+PySpark's own client would wait ten minutes for an unreachable server; every call here has a deadline of seconds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _DEADLINE_S = 5.0
 _ANSWER_S = 60.0
 """A server's first session takes seconds, and more on a busy machine."""
 _AWAY_S = 5.0
-"""How long a server may be away, as during a restart."""
+"""How long a server may be unreachable, as during a restart."""
 _LOOK_S = 0.05
 _NO_ANSWER = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAUTHENTICATED)
 
 
 class _OneChannelBuilder(DefaultChannelBuilder):
-    """Gives the same connection to all that ask: each new one costs some milliseconds."""
+    """Returns the same connection to all callers, because each new one costs some milliseconds."""
 
     _channel: grpc.Channel | None = None
 
@@ -40,7 +40,7 @@ class _OneChannelBuilder(DefaultChannelBuilder):
 
 
 def channel_builder(url: str, session: str) -> DefaultChannelBuilder:
-    """PySpark's reading of the address, for one session; it has one connection."""
+    """Return PySpark's channel builder for one session, with a single connection."""
     builder = _OneChannelBuilder(url)
     builder.set("session_id", session)
     if builder.userId is None:
@@ -54,7 +54,7 @@ class SessionControl:
     Args:
         url: The server.
         session: The session's id.
-        builder: Whose connection to use; by default one of its own.
+        builder: The builder whose connection to use; default: a new one.
     """
 
     def __init__(self, url: str, session: str, builder: DefaultChannelBuilder | None = None) -> None:
@@ -80,7 +80,7 @@ class SessionControl:
         """Have the server open the session, and set its properties in the same call.
 
         Raises:
-            grpc.RpcError: The server does not answer, or not to us, or refuses a property.
+            grpc.RpcError: The server does not answer, rejects the token, or refuses a property.
         """
         request = proto.ConfigRequest(**self._about)
         request.operation.set.SetInParent()
@@ -96,7 +96,7 @@ class SessionControl:
             time.sleep(_LOOK_S)
 
     def running(self) -> list[str]:
-        """Ids of the operations that are at work. Older versions of Spark cannot tell: none.
+        """Return the ids of the operations that run; none with versions of Spark that cannot list them.
 
         Raises:
             grpc.RpcError: The server does not answer.
@@ -111,12 +111,12 @@ class SessionControl:
             if _is_no_session(error) or _code(error) is grpc.StatusCode.UNIMPLEMENTED:
                 return []
             raise
-        # One that is "terminating" has done its work; only its rows have not been fetched yet.
+        # A "terminating" operation has done its work; only its rows have not been fetched yet.
         at_work = proto.GetStatusResponse.OperationStatus.OPERATION_STATE_RUNNING
         return [status.operation_id for status in reply.operation_statuses if status.state == at_work]
 
     def interrupt(self) -> list[str]:
-        """Interrupt all operations, whichever thread of the session's user began them; returns their ids.
+        """Interrupt all operations of the session, and return their ids.
 
         Raises:
             grpc.RpcError: The server does not answer.
@@ -154,13 +154,13 @@ def fence(url: str, session: str) -> list[str]:
     """
     with SessionControl(url, session) as control:
         try:
-            control.open()  # or who is about to open it could do so after all; what was closed cannot be opened again
+            control.open()  # or a late attempt could still open it: only a session that was open stays closed
         except grpc.RpcError as error:
             if _is_no_session(error):
                 return []
             raise
         found = dict.fromkeys(control.running())
-        # An interrupted write takes back what it wrote, which takes time: the next attempt may write the same files.
+        # Wait: an interrupted write removes its files, and the next attempt may write the same ones.
         found |= dict.fromkeys(control.interrupt())
         deadline = time.monotonic() + _DEADLINE_S
         while running := control.running():
@@ -173,12 +173,12 @@ def fence(url: str, session: str) -> list[str]:
 
 
 def is_refusal(error: grpc.RpcError) -> bool:
-    """Whether Spark has read a call, and refuses it."""
+    """Return whether Spark received a call and refused it."""
     return _code(error) not in _NO_ANSWER
 
 
 def reason(error: grpc.RpcError) -> str:
-    """Return what went wrong, in one line."""
+    """Return an error's message in one line."""
     details = error.details() if isinstance(error, grpc.Call) else ""
     return (details or str(error)).strip().partition("\n")[0]
 
@@ -188,5 +188,5 @@ def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
 
 
 def _is_no_session(error: grpc.RpcError) -> bool:
-    """Whether the server never knew the session, or has closed it."""
+    """Return whether the server never had the session, or has closed it."""
     return "INVALID_HANDLE.SESSION_" in reason(error)

@@ -1,4 +1,4 @@
-"""Run a PySpark function in a session of its own on a Spark Connect server."""
+"""Run a PySpark function in its own session on a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ __all__ = ["RunContext", "run_connect", "session_id"]
 _logger = logging.getLogger("orchestration_queue.spark")
 
 _NAMESPACE = uuid.UUID("6f1dd2a6-5f0f-4b7c-9d0e-0c7d9a5d2b61")
-"""Of our sessions' ids. Never to change: an attempt of yesterday must find the session of the one before."""
+"""The namespace of session ids. Never change it: an attempt must find the session of one from before an upgrade."""
 
 
 class RunContext(Protocol):
-    """What of a running job is needed here; :class:`~orchestration_queue.worker.ActiveJob` has it."""
+    """The job that Spark work is done for, such as an :class:`~orchestration_queue.worker.ActiveJob`."""
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The job's id."""
 
     @property
     def queue(self) -> str:
-        """Its queue's name."""
+        """The name of its queue."""
 
     @property
     def should_stop(self) -> bool:
-        """Whether it has to end."""
+        """Whether it must end."""
 
     @property
     def record(self) -> Any:
-        """As it started; ``progress`` is what an earlier attempt has left."""
+        """Its record at the start of the attempt; ``progress`` is that of an earlier attempt."""
 
     def log(self, text: str) -> None:
         """Append to its log."""
 
     def update_progress(self, progress: Any) -> None:
-        """Store how far it is."""
+        """Store the job's progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """Where an attempt runs: kept in the job's progress, for the attempt after it.
+    """Where an attempt runs: stored in the job's progress, for the next attempt.
 
     Attributes:
         session: The session's id.
-        place: Whose session it is, see :class:`SessionLease`.
-        run: The number of the attempt, counting those that were lost, too.
+        place: The session's server, see :class:`SessionLease`.
+        run: The number of the attempt, including those that were lost.
     """
 
     session: str
@@ -78,7 +78,7 @@ class _Attempt:
 
     @classmethod
     def of(cls, progress: object) -> _Attempt | None:
-        """Return what an earlier attempt left; None without one."""
+        """Return what an earlier attempt stored; None without one."""
         kept = progress.get("spark") if isinstance(progress, dict) else None
         if not isinstance(kept, dict):
             return None
@@ -96,7 +96,7 @@ class _Attempt:
 def session_id(job: RunContext, run: int) -> str:
     """Return the id of one attempt's session. A closed session cannot be opened again, so each attempt has its own.
 
-    The time at which the attempt was claimed tells two apart that both think they are the next.
+    The time at which the attempt was claimed distinguishes two attempts that both consider themselves the next.
     """
     return str(
         uuid.uuid5(_NAMESPACE, "\n".join((job.queue, job.id, str(run), job.record.fields.get("processedOn", ""))))
@@ -110,17 +110,17 @@ def run_connect(
     options: SparkOptions,
     job: RunContext | None = None,
 ) -> Any:
-    """Run a function in a session of its own, and end the session with it.
+    """Run a function in its own session, and end the session with it.
 
-    Where the session is, is written to the job's progress before Spark hears anything; the next attempt finds it
+    The session's location is written to the job's progress before the session is opened. The next attempt finds it
     there, and ends what still runs in it before it begins.
 
     Args:
-        name: What to call it in errors.
+        name: The function's name, for errors.
         function: Called with the session.
-        server: Whose sessions.
-        options: Its properties and its time.
-        job: The job it is for.
+        server: The server.
+        options: The session's properties and the run's timeout.
+        job: The job that it runs for.
 
     Returns:
         What the function returned.
@@ -128,8 +128,8 @@ def run_connect(
     Raises:
         SparkFailedError: The function raised, or the server died or does not answer.
         SparkTimeoutError: It took longer than ``options.timeout``.
-        SparkCancelledError: The job was told to stop.
-        UnrecoverableError: The function raised that, or Spark refuses a property.
+        SparkCancelledError: The job was asked to stop.
+        UnrecoverableError: The function raised it, or Spark refuses a property.
     """
     earlier = _Attempt.of(job.record.progress) if job else None
     run = earlier.run + 1 if earlier else 1
@@ -158,7 +158,7 @@ def _fence(job: RunContext, server: ConnectServer, earlier: _Attempt | None) -> 
         why = reason(error) if isinstance(error, grpc.RpcError) else error
         raise SparkFailedError(
             f"An earlier attempt may still run in session {earlier.session}, and cannot be ended ({why}); "
-            "the job is tried again rather than run twice."
+            "the job fails, to be retried, rather than run twice."
         ) from None
     if ended:
         _log(job, f"ended {len(ended)} running operation(s) of an earlier attempt")
@@ -202,7 +202,7 @@ def _run(
 
 @contextlib.contextmanager
 def _captured_output(connection: SparkConnection, job: RunContext | None, attempt: _Attempt) -> Iterator[None]:
-    """Send what is printed to the job's log, and Spark's progress to its progress. Without a job, change nothing."""
+    """Send output to the job's log, and Spark's progress to the job's progress. Without a job, change nothing."""
     if job is None:
         yield
         return
@@ -232,10 +232,10 @@ def _stopped(name: str, stop_reason: StopReason, options: SparkOptions, lease: S
             "raise SparkOptions.timeout if it may take longer."
         )
     if stop_reason == "cancelled":
-        return SparkCancelledError(f"Spark work {name!r} was told to stop, and its session was ended.")
+        return SparkCancelledError(f"Spark work {name!r} was asked to stop, and its session was ended.")
     return SparkFailedError(
-        f"The Spark Connect server {lease.place} died while it ran {name!r} (unless it was killed, it was out of "
-        "memory: give it more by SparkOptions.memory); a new one is started, and the job can be tried again there."
+        f"The Spark Connect server {lease.place} died while it ran {name!r} (unless it was killed, it ran out of "
+        "memory: raise SparkOptions.memory); a new server is started, and the job can be retried there."
     )
 
 

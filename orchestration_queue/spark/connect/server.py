@@ -1,4 +1,4 @@
-"""The Spark Connect server of a pool of workers: found, shared and started on demand; or one that others run."""
+"""Spark Connect servers: one that workers start on demand and share, or an existing one."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ _UNREACHABLE = re.compile(r"Failed to connect|Connection refused|UnknownHost|mas
 
 @dataclass(frozen=True, slots=True)
 class SessionLease:
-    """A run's place on a server.
+    """A run's right to a session on a server.
 
     Attributes:
-        url: The server.
-        place: Its name, without secrets: to be stored, and found again by.
-        is_alive: Whether its process runs, as far as can be told.
+        url: The server's address.
+        place: The server's name without secrets, by which a later attempt finds it.
+        is_alive: Whether its process runs; true if that is unknown.
         release: Returns the lease.
-        log: The server's log, where it can be read.
-        takes_artifacts: Whether files that a session adds are for that session alone.
+        log: The server's log, if it can be read.
+        takes_artifacts: Whether files that a session adds are visible to that session only.
     """
 
     url: str
@@ -104,16 +104,14 @@ class ConnectServer:
             if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float)):
                 raise InvalidOptionError(f"`{name}` must be a number, got {limit!r}; pass `{name}=100`, or None.")
             if limit is not None and limit <= 0:
-                raise InvalidOptionError(
-                    f"{name} is {limit!r}, so no server could ever serve; pass more than 0, or None."
-                )
+                raise InvalidOptionError(f"`{name}` must be > 0, got {limit!r}; pass `{name}=100`, or None.")
         if url is not None and options is not None:
             raise InvalidOptionError(
-                "A server that others run has its options already; pass its address, or options for one of our own."
+                "`options` configure a server to start, but `url` names an existing one; pass either of them."
             )
-        self.url = None if url is None else address.checked(url)
+        self.url = None if url is None else address.check_address(url)
         self.options = SparkOptions.coerce(options, "options")
-        if "quick_start" not in self.options.model_fields_set:  # it lives long: Java compiles well
+        if "quick_start" not in self.options.model_fields_set:  # a server runs long, so Java optimizes
             self.options = self.options.model_copy(update={"quick_start": False})
         self._limits = {
             "max_jobs": max_jobs,
@@ -122,14 +120,14 @@ class ConnectServer:
         self._linger = checked_duration(linger, "linger")
         self._start_timeout = checked_duration(start_timeout, "start_timeout")
         if not self._start_timeout:
-            raise InvalidOptionError("`start_timeout` is 0, and a server takes seconds to start; pass more.")
+            raise InvalidOptionError("`start_timeout` must be > 0, got 0; pass `start_timeout=60`.")
 
     def start(self) -> None:
         """Start it without waiting, so that it warms up before the first job.
 
         Raises:
             UsageError: PySpark is not installed, or the server's directory can't be used.
-            JavaNotFoundError: There is no Java for it.
+            JavaNotFoundError: No suitable Java was found.
         """
         if self.url is None:
             with contextlib.suppress(ConnectionRefusedError):
@@ -157,7 +155,7 @@ class ConnectServer:
             return SessionLease(self.url, address.place(self.url), lambda: True, lambda: None)
         deadline = time.monotonic() + self._start_timeout.total_seconds()
         while True:
-            # The keeper is just leaving, with the server that may still answer; or the server was replaced just now.
+            # The supervisor is exiting with its server, which may still answer; or the server was just replaced.
             with contextlib.suppress(ConnectionRefusedError, FileNotFoundError):
                 self._join()
                 if (state := read_state(self.directory)) is not None:
@@ -167,12 +165,12 @@ class ConnectServer:
                         )
                     return self._on(state, run)
             if should_stop():
-                raise SparkCancelledError("The job was told to stop while it waited for the Spark Connect server.")
+                raise SparkCancelledError("The job was asked to stop while it waited for the Spark Connect server.")
             if time.monotonic() > deadline:
                 hint = _startup_hint(self.directory)
                 raise SparkTimeoutError(
-                    f"The Spark Connect server did not start within {self._start_timeout}{hint}; see {self.directory}, "
-                    "or raise ConnectServer(start_timeout=...)."
+                    f"The Spark Connect server did not start within {self._start_timeout}{hint}; check the logs in "
+                    f"{self.directory}, or raise ConnectServer(start_timeout=...)."
                 )
             time.sleep(_LOOK_S)
 
@@ -184,7 +182,7 @@ class ConnectServer:
         return state.url if state and state.process and self._place(state) == place else None
 
     def _on(self, state: ServerState, run: str) -> SessionLease:
-        """Enter a server's runs. The file is locked before it is seen, or its keeper would take us for dead."""
+        """Register a run. Its file is locked before it gets its name, or the supervisor would consider the run dead."""
         process = self.directory / state.process
         draft, final = process / f"run-{secrets.token_hex(4)}", process / RUNS / run
         lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -218,7 +216,7 @@ class ConnectServer:
         except (OSError, subprocess.CalledProcessError) as error:
             raise UsageError(
                 f"The Spark Connect server cannot use its directory {str(self.directory)!r} ({error}); "
-                "set TMPDIR to a directory that you may write to."
+                "set TMPDIR to a writable directory."
             ) from None
 
     @cached_property
@@ -241,25 +239,25 @@ class ConnectServer:
             installed = version("pyspark")
         except PackageNotFoundError:
             raise UsageError(
-                "PySpark is not installed, and Spark work needs it; run `pip install 'orchestration-queue[spark]'`."
+                "Spark work needs PySpark, which is not installed; run `pip install 'orchestration-queue[spark]'`."
             ) from None
-        told = json.dumps([self._request, installed, sys.executable, _importable()], sort_keys=True)
+        identity = json.dumps([self._request, installed, sys.executable, _importable()], sort_keys=True)
         shelf = Path(tempfile.gettempdir()).resolve() / f"oq-connect-{os.getuid()}"
         shelf.mkdir(mode=0o700, exist_ok=True)
         if not is_private(shelf):
             raise UsageError(
-                f"{str(shelf)!r}, which holds the Spark Connect server, belongs to another user or is open to "
-                "others; correct that directory, or set TMPDIR."
+                f"{str(shelf)!r}, the directory of Spark Connect servers, belongs to another user or is accessible to "
+                "others; correct its owner and mode, or set TMPDIR."
             )
-        return shelf / hashlib.sha256(told.encode()).hexdigest()[:16]
+        return shelf / hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _importable() -> str:
-    """Return the import path that the server must share: other modules need another server."""
+    """Return the import path that processes of one server must share; another path needs another server."""
     places = dict.fromkeys(Path(entry).absolute() for entry in sys.path)
-    # Where commands are, no modules are: `oq worker` and `python program.py` must find the same server.
-    nothing = Path(sys.executable).parent
-    return os.pathsep.join(str(place) for place in places if place.exists() and place != nothing)
+    # Ignore the directory of commands, which has no modules: `oq worker` and `python program.py` share a server.
+    commands = Path(sys.executable).parent
+    return os.pathsep.join(str(place) for place in places if place.exists() and place != commands)
 
 
 def _start_supervisor(directory: Path, request: dict[str, Any], lock: int) -> None:
@@ -277,7 +275,7 @@ def _start_supervisor(directory: Path, request: dict[str, Any], lock: int) -> No
 
 
 def _startup_hint(directory: Path) -> str:
-    """Return what the newest server's log says of a cluster that does not answer; nothing when it says nothing."""
+    """Return what the newest server's log says about an unreachable cluster; empty without such a line."""
     logs = sorted(directory.glob(f"*/{LOG}"), key=lambda log: log.stat().st_mtime)
     lines = logs[-1].read_text("utf-8", "replace").splitlines() if logs else []
     said = next((line for line in reversed(lines) if _UNREACHABLE.search(line)), None)
@@ -285,7 +283,7 @@ def _startup_hint(directory: Path) -> str:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether a lock's owner lives."""
+    """Return whether a lock's owner is alive."""
     try:
         descriptor = os.open(lock, os.O_RDONLY)
     except FileNotFoundError:

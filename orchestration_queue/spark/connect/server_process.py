@@ -1,4 +1,4 @@
-"""One process of a Spark Connect server, as its keeper sees it."""
+"""One process of a Spark Connect server, as its supervisor controls it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _LEAVES_S = 5.0
 
 
 class ServerProcess:
-    """Starts a server in a directory of its own.
+    """Starts a server in its own directory.
 
     Args:
         parent: Where to make the directory.
         options: How Spark runs.
-        supervisor_lock: Inherited by the server: while it lives, no other supervisor starts one here.
+        supervisor_lock: Inherited by the server, so that no other supervisor starts while it lives.
     """
 
     def __init__(self, parent: Path, options: SparkOptions, supervisor_lock: int) -> None:
@@ -78,7 +78,7 @@ class ServerProcess:
                     preexec_fn=die_with(os.getpid()),
                 )
         finally:
-            os.close(lock)  # from now on the server alone holds it
+            os.close(lock)  # from now on only the server holds it
 
     def _properties(self, options: SparkOptions) -> dict[str, str]:
         pools = self._directory / "pools.xml"
@@ -101,7 +101,7 @@ class ServerProcess:
 
     @property
     def state(self) -> ServerState:
-        """What its users need to know."""
+        """The state to publish to its users."""
         return ServerState(self.name, self.port, self.token)
 
     def is_alive(self) -> bool:
@@ -109,36 +109,36 @@ class ServerProcess:
         return self._process.poll() is None
 
     def is_ready(self) -> bool:
-        """Whether it has begun to listen."""
+        """Whether it listens."""
         if not self.port and (said := _STARTED.search(self._log())):
             self.port = int(said[1])
         return self.port > 0
 
     @property
     def jobs_file(self) -> Path:
-        """The file that its first job makes."""
+        """The file that its first job creates."""
         return self._directory / JOBS
 
     def jobs(self) -> int:
-        """How many jobs it has had."""
+        """Return the number of jobs that it has run."""
         try:
             return self.jobs_file.stat().st_size
         except FileNotFoundError:
             return 0
 
     def memory(self) -> int:
-        """Bytes it holds."""
+        """Return its memory in bytes."""
         return memory_bytes(self._process.pid)
 
     def orphans(self) -> Iterator[Path]:
-        """Return the runs whose worker has died."""
+        """Yield the runs whose worker has died."""
         for run in (self._directory / RUNS).glob("*"):
             with contextlib.suppress(OSError), run.open("rb") as file:  # it may have ended just now
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 yield run
 
     def is_drained(self) -> bool:
-        """Whether no job runs on it; if so, none can start."""
+        """Return whether no job runs on it; from then on, none can start."""
         with contextlib.suppress(OSError):
             (self._directory / RUNS).rmdir()
         return not (self._directory / RUNS).exists()
@@ -154,15 +154,15 @@ class ServerProcess:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def exit_reason(self) -> str:
-        """How a process that lives no more has ended, in words."""
+        """Describe how the process ended."""
         return describe_exit(self._process.returncode)
 
     def startup_error(self) -> str:
-        """Why it did not start: the first error of its log, without Java's stacks."""
+        """Return why it did not start: the first error of its log, without Java's stacks."""
         lines = [line for line in self._log().splitlines() if not is_noise(line)]
         errors = [line for line in lines if re.search(r"Exception|Error|ERROR", line)]
-        said = (errors or lines or ["it said nothing"])[0]
-        return f"its process {self.exit_reason()}: {_JAVA_PREFACE.sub('', said)[:500]}"
+        first = (errors or lines or ["its log is empty"])[0]
+        return f"its process {self.exit_reason()}: {_JAVA_PREFACE.sub('', first)[:500]}"
 
     def _log(self) -> str:
         return (self._directory / LOG).read_text("utf-8", "replace")

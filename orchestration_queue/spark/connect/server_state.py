@@ -1,4 +1,4 @@
-"""What the users of a Spark Connect server and its keeper agree on: the names in its directory, and its state.
+"""The directory of a Spark Connect server, which its users and its supervisor share, and its published state.
 
 ::
 
@@ -32,9 +32,9 @@ class ServerState:
 
     Attributes:
         process: Name of the directory of the server that answers.
-        port: Where it answers, on loopback.
-        token: What it wants to hear.
-        problem: Why no server runs, and none will.
+        port: Its port on loopback.
+        token: The secret that it requires.
+        problem: Why no server can run; empty if one can.
     """
 
     process: str = ""
@@ -44,7 +44,7 @@ class ServerState:
 
     @property
     def url(self) -> str:
-        """The address. A token needs this very name of the host: with any other PySpark insists on TLS, and hangs."""
+        """The address. With a token and any host except ``localhost``, PySpark would use TLS, and hang."""
         return f"sc://localhost:{self.port}/;token={self.token}"
 
 

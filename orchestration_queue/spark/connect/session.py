@@ -1,4 +1,4 @@
-"""One job's session on a Spark Connect server: its own properties, temporary views, and end."""
+"""One job's session on a Spark Connect server, with its own properties and temporary views."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 __all__ = ["QueryProgress", "SparkConnection"]
 
 _MOST_RETRIES = 8
-"""Of one call; PySpark waits 50 ms, then four times as long each time: a server may be away for some seconds."""
+"""Retries of a call; PySpark waits 50 ms, then four times as long each time, while a server is unreachable."""
 _LONGEST_BACKOFF_MS = 2_000
 _WARM_UP_S = 20.0
 
 
 class SparkConnection:
-    """Opens a session, makes it the thread's active one, and releases it in the end.
+    """Opens a session, makes it the thread's active one, and releases it at the end.
 
     Args:
-        url: The server.
+        url: The server's address.
         session_id: The session's id, never used before.
-        tag: Carried by every operation, visible in the server's UI.
+        tag: The tag of every operation, visible in the server's UI.
         conf: The session's properties.
-        takes_artifacts: Whether ``addArtifacts`` works; other sessions would meet the files.
+        takes_artifacts: Whether to allow ``addArtifacts``; refuse it where other sessions would see the files.
 
     Raises:
         UnrecoverableError: Spark refuses a property.
@@ -63,16 +63,16 @@ class SparkConnection:
         takes_artifacts: bool = True,
     ) -> None:
         self._url = url
-        # As PySpark's own builder does it: its functions look there to know which kind of session they work for.
+        # As PySpark's own builder does: its functions read the variable to learn the kind of session.
         os.environ.setdefault("SPARK_CONNECT_MODE_ENABLED", "1")
         for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
             # They print each exception, with all of Java's stack, before it is raised.
             PySparkLogger.getLogger(name).disabled = True
-        # By its constructor: the builder would make it the default of all threads.
+        # Through the constructor: the builder would make it the default session of all threads.
         builder = channel_builder(url, session_id)
         self._control = SessionControl(url, session_id, builder)
         self._session = ConnectSession(connection=builder)
-        self.session = cast("SparkSession", self._session)  # not by inheritance, but by its methods
+        self.session = cast("SparkSession", self._session)  # it has the methods, but does not inherit
         self._session.client.set_retry_policies(
             [DefaultPolicy(max_retries=_MOST_RETRIES, max_backoff=_LONGEST_BACKOFF_MS)]
         )
@@ -98,7 +98,7 @@ class SparkConnection:
         except grpc.RpcError as error:
             raise SparkFailedError(
                 f"The Spark Connect server at {place(self._url)} does not answer ({reason(error)}); "
-                "see whether it runs, and whether its address and token are right.",
+                "check that it runs, and that its address and token are correct.",
                 kind=type(error).__name__,
             ) from None
 
@@ -109,8 +109,8 @@ class SparkConnection:
                 self._session.conf.set(name, value)
             except PySparkException as error:
                 raise UnrecoverableError(
-                    f"The property {name} cannot be {value!r} for one session ({SparkFailure.of(error).message}); "
-                    "correct it, or give it to the server: ConnectServer(SparkOptions(conf=...))."
+                    f"Spark refuses property {name}={value!r} for a session ({SparkFailure.of(error).message}); "
+                    "correct it, or pass it to the server: ConnectServer(SparkOptions(conf=...))."
                 ) from None
 
     def __enter__(self) -> Self:
@@ -118,18 +118,18 @@ class SparkConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """As :meth:`close`."""
+        """Close the session."""
         self.close()
 
     def cut(self) -> None:
-        """End the session and all that runs in it, from another thread. Its user's calls fail from now on."""
+        """End the session and everything that runs in it, from another thread. Its user's calls fail from then on."""
         with contextlib.suppress(grpc.RpcError):
             self._control.interrupt()
             self._control.release()
         self._session.client.close()
 
     def close(self) -> None:
-        """Release the session, unless that was done."""
+        """Release the session, unless it was released."""
         client = self._session.client
         if not client.is_closed:
             with contextlib.suppress(grpc.RpcError):
@@ -143,28 +143,28 @@ class SparkConnection:
 
 def _refuse_artifacts(*_: object, **__: object) -> NoReturn:
     raise UnrecoverableError(
-        "addArtifacts() would leave its files to all jobs of this Spark Connect server, whose sessions share compiled "
-        "code; make modules importable where the worker starts, name jars in the server's `spark.jars`, or give the "
+        "addArtifacts() would expose its files to all jobs of this Spark Connect server, whose sessions share class "
+        "loaders; make modules importable where the worker starts, list jars in the server's `spark.jars`, or pass the "
         f"server `conf={{{ISOLATION!r}: 'true'}}`."
     )
 
 
 class QueryProgress(ProgressHandler):
-    """Told by PySpark about the query that runs.
+    """A handler that PySpark calls with the progress of the running query.
 
     Args:
-        tell: Receives a percentage of the query's tasks, and a text.
-        every_s: Seconds between two times.
+        report: Called with the percentage of the query's tasks, and a text.
+        every_s: Seconds between two reports.
     """
 
-    def __init__(self, tell: Callable[[int, str], None], every_s: float = 0.5) -> None:
-        self._reporter = ProgressReporter(tell, every_s)
+    def __init__(self, report: Callable[[int, str], None], every_s: float = 0.5) -> None:
+        self._reporter = ProgressReporter(report, every_s)
         self._numbers: dict[str, int] = {}
 
     def __call__(
         self, stages: Iterable[StageInfo] | None, inflight_tasks: int, operation_id: str | None, done: bool
     ) -> None:
-        """As PySpark calls its handlers. That a query is done says nothing of the job: another may follow."""
+        """Report progress. The end of a query is not the end of the job, since another query may follow."""
         known = list(stages or ())
         if done or not known:
             return
@@ -178,11 +178,11 @@ class QueryProgress(ProgressHandler):
 
 
 def main(url: str, session: str | None = None, jobs: str | None = None) -> None:
-    """Act for the supervisor, which speaks no gRPC: end the session of a dead worker, or without one warm a server up.
+    """Act for the supervisor, which has no gRPC: end the session of a dead worker, or without one warm up the server.
 
-    The first query loads most of Spark, and takes seconds. Java interprets those that follow until it has compiled what
-    they use: on a busy machine the median of the first 100 jobs was 600 ms, that of the next 100 was 160. So an idle
-    server gets more queries until its first job, which makes the file ``jobs``.
+    The first query loads most of Spark, and takes seconds. Java interprets the next ones until it has compiled what
+    they use: on a busy machine, the median of the first 100 jobs was 600 ms, and that of the next 100 was 160 ms. So an
+    idle server gets more queries until its first job, which creates the file ``jobs``.
     """
     if session is not None:
         fence(url, session)
@@ -193,7 +193,7 @@ def main(url: str, session: str | None = None, jobs: str | None = None) -> None:
         with SparkConnection(url, str(uuid.uuid4()), "warm-up") as connection:
             spark = connection.session
             spark.range(100).selectExpr("id % 7 as key").groupBy("key").count().collect()
-        time.sleep(0 if jobs is None else time.monotonic() - began)  # the processors are for others, too
+        time.sleep(0 if jobs is None else time.monotonic() - began)  # leave half of the time to other processes
         if jobs is None or Path(jobs).exists() or time.monotonic() > deadline:
             return
 

@@ -1,7 +1,7 @@
-"""Keeps one Spark Connect server alive while anybody uses it, and not longer.
+"""The process that keeps one Spark Connect server alive while it has users.
 
-A process of its own, started by :class:`~orchestration_queue.spark.connect.server.ConnectServer`. It starts the server
-again when that was killed, replaces it when it is worn, and interrupts what a killed worker left running on it.
+:class:`~orchestration_queue.spark.connect.server.ConnectServer` starts it. It restarts a server that was killed,
+replaces it when it reaches a limit, and interrupts what a killed worker left running on it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["ConnectSupervisor", "main"]
 _IDLE_S = 1.0
 """A server that is idle this long after its start is warmed up."""
 _TRY_AGAIN_S = 30.0
-"""How long to leave a worn server in place after its successor did not start."""
+"""How long to wait before another attempt to replace a server whose successor did not start."""
 
 
 class ConnectSupervisor(Supervisor):
     """Runs a Spark Connect server in the current directory.
 
     Args:
-        request: What the starter asked for: ``options``, ``max_jobs``, ``max_memory``, ``grace_s``.
+        request: The starter's request: ``options``, ``max_jobs``, ``max_memory``, ``grace_s``.
         supervisor_lock: Descriptor of the locked ``keeper.lock``.
     """
 
@@ -82,13 +82,13 @@ class ConnectSupervisor(Supervisor):
         if self._current is None:
             return True
         jobs = self._current.jobs()
-        if time.monotonic() < self._not_before or not jobs:  # its successor would be no better
+        if time.monotonic() < self._not_before or not jobs:  # a successor would be no better
             return False
-        is_tired = self._max_jobs is not None and jobs >= self._max_jobs
-        return is_tired or (self._max_memory is not None and self._current.memory() >= self._max_memory)
+        is_worn = self._max_jobs is not None and jobs >= self._max_jobs
+        return is_worn or (self._max_memory is not None and self._current.memory() >= self._max_memory)
 
     def _promote_next(self, coming: ServerProcess) -> bool:
-        """Let it take over once it can; False when there is no server and will be none."""
+        """Make the next server the current one once it is ready; False when no server can run."""
         if not coming.is_alive():
             problem = coming.startup_error()
             say(f"server {coming.name} did not start: {problem}")
@@ -101,7 +101,7 @@ class ConnectSupervisor(Supervisor):
         if not coming.is_ready():
             return True
         if self._current is not None:
-            # There is time: the one in place serves on until the new one is warm.
+            # The current server continues until the new one is warm.
             if not self._run_helper(f"warm-{coming.name}", {"url": coming.state.url}):
                 return True
             self._retired.append(self._current)
@@ -117,7 +117,7 @@ class ConnectSupervisor(Supervisor):
                 self._run_helper(name, {"url": self._current.state.url, "jobs": str(self._current.jobs_file)})
 
     def _fence_orphans(self) -> None:
-        """Interrupt what killed processes left running, wherever their jobs run now."""
+        """Interrupt what killed workers left running, wherever their jobs run now."""
         for server_process in (self._current, *self._retired):
             for run in server_process.orphans() if server_process else ():
                 assert server_process is not None  # noqa: S101 (or there were no orphans)
@@ -128,12 +128,12 @@ class ConnectSupervisor(Supervisor):
 
     def _end_drained(self) -> None:
         for server_process in [worn for worn in self._retired if not worn.is_alive() or worn.is_drained()]:
-            say(f"server {server_process.name} has done its part")
+            say(f"server {server_process.name} was replaced and has no jobs left")
             self._retired.remove(server_process)
             server_process.end()
 
     def _run_helper(self, name: str, request: dict[str, str]) -> bool:
-        """Start an helper, unless it was; whether it is over."""
+        """Start a helper process, unless it was started, and return whether it has ended."""
         if (helper := self._helpers.get(name)) is None:
             helper = self._helpers[name] = subprocess.Popen(
                 [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.session"], stdin=subprocess.PIPE
@@ -145,11 +145,11 @@ class ConnectSupervisor(Supervisor):
 
 
 def main(directory: str, supervisor_lock: str) -> int:
-    """Detach, then keep."""
+    """Detach, then supervise."""
     request = json.load(sys.stdin)
     if not detach(directory, int(supervisor_lock)):
         return 0
-    for old in Path().iterdir():  # of a keeper that was killed
+    for old in Path().iterdir():  # of a supervisor that was killed
         if old.is_dir():
             shutil.rmtree(old, ignore_errors=True)
     return ConnectSupervisor(request, int(supervisor_lock)).run()

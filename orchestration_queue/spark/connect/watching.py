@@ -1,4 +1,4 @@
-"""What runs beside a job's own thread: the watchdog that cuts its session, and the capture of what it prints."""
+"""The watchdog that ends a job's session, and the capture of what the job's thread prints."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LOOK_S = 0.1
 
 
 class SessionWatchdog:
-    """Watches over one run until the context is left.
+    """Stops a run that must not continue, from another thread, until the context ends.
 
     Args:
-        should_stop: Asked ten times a second; true stops the run.
-        server_is_alive: Asked as often; false stops it, too.
+        should_stop: Called ten times a second; true stops the run.
+        server_is_alive: Called as often; false stops it, too.
         timeout: Stops it after this long.
-        cut: What stops it. Called once, in the watching thread.
+        cut: Stops it. Called once, in the watchdog's thread.
 
     Attributes:
         stop_reason: Why it was stopped; None when it was not.
@@ -46,12 +46,12 @@ class SessionWatchdog:
         self._thread = threading.Thread(target=self._watch, name="oq-spark-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End; a cut that is under way is waited for."""
+        """Stop the thread; wait for a running ``cut``."""
         self._over.set()
         self._thread.join()
 
@@ -71,11 +71,11 @@ class SessionWatchdog:
 
 
 _LONGEST = 16_384
-"""A longer line is given out in pieces, so that output without an end costs no memory."""
+"""A longer line is logged in pieces, so that output without line breaks does not fill the memory."""
 
 
 class _LineBuffer:
-    """Cuts what is written into lines."""
+    """Splits output into lines."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log = log
@@ -101,7 +101,7 @@ _lines: ContextVar[_LineBuffer | None] = ContextVar("oq_spark_output", default=N
 
 
 class _ThreadStream:
-    """Replaces standard output: passes each write to the job of the thread that prints."""
+    """Replaces standard output: passes each write to the job of the printing thread."""
 
     def __init__(self, behind: TextIO) -> None:
         self.behind = behind
@@ -122,30 +122,30 @@ _users = 0
 
 @contextmanager
 def printed_to(log: Callable[[str], None]) -> Iterator[None]:
-    """Give out what this thread prints, a line at a time, for as long as the context lasts.
+    """Pass each line that this thread prints to ``log`` for as long as the context lasts.
 
-    Threads that it starts print where the process prints.
+    Threads that it starts print to the process's standard output.
 
     Args:
-        log: Receives each line.
+        log: Called with each line.
     """
     lines = _LineBuffer(log)
     token = _lines.set(lines)
-    _stand_in(+1)
+    _count_users(+1)
     try:
         yield
     finally:
-        _stand_in(-1)
+        _count_users(-1)
         _lines.reset(token)
         lines.finish()
 
 
-def _stand_in(change: int) -> None:
-    """Install the replacement while a job prints; remove it unless another replacement was installed over it."""
+def _count_users(change: int) -> None:
+    """Install the replacement for the first user; remove it after the last, unless another was installed over it."""
     global _users
     with _lock:
         _users += change
         if _users and not isinstance(sys.stdout, _ThreadStream):
-            sys.stdout = _ThreadStream(sys.stdout)  # what it lacks, __getattr__ has
+            sys.stdout = _ThreadStream(sys.stdout)  # __getattr__ supplies the other methods
         elif not _users and isinstance(sys.stdout, _ThreadStream):
             sys.stdout = sys.stdout.behind

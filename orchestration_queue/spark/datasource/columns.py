@@ -1,4 +1,4 @@
-"""The columns of each thing that can be read: what Spark calls them, and what the wire does."""
+"""The columns of jobs, results, events, dead letters and statistics: their names in Spark and on the wire."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Column:
     """A column.
 
     Attributes:
-        type: Its type, in Spark's words.
-        field: What holds it in the job's record; empty where it is worked out.
+        type: Its type in Spark's DDL.
+        field: Its field in the job's record; empty if it is computed.
     """
 
     type: Kind
@@ -54,7 +54,7 @@ _JOB = {
 }
 
 Tables: TypeAlias = Mapping[str, Mapping[str, Column]]
-"""By what is read, its columns in their order."""
+"""The columns of each value of the option ``read``, in order."""
 
 COLUMNS: Tables = {
     "jobs": _JOB,
@@ -91,10 +91,10 @@ COLUMNS: Tables = {
 
 
 def ddl(read: str, names: Sequence[str], tables: Tables = COLUMNS) -> str:
-    """Return the schema of what is read, in Spark's words: the named columns, or all.
+    """Return the schema of the named columns, or of all, as Spark's DDL.
 
     Raises:
-        InvalidOptionError: There is no such column.
+        InvalidOptionError: A column does not exist.
     """
     known = tables[read]
     for name in names:
@@ -104,30 +104,30 @@ def ddl(read: str, names: Sequence[str], tables: Tables = COLUMNS) -> str:
 
 def _known(read: str, name: str, tables: Tables) -> Column:
     if name not in tables[read]:
-        raise InvalidOptionError(f"{read} have no column {name!r}; they have {', '.join(tables[read])}.")
+        raise InvalidOptionError(f"{read!r} has no column {name!r}; use {', '.join(tables[read])}.")
     return tables[read][name]
 
 
 def chosen(read: str, schema: StructType, tables: Tables = COLUMNS) -> dict[str, Column]:
-    """Return the columns of a schema, which may be the reader's own.
+    """Return the columns of a schema, which the user may have given.
 
     Raises:
-        InvalidOptionError: One is not there, or of another type.
+        InvalidOptionError: A column does not exist, or has another type.
     """
     columns = {field.name: _known(read, field.name, tables) for field in schema.fields}
     for field in schema.fields:
         if (theirs := field.dataType.simpleString()) != columns[field.name].type:
             raise InvalidOptionError(
-                f"The column {field.name} of {read} is {columns[field.name].type}, and the schema says {theirs}; "
-                "read it as it is, and cast it afterwards."
+                f"Column {field.name!r} of {read!r} must have type {columns[field.name].type}, got {theirs}; "
+                "read it with that type, and cast it afterwards."
             )
     return columns
 
 
 def column_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
-    """Convert stored texts to a column of the type that Spark wants; what cannot be read as that is null.
+    """Convert stored text to a column of a type; what cannot be converted is null.
 
-    Bytes that are no text keep their readable part.
+    Bytes that are not UTF-8 keep their readable part.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -140,7 +140,7 @@ def column_array(values: Sequence[Any], wanted: pa.DataType) -> pa.Array:
         return texts
     try:
         numbers = texts.cast(pa.int64())
-    except pa.ArrowInvalid:  # other clients may write nothing, or a fraction
+    except pa.ArrowInvalid:  # other clients may write an empty text, or a fraction
         numbers = pa.array([_whole(value) for value in values], pa.int64())
     if pa.types.is_timestamp(wanted):
         known = pc.if_else(pc.equal(numbers, 0), None, numbers)

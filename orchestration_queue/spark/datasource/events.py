@@ -1,4 +1,4 @@
-"""Reading a queue's stream of events, or of ready jobs, between two places in it."""
+"""Read ranges of a queue's stream of events, or of its stream of ready jobs."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class EventsPartition(InputPartition):
-    """Some entries of a stream.
+    """A range of a stream's entries.
 
     Attributes:
-        after: The place before the first.
-        until: Id of the last.
+        after: The position before the first entry.
+        until: Id of the last entry.
     """
 
     after: Position
@@ -51,7 +51,7 @@ class EventsPartition(InputPartition):
 
 
 def cut(after: Position, until: str, parts: int) -> list[EventsPartition]:
-    """Cut what lies behind a place."""
+    """Divide the entries after a position into partitions."""
     pieces = partitions.cut_entries(after.id, until, parts)
     return [
         EventsPartition(Position(first, None) if number else after, last) for number, (first, last) in enumerate(pieces)
@@ -59,12 +59,12 @@ def cut(after: Position, until: str, parts: int) -> list[EventsPartition]:
 
 
 def stream_tail(connection: Connection, stream: str) -> Tail:
-    """Return what a stream holds."""
+    """Return the ends of a stream."""
     return event_log.read_tail(connection.pipeline([event_log.read_ends(stream)], repeatable=True)[0])
 
 
 class StreamOptions(Protocol):
-    """What the readers of a stream need to know."""
+    """The options that readers of a stream need."""
 
     @property
     def address(self) -> QueueAddress[StreamKeys]:
@@ -76,7 +76,7 @@ class StreamOptions(Protocol):
 
     @property
     def parts(self) -> int:
-        """Into how many parts the stream is cut at most."""
+        """Maximum parts of the stream."""
 
 
 class EventsPartitionReader:
@@ -85,7 +85,7 @@ class EventsPartitionReader:
     Args:
         options: What to read from which queue.
         schema: The requested columns.
-        watches_losses: Fail if entries were dropped before they were read; False reads what is left.
+        watches_losses: Fail if entries were dropped before they were read; False continues with the rest.
     """
 
     tables = COLUMNS
@@ -104,50 +104,48 @@ class EventsPartitionReader:
         """The stream's key."""
         return self._options.address.keys.events
 
-    def read(self, stretch: EventsPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: EventsPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition.
 
         Raises:
-            StateError: Some of them are gone, and `failOnDataLoss` is not false.
+            StateError: Some of them were dropped, and `failOnDataLoss` is not false.
         """
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        at = stretch.after
+        at = partition.after
         with self._options.address.connect() as connection:
             while True:
-                entries = self._page(connection, at, stretch.until)
+                entries = self._page(connection, at, partition.until)
                 yield from self._batches(connection, entries, schema)
                 if len(entries) < BATCH_SIZE:
                     return
                 at = Position(text(entries[-1][0]), None if at.count is None else at.count + len(entries))
 
     def _page(self, connection: Connection, at: Position, until: str) -> list[Reply]:
-        """Read the next entries, in one transaction with what is gone, so that none goes unnoticed in between."""
+        """Read the next entries and the stream's ends in one transaction, so that no loss goes unnoticed."""
         calls = [event_log.read_ends(self.stream), event_log.entries_after(self.stream, at.id, until, BATCH_SIZE)]
         try:
             facts, entries = connection.pipeline(calls, atomic=True, repeatable=True)
         except ServerError as error:
             facts, entries = error, []
         if self._can_lose and event_log.read_tail(facts).has_lost(at):
-            self._tell_loss(at)
+            self._report_loss(at)
         return list(entries)
 
-    def _tell_loss(self, at: Position) -> None:
-        said = (
+    def _report_loss(self, at: Position) -> None:
+        loss = (
             f"Events of queue {self._options.address.keys.queue!r} after {at.id} were dropped before they were read: "
-            f"the queue keeps about its last {self.kept:,}"
+            f"the queue keeps about the last {self.kept:,}"
         )
         if self._watches_losses:
-            raise StateError(
-                f"{said}; read more often, or pass failOnDataLoss=false to continue with those that are left."
-            )
-        _log.warning("%s; continuing with those that are left.", said)
+            raise StateError(f"{loss}; read more often, or pass failOnDataLoss=false to continue with the rest.")
+        _log.warning("%s; continuing with the rest.", loss)
 
     def _batches(self, _: Connection, entries: list[Reply], schema: pa.Schema, /) -> Iterator[pa.RecordBatch]:
         if rows := [{name: row[name] for name in self._columns} for row in self._rows(entries)]:
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
     def _rows(self, entries: list[Reply]) -> Iterator[dict[str, Any]]:
-        """Return the entries by their columns' names."""
+        """Yield the entries as rows."""
         for event in read_events(entries):
             yield {
                 "id": event.id,
@@ -159,7 +157,7 @@ class EventsPartitionReader:
 
 
 class ReadyJobsReader(EventsPartitionReader):
-    """Reads stretches of the stream of ready jobs, with their records."""
+    """Reads ranges of the stream of ready jobs, with their records."""
 
     _can_lose = False  # workers remove the entries of jobs that have ended
 
@@ -182,8 +180,8 @@ class EventsReader(DataSourceReader):
     """Reads the entries that a stream still has.
 
     Args:
-        options: The queue, and into how many parts its stream is cut.
-        reader: What reads a part.
+        options: The queue, and the maximum parts of its stream.
+        reader: Reads one part.
     """
 
     def __init__(self, options: StreamOptions, reader: EventsPartitionReader) -> None:
@@ -201,5 +199,5 @@ class EventsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a part, 1,000 events per exchange."""
-        if isinstance(partition, EventsPartition):  # else Spark passed a placeholder
+        if isinstance(partition, EventsPartition):  # Spark passes a placeholder for an empty stream
             yield from self._reader.read(partition)

@@ -21,38 +21,38 @@ _MOST_ROWS = 1_000_000
 
 
 def read_limit(given: SourceOptions) -> int | None:
-    """Return the option ``limit``: the most rows of a batch read; None for all.
+    """Return the option ``limit``: the maximum rows of a batch read; None for all.
 
     Raises:
-        UsageError: It is not a whole number from 1 to 1,000,000.
+        UsageError: It is not an integer from 1 to 1,000,000.
     """
     return given.count("limit", None, _MOST_ROWS)
 
 
 def limit_rows(reader: DataSourceReader, limit: int | None) -> DataSourceReader:
-    """Return a reader of no more rows than that, or the same reader without a limit."""
+    """Return a reader of at most ``limit`` rows; without a limit, the same reader."""
     return LimitedReader(reader, limit) if limit else reader
 
 
 def refuse_limit(limit: int | None) -> None:
-    """Raise a UsageError if a stream is given a limit."""
+    """Raise an InvalidOptionError if a stream has the option ``limit``."""
     if limit:
-        raise InvalidOptionError("The option limit is about batch reads; a stream has maxRowsPerTrigger.")
+        raise InvalidOptionError("Option limit applies to batch reads only; use maxRowsPerTrigger for a stream.")
 
 
 @dataclass
 class AllPartitions(InputPartition):
-    """The partitions of another reader, for one task."""
+    """All partitions of another reader, for one task."""
 
     each: Sequence[InputPartition]
 
 
 class LimitedReader(DataSourceReader):
-    """Reads the first rows that another reader finds, in one task, and nothing beyond the batch that has the last.
+    """Reads the first rows of another reader, in one task, and stops after the batch with the last one.
 
     Args:
         reader: Yields record batches.
-        limit: The most rows.
+        limit: Maximum rows.
     """
 
     def __init__(self, reader: DataSourceReader, limit: int) -> None:
@@ -60,11 +60,11 @@ class LimitedReader(DataSourceReader):
         self._limit = limit
 
     def partitions(self) -> list[InputPartition]:
-        """Return one, of all that the reader has."""
+        """Return one partition, which contains all of the other reader."""
         return [AllPartitions(self._reader.partitions())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read until there are enough."""
+        """Yield batches up to the limit."""
         left = self._limit
         for each in cast(AllPartitions, partition).each:
             for batch in cast("Iterator[pa.RecordBatch]", self._reader.read(each)):

@@ -1,4 +1,4 @@
-"""Options of the data source, and the queue that they name."""
+"""Parse options of the data source, and connect to the queue that they name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEFAULT_VARIABLE = "OQ_URL"
 
 
 class QueueNamed(Protocol):
-    """What the keys of every kind of queue have."""
+    """The keys of a queue of any kind."""
 
     @property
     def queue(self) -> str:
@@ -32,7 +32,7 @@ class QueueNamed(Protocol):
 
 
 class StreamKeys(QueueNamed, Protocol):
-    """What the keys of queues on streams have."""
+    """The keys of a queue that uses streams."""
 
     @property
     def events(self) -> str:
@@ -47,7 +47,7 @@ K_co = TypeVar("K_co", bound=QueueNamed, covariant=True)
 
 
 def own_keys(options: SourceOptions) -> Callable[[str], QueueKeys]:
-    """Return what makes the keys of a queue of ours."""
+    """Return a function from a queue's name to its keys, with the prefix of the options."""
     return lambda queue: QueueKeys(queue, options.text("prefix") or DEFAULT_PREFIX)
 
 
@@ -57,8 +57,8 @@ class QueueAddress(Generic[K_co]):
 
     Attributes:
         keys: The queue's keys.
-        url: The server, without a secret; None when a variable says it.
-        variable: The environment variable that says it in each of Spark's processes.
+        url: The server's URL, without a secret; None when it is in a variable.
+        variable: The environment variable with the URL in each of Spark's processes.
         libraries: The function libraries that the queue needs.
     """
 
@@ -75,52 +75,54 @@ class QueueAddress(Generic[K_co]):
 
         Raises:
             InvalidNameError: The wire cannot carry the queue's name.
-            UsageError: No queue is named, or the URL cannot be read, or carries a password.
+            UsageError: No queue is named, or the URL is invalid or contains a password.
         """
         queue = options.text("queue") or options.text("path")
         if queue is None:
-            raise InvalidOptionError("No queue is named; say which by the option queue, or as the path.")
+            raise InvalidOptionError(
+                "Option queue is missing; pass .option('queue', 'emails'), or the name as the path."
+            )
         keys = keys_of(queue)
         url, variable = options.text("url"), options.text("urlVariable")
         if url and variable:
-            raise InvalidOptionError("Both url and urlVariable are given, and one would be ignored; give either.")
+            raise InvalidOptionError("Options url and urlVariable exclude each other; pass one of them.")
         variable = variable or _DEFAULT_VARIABLE
         shown = _shown(url) if url or not os.environ.get(variable) else None
         return cls(keys, shown, variable, libraries)
 
     def connect(self) -> Connection:
-        """Connect.
+        """Connect to the server.
 
         Raises:
             UsageError: The variable is not set in this process.
             TransportError: The server cannot be reached.
         """
-        from orchestration_queue.server import Connection  # here, since planning needs none, and loading takes time
+        from orchestration_queue.server import Connection  # lazily, because planning needs no connection
 
         url = self.url or os.environ.get(self.variable)
         if not url:
             raise InvalidOptionError(
-                f"The variable {self.variable} says where queue {self.keys.queue!r} is on Spark's driver, but is not "
-                f"set for its executors; set it there, for instance by spark.executorEnv.{self.variable}."
+                f"The variable {self.variable} with the URL of queue {self.keys.queue!r} is set on Spark's driver, but "
+                f"not on this executor; set it there, for example with spark.executorEnv.{self.variable}."
             )
         return Connection.open(url, libraries=self.libraries)
 
 
 def _shown(url: str | None) -> str:
-    """Return a URL that others may see. All processes of this machine share an embedded server's directory."""
+    """Return a URL that may appear in plans and logs; that of an embedded server has its absolute directory."""
     from orchestration_queue.server.url import parse_url
 
     parsed = parse_url(url)
     if parsed.password or parsed.sentinel_password:
         raise InvalidOptionError(
-            "The option url carries a password, which Spark writes into plans and logs; put the URL into an "
-            "environment variable of the driver and the executors, and pass that variable's name as urlVariable."
+            "Option url must not contain a password, because Spark writes options to plans and logs; put the URL into "
+            "an environment variable of the driver and the executors, and pass that variable's name as urlVariable."
         )
     return str(parsed) if parsed.kind == "embedded" or url is None else url
 
 
 _SPARKS_OWN = frozenset({"path", "checkpointlocation"})
-"""Options that are Spark's, although sources see them; a path is another way to name the queue."""
+"""Spark's own options, which sources receive, too; a path is another way to name the queue."""
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -129,22 +131,22 @@ class SourceOptions:
     """The options of one read or write.
 
     Args:
-        options: By name, as texts.
-        known: The names that mean something.
-        what: What they are options of, for messages.
+        options: The options as strings, by name.
+        known: The valid names.
+        what: What they are options for, in error messages.
 
     Raises:
-        InvalidOptionError: One has no meaning here.
+        InvalidOptionError: An option is unknown.
     """
 
     def __init__(self, options: Mapping[str, str], known: Collection[str], what: str) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
         self._what = what
-        meant = {name.lower() for name in known} | _SPARKS_OWN
-        if strange := next((name for name in self._values if name not in meant), None):
-            close = get_close_matches(strange, {name.lower(): name for name in known}, 1)
-            meant_name = next((f"did you mean {name}? It" for name in known if name.lower() in close), "it")
-            raise InvalidOptionError(f"{what} has no option {strange!r}; {meant_name} has {', '.join(known)}.")
+        valid = {name.lower() for name in known} | _SPARKS_OWN
+        if unknown := next((name for name in self._values if name not in valid), None):
+            close = get_close_matches(unknown, {name.lower(): name for name in known}, 1)
+            hint = next((f"did you mean {name}? Use" for name in known if name.lower() in close), "use")
+            raise InvalidOptionError(f"Unknown option {unknown!r} for {what}; {hint} {', '.join(known)}.")
 
     def text(self, name: str) -> str | None:
         """Return an option's text; None when it is absent or empty."""
@@ -155,25 +157,31 @@ class SourceOptions:
         return [word.strip() for word in (self.text(name) or "").split(",") if word.strip()]
 
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
-        """One of several words."""
+        """Return one of several words."""
         if (value := (self.text(name) or default)) not in choices:
-            raise InvalidOptionError(f"{self._what}'s option {name} is {value!r}; use one of {', '.join(choices)}.")
+            raise InvalidOptionError(
+                f"Option {name} for {self._what} must be one of {', '.join(choices)}, got {value!r}; "
+                f"pass .option({name!r}, {default!r})."
+            )
         return value
 
     def flag(self, name: str, default: bool) -> bool:
-        """Yes or no."""
+        """Return a boolean."""
         value = (self.text(name) or str(default)).lower()
         if value not in ("true", "false"):
-            raise InvalidOptionError(f"{self._what}'s option {name} is {value!r}; use true or false.")
+            raise InvalidOptionError(
+                f"Option {name} for {self._what} must be true or false, got {value!r}; pass .option({name!r}, True)."
+            )
         return value == "true"
 
     def count(self, name: str, default: int | None, most: int) -> int | None:
-        """Return a positive whole number."""
+        """Return a positive integer."""
         if (value := self.text(name)) is None:
             return default
         if not value.isdecimal() or not 1 <= int(value) <= most:
             raise InvalidOptionError(
-                f"{self._what}'s option {name} is {value!r}; use a whole number from 1 to {most:,}."
+                f"Option {name} for {self._what} must be an integer from 1 to {most:,}, got {value!r}; "
+                f"pass .option({name!r}, {default or 1})."
             )
         return int(value)
 
@@ -186,5 +194,5 @@ def duration(text: str, name: str) -> timedelta:
     """
     found = re.fullmatch(r"(\d{1,12})\s*(ms|s|m|h|d)", text.strip())
     if not found:
-        raise InvalidOptionError(f"The option {name} is {text!r}; write a duration such as 500ms, 90s, 5m, 2h or 1d.")
+        raise InvalidOptionError(f"Option {name} must be a duration, got {text!r}; pass 500ms, 90s, 5m, 2h or 1d.")
     return timedelta(milliseconds=int(found[1]) * _UNITS_MS[found[2]])

@@ -1,4 +1,4 @@
-"""Reading a queue once: its jobs, results, events or dead letters, in parts that executors read page by page."""
+"""Batch reads of a queue's jobs, results and dead letters, in parts that executors read page by page."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class ReadOptions:
     Attributes:
         address: The queue.
         read: ``jobs``, ``results``, ``events``, ``dead_letters`` or ``statistics``.
-        columns: The columns wanted; all when empty.
-        states: For jobs, the states they are in.
-        parts: Into how many parts each state, or the stream, is cut at most.
-        push_filters: Let Spark's filters spare the reading of other states and times.
-        limit: The most rows of a batch read; None for all.
-        dead_letter_queue: Where the dead letters are; None asks the queue.
+        columns: The requested columns; all when empty.
+        states: For jobs, the states to read.
+        parts: Maximum parts of each state, or of the stream.
+        push_filters: Skip states and times that Spark's filters exclude.
+        limit: Maximum rows of a batch read; None for all.
+        dead_letter_queue: The dead-letter queue; None reads it from the queue's settings.
     """
 
     address: QueueAddress[QueueKeys]
@@ -73,7 +73,7 @@ class ReadOptions:
         """Read them from Spark's options; ``parts`` is the default of ``numPartitions``.
 
         Raises:
-            UsageError: One is out of its limits.
+            UsageError: An option is invalid.
         """
         read = given.choice("read", tuple(COLUMNS), "jobs")
         columns = tuple(given.names("columns"))
@@ -81,8 +81,8 @@ class ReadOptions:
         push_filters = given.flag("pushFilters", False)
         if limit and push_filters:
             raise InvalidOptionError(
-                "The option limit counts rows before conditions apply, and pushFilters lets conditions choose them; "
-                "give either."
+                "Options limit and pushFilters exclude each other, because limit counts rows before filters apply; "
+                "pass one of them."
             )
         return cls(
             address=QueueAddress.of(given, own_keys(given)),
@@ -99,11 +99,12 @@ class ReadOptions:
 def _states(given: SourceOptions, read: str) -> tuple[JobState, ...]:
     names = given.names("states")
     if names and read != "jobs":
-        raise InvalidOptionError(f"The option states is about jobs, and this reads {read}; drop it.")
+        raise InvalidOptionError(f"Option states applies to read=jobs, got read={read}; remove it.")
     for name in names:
         if name not in CUTTABLE:
             raise InvalidOptionError(
-                f"The option states names {name!r}, of which the wire keeps no list; use {', '.join(CUTTABLE)}."
+                f"Option states must name states of which the queue keeps lists, got {name!r}; "
+                f"use {', '.join(CUTTABLE)}."
             )
     if read == "results":
         return (JobState.COMPLETED,)
@@ -112,14 +113,14 @@ def _states(given: SourceOptions, read: str) -> tuple[JobState, ...]:
 
 @dataclass
 class JobsPartition(InputPartition):
-    """Some of the jobs of one state."""
+    """A range of the jobs of one state."""
 
     extent: Partition
 
 
 @dataclass
 class DeadLettersPartition(InputPartition):
-    """Some of the entries of the dead-letter queue."""
+    """A range of the entries of the dead-letter queue."""
 
     queue: str
     after: str
@@ -129,8 +130,8 @@ class DeadLettersPartition(InputPartition):
 class JobsReader(DataSourceReader):
     """Reads jobs by their states.
 
-    A job that stays in its state while being read comes once. One that moves on meanwhile may come from both states,
-    or from neither: there is no snapshot of a queue.
+    A job that keeps its state while being read appears once. One that changes its state may appear twice, or not at
+    all, because a queue has no snapshots.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -153,7 +154,7 @@ class JobsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the jobs of a partition, about 1,000 per two exchanges."""
-        if not isinstance(partition, JobsPartition):  # what Spark passes when there is no part
+        if not isinstance(partition, JobsPartition):  # Spark passes a placeholder when there is no part
             return
         keys, fields = self._options.address.keys, [column.field for column in self._columns.values()]
         schema = to_arrow_schema(self._schema, timezone="UTC")
@@ -167,10 +168,10 @@ class JobsReader(DataSourceReader):
 
 
 class PushingJobsReader(JobsReader):
-    """Likewise, but what Spark filters by state and time of the end is not even read."""
+    """Reads jobs, and skips those that Spark's filters by state and finish time exclude."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Take what helps. Spark is told to filter by all of them nevertheless, for jobs move while they are read."""
+        """Use the filters that save reads. Spark applies all of them again, since jobs move while they are read."""
         for given in filters:
             match given:
                 case EqualTo(("state",), value):
@@ -191,7 +192,7 @@ class PushingJobsReader(JobsReader):
 
 
 def _since(extent: Partition, since_ms: int) -> Partition | None:
-    """Return those of a part of finished jobs that ended at that time or later; the list is ordered by it."""
+    """Return the part of a range of finished jobs that ended at a time or later; None without any."""
     if float(extent.until) < since_ms:
         return None
     return extent if float(extent.after) >= since_ms else replace(extent, after=str(since_ms - 1))
@@ -205,7 +206,7 @@ def jobs_batches(
     schema: pa.Schema,
     most: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of jobs, as batches of the given schema, of ``most`` rows; jobs that are gone are left out."""
+    """Yield jobs' records as batches of a schema, with at most ``most`` rows each; removed jobs are left out."""
     for some in chunks(ids, min(most or BATCH_SIZE, BATCH_SIZE)):
         present, *columns = connection.follow(job_records.columns(keys, some, ("id", *fields)))
         if None in present:
@@ -216,7 +217,7 @@ def jobs_batches(
 
 
 def _bare(count: int) -> pa.RecordBatch:
-    """Rows without columns, as ``count()`` needs them."""
+    """Return rows without columns, as ``count()`` needs them."""
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
@@ -247,7 +248,7 @@ class DeadLettersReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the dead letters of a partition, 200 entries per two exchanges."""
-        if not isinstance(partition, DeadLettersPartition):  # what Spark passes when there is no part
+        if not isinstance(partition, DeadLettersPartition):  # Spark passes a placeholder when there is no part
             return
         schema = to_arrow_schema(self._schema, timezone="UTC")
         keys = QueueKeys(partition.queue, self._options.address.keys.prefix)

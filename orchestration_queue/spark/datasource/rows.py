@@ -1,4 +1,4 @@
-"""Rows as jobs: the id of each, its payload, and how it is placed."""
+"""Convert rows to jobs: ids, payloads, priorities and delays."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["RowEncoder", "job_id"]
 
 _ODD = "[%:{}\\x00-\\x1f\\x7f]"
 _HASH_LENGTH = 32
-_MOULDS = 1024
-"""How many different priorities and delays are remembered."""
+_ENCODERS = 1024
+"""Number of cached encoders, one for each pair of priority and delay."""
 
 
 def job_id(prefix: str, key: str) -> str:
-    """Return the id of the job that a row becomes: its key behind the prefix, as far as the wire can carry it.
+    """Return the id of a row's job: the prefix followed by the row's key.
 
-    What it cannot is written as in a URL (``%3A``); a key that is too long is replaced by its hash.
+    Characters that the wire does not allow are escaped as in a URL (``%3A``); a long key is replaced by its hash.
     """
     written = f"{prefix}{re.sub(_ODD, lambda odd: f'%{ord(odd[0]):02X}', key)}"
     if len(written) <= MAX_NAME_LENGTH:
@@ -41,20 +41,20 @@ def job_id(prefix: str, key: str) -> str:
 
 
 class RowEncoder:
-    """What makes jobs of the rows of one task.
+    """Converts the rows of one task to jobs.
 
     Args:
-        options: How.
-        origin: What the ids of rows without a key of their own begin with: where this task's rows come from.
+        options: How to convert them.
+        origin: Prefix for ids of rows without a key: where this task's rows come from.
     """
 
     def __init__(self, options: WriteOptions, origin: str) -> None:
         self._options = options
         self._origin = origin
         self._count = 0
-        self._mould = lru_cache(_MOULDS)(self._build_template)
+        self._encoder = lru_cache(_ENCODERS)(self._build_encoder)
 
-    def _build_template(self, priority: int | None, delay_s: float | None) -> JobEncoder:
+    def _build_encoder(self, priority: int | None, delay_s: float | None) -> JobEncoder:
         said: dict[str, Any] = {}
         if priority is not None:
             said["priority"] = priority
@@ -67,17 +67,17 @@ class RowEncoder:
         """Return the jobs of the next rows.
 
         Raises:
-            UsageError: A row has no key or no task, or holds what cannot be a payload, a priority or a delay.
+            UsageError: A row has no key or no task, or an invalid payload, priority or delay.
         """
         names, ids, texts, places = self.columns(batch)
         rows = zip(names, texts, ids, places, strict=True)
-        return [self._mould(*place).job(name, data, job, now_ms) for name, data, job, place in rows]
+        return [self._encoder(*place).job(name, data, job, now_ms) for name, data, job, place in rows]
 
     def columns(self, batch: pa.RecordBatch) -> tuple[list[str], list[str], list[str], list[tuple[Any, Any]]]:
-        """Return names, ids and data as JSON of the next rows' jobs, and of each its priority and delay in seconds.
+        """Return the names, ids, JSON payloads, and pairs of priority and delay in seconds of the next rows' jobs.
 
         Raises:
-            UsageError: A row has no key or no task, or holds what JSON cannot say.
+            UsageError: A row has no key or no task, or a value that JSON cannot represent.
         """
         options, count = self._options, batch.num_rows
         names = [options.task] * count if options.task else _present(batch, "taskColumn", options.task_column)
@@ -109,14 +109,14 @@ class RowEncoder:
     def _payloads(self, batch: pa.RecordBatch, names: Sequence[str]) -> list[str]:
         if self._options.payload_column is not None:
             texts = _present(batch, "payloadColumn", self._options.payload_column)
-            return [_checked(name, text) for name, text in zip(names, texts, strict=True)]
+            return [_encode_payload(name, text) for name, text in zip(names, texts, strict=True)]
         columns = {name: self._values_of(batch, name) for name in self._options.payload_columns}
         keys = tuple(columns)
         rows = zip(*columns.values(), strict=True)
         return [encode_data(name, dict(zip(keys, row, strict=True))) for name, row in zip(names, rows, strict=True)]
 
     def _values_of(self, batch: pa.RecordBatch, name: str) -> list[Any]:
-        column = _sayable(batch.column(name))
+        column = _to_json_type(batch.column(name))
         if not pa.types.is_floating(column.type):
             return list(column.to_pylist())
         finite = pc.is_finite(column)
@@ -125,8 +125,8 @@ class RowEncoder:
                 row = pc.index(finite, False).as_py()
                 shown = "" if self._options.id_column is None else f" of {batch.column(self._options.id_column)[row]}"
                 raise PayloadError(
-                    f"The column {name!r} is {column[row].as_py()} in the row{shown}, which JSON cannot say; fill it, "
-                    "or pass nanAsNull=true to write null."
+                    f"Column {name!r} is {column[row].as_py()} in the row{shown}, which JSON cannot represent; replace "
+                    "it, or pass nanAsNull=true to write null."
                 )
             column = pc.if_else(finite, column, None)
         return list(column.to_pylist())
@@ -137,18 +137,18 @@ def _values(batch: pa.RecordBatch, column: str | None) -> list[Any]:
 
 
 def _present(batch: pa.RecordBatch, option: str, column: str | None) -> list[Any]:
-    """Return a column's values, none of them absent."""
+    """Return a column's values, all of which must be present."""
     found = _values(batch, column)
     if any(value is None or value == "" for value in found):
         raise InvalidOptionError(
-            f"A row has nothing in the column {column!r}, which the option {option} names; "
-            "fill it, or leave such rows out."
+            f"Column {column!r}, which option {option} names, must not be null or empty; fill it, or filter such rows "
+            "out."
         )
     return found
 
 
-def _sayable(column: pa.Array) -> pa.Array:
-    """Convert a column to what JSON has: times in ISO 8601, decimals as text that loses no digit."""
+def _to_json_type(column: pa.Array) -> pa.Array:
+    """Convert a column to a type that JSON has: times to ISO 8601, decimals to text without loss of digits."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         universal = kind.tz is not None
@@ -159,11 +159,11 @@ def _sayable(column: pa.Array) -> pa.Array:
     return column
 
 
-def _checked(name: str, text: str) -> str:
+def _encode_payload(name: str, text: str) -> str:
     try:
         return encode_data(name, json.loads(text))
     except ValueError as error:
         raise PayloadError(
-            f"The payload of a job {name!r} is no JSON ({error}); write it with to_json, or name its columns by "
-            "payloadColumns."
+            f"The payload of job {name!r} must be JSON ({error}); create it with to_json(), or pass payloadColumns "
+            "instead of payloadColumn."
         ) from None

@@ -1,4 +1,4 @@
-"""The data source: which reader or writer Spark gets for which options."""
+"""The data source: select the reader or writer from Spark's options."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ __all__ = ["QueueDataSource", "StatisticsReader"]
 
 _KEPT_DAYS = 30
 _BATCH_PARTS = 4
-"""Parts of each state in a batch read, unless an option says otherwise."""
+"""Default parts of each state in a batch read."""
 _STREAM_PARTS = 1
-"""Likewise of each batch of a stream: a queue keeps about 1,000 events, and a task costs more than reading them."""
+"""Default parts of a stream's batch: a queue keeps about 1,000 events, and a task costs more than reading them."""
 
 
 class QueueDataSource(DataSource):
     """A queue as a Spark data source, of format ``orchestration_queue``.
 
-    Its options are in docs/how-to/spark-data-source.md. It is never made by hand: Spark finds it, or it is registered
-    with ``spark.dataSource.register(QueueDataSource)``.
+    Its options are in docs/how-to/spark-data-source.md. Spark finds it, or you register it with
+    ``spark.dataSource.register(QueueDataSource)``.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -63,15 +63,15 @@ class QueueDataSource(DataSource):
         return ReadOptions.of(self._read_options(), parts)
 
     def _read_options(self) -> SourceOptions:
-        return SourceOptions(self.options, STREAM_OPTIONS, "Reading a queue")
+        return SourceOptions(self.options, STREAM_OPTIONS, "reading a queue")
 
     def schema(self) -> str:
-        """Return the columns of what is read."""
+        """Return the columns of the rows."""
         options = self._reading(_BATCH_PARTS)
         return ddl(options.read, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of what is there now."""
+        """Return a reader for the current contents of the queue."""
         options = self._reading(_BATCH_PARTS)
         return limit_rows(self._reader(options, schema), options.limit)
 
@@ -85,15 +85,18 @@ class QueueDataSource(DataSource):
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        """Return a reader of what comes."""
+        """Return a reader for events as they happen, or for jobs as they become ready."""
         options, given = self._reading(_STREAM_PARTS), self._read_options()
         if options.read not in ("jobs", "events"):
             raise InvalidOptionError(
-                f"{options.read} are no stream; read events or jobs, or read them without streaming."
+                f"Option read must be events or jobs for a stream, got {options.read!r}; "
+                f"use spark.read for {options.read}."
             )
         refuse_limit(options.limit)
         if given.text("states"):
-            raise InvalidOptionError("The option states is about batch reads; a stream has jobs as they become ready.")
+            raise InvalidOptionError(
+                "Option states applies to batch reads, because a stream has jobs as they become ready; remove it."
+            )
 
         def reader(watches_losses: bool) -> EventsPartitionReader:
             if options.read == "jobs":
@@ -104,8 +107,8 @@ class QueueDataSource(DataSource):
 
     def _writing(self, schema: StructType, overwrite: bool) -> WriteOptions:
         if overwrite:
-            raise InvalidOptionError("A queue cannot be overwritten, for its jobs may be running; append to it.")
-        options = SourceOptions(self.options, WRITE_OPTIONS, "Writing to a queue")
+            raise InvalidOptionError("A queue cannot be overwritten, because its jobs may run; use mode('append').")
+        options = SourceOptions(self.options, WRITE_OPTIONS, "writing to a queue")
         return WriteOptions.of(options, schema, QueueAddress.of(options, own_keys(options)))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -122,7 +125,7 @@ class QueueDataSource(DataSource):
 
 
 class StatisticsReader(DataSourceReader):
-    """Reads the statistics of the days that are kept."""
+    """Reads the statistics of all days that the queue keeps."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options

@@ -1,4 +1,4 @@
-"""Reading a queue's events, or its jobs as they become ready, as a stream whose offsets are stream ids."""
+"""Read a queue's events, or its jobs as they become ready, as a Spark stream whose offsets are stream ids."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ STREAM_OPTIONS = (*READ_OPTIONS, "startingOffsets", "maxRowsPerTrigger", "failOn
 _MOST_ROWS = 1_000_000
 
 Offset = dict[str, Any]
-"""As Spark keeps it in the checkpoint: ``id``, ``count``, and ``parts``, so that batches are always cut alike."""
+"""The offset in a checkpoint: ``id``, ``count``, and ``parts``, so that a batch is always divided in the same way."""
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what is added to a stream.
 
     Args:
-        options: What to read of which queue.
+        options: What to read from which queue.
         given: Spark's options.
-        reader: Makes what reads a part, given whether losses fail the query.
+        reader: Makes the reader of a part; its argument says whether losses fail the query.
 
     Raises:
-        UsageError: An option is out of its limits, or what it names is not a stream.
+        UsageError: An option is invalid.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._starting = given.text("startingOffsets") or "latest"
         if self._starting not in ("earliest", "latest") and not is_position(self._starting):
             raise InvalidOptionError(
-                f"The option startingOffsets is {self._starting!r}; use earliest, latest, or the id of an event."
+                "Option startingOffsets must be earliest, latest or the id of an event, "
+                f"got {self._starting!r}; pass .option('startingOffsets', 'earliest')."
             )
         self._watches_losses = given.flag("failOnDataLoss", True)
         self._reader = reader(self._watches_losses)
@@ -68,12 +69,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stream_tail(connection, self._reader.stream)
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
-        """Where a query without a checkpoint begins. Spark asks twice, and must not miss what came in between."""
+        """Return where a query without a checkpoint begins, the same for both calls of Spark."""
         if self._first is None:
-            self._first = self._beginning()
+            self._first = self._find_start()
         return self._offset(self._first)
 
-    def _beginning(self) -> Position:
+    def _find_start(self) -> Position:
         if self._starting not in ("earliest", "latest"):
             return Position(self._starting, None)
         tail = self._tail()
@@ -82,7 +83,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Position(partitions.before(tail.oldest), tail.dropped)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """As many rows as ``maxRowsPerTrigger`` says, else all there are."""
+        """Return ``maxRowsPerTrigger`` as a limit; without it, all rows."""
         return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
@@ -91,7 +92,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             tail = stream_tail(connection, self._reader.stream)
             end = self._target or tail.last
             if place(tail.last.id) < place(start["id"]):
-                return self._begun_anew(start)
+                return self._handle_restart(start)
             if isinstance(limit, ReadMaxRows):
                 call = event_log.entries_after(self._reader.stream, start["id"], end.id, limit.max_rows)
                 entries = connection.execute(call, repeatable=True)
@@ -100,24 +101,24 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     end = Position(text(entries[-1][0]), counted)
         return self._offset(end) if place(end.id) > place(start["id"]) else start
 
-    def _begun_anew(self, start: Offset) -> Offset:
+    def _handle_restart(self, start: Offset) -> Offset:
         if self._watches_losses:
             raise StateError(
-                f"Queue {self._options.address.keys.queue!r} was removed and has begun again since {start['id']} was "
+                f"Queue {self._options.address.keys.queue!r} was removed and created again after {start['id']} was "
                 "read; start with a new checkpoint."
             )
         return start
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Remember where the stream ends now: the query ends there."""
+        """Record where the stream ends now, which is where the query ends."""
         self._target = self._tail().last
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
-        """Where the stream ends now, for Spark's progress reports."""
+        """Return where the stream ends now, for Spark's progress reports."""
         return self._offset(self._tail().last)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Divide a batch, always in the same way, whatever the server still has. No exchange."""
+        """Divide a batch, always in the same way, without an exchange."""
         return cut(Position(start["id"], start["count"]), end["id"], end["parts"])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

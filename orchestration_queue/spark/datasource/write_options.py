@@ -1,4 +1,4 @@
-"""How rows become jobs, as one value that is checked before Spark starts any task."""
+"""Options for writing rows as jobs, validated before Spark starts any task."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WRITE_OPTIONS = (
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _PLAIN = (*_WHOLE, "string", "boolean", "float", "double")
 _AS_TEXT = ("timestamp", "timestamp_ntz", "date")
-"""Types that JSON has no word for, and that are written as text when they are columns of their own."""
+"""Types that JSON lacks, written as text at the top level of a payload only."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class WriteOptions:
 
     Attributes:
         address: The queue.
-        task: What all jobs are, or None when a column says it.
-        task_column: The column that says what each job is.
-        id_column: The column from which a job's id follows; None takes the row's position.
-        id_prefix: What ids begin with; None begins them with the task's name.
-        payload_column: The column that is the payload; None makes an object of columns.
-        payload_columns: These columns.
-        options: How all jobs are placed.
-        priority_column: The column that says a job's priority.
-        delay_column: The column that says how many seconds a job waits.
-        emit_events: Notify listeners of each job.
-        nan_as_null: Write NaN and infinities, for which JSON has no word, as null.
+        task: The task of all jobs; None if a column has it.
+        task_column: The column with each job's task.
+        id_column: The column from which a job's id is made; None uses the row's position.
+        id_prefix: Prefix of the ids; None uses the task's name.
+        payload_column: The column with the payload; None makes an object of columns.
+        payload_columns: The columns of that object.
+        options: Priority, delay and attempts of all jobs.
+        priority_column: The column with each job's priority.
+        delay_column: The column with each job's delay in seconds.
+        emit_events: Emit an event for each job.
+        nan_as_null: Write NaN and infinities, which JSON lacks, as null.
     """
 
     address: QueueAddress[Any]
@@ -75,15 +75,15 @@ class WriteOptions:
         """Read them from Spark's options, for rows of a schema.
 
         Raises:
-            UsageError: One is out of its limits, or names a column that is not there or cannot be that.
+            UsageError: An option is invalid, or names a column that does not exist or has the wrong type.
         """
         delay, id_column = given.text("delay"), given.text("idColumn")
         if id_column and given.flag("positionIds", False):
-            raise InvalidOptionError("Both idColumn and positionIds are given, and one would be ignored; give either.")
+            raise InvalidOptionError("Options idColumn and positionIds exclude each other; pass one of them.")
         if not id_column and not given.flag("positionIds", False):
             raise InvalidOptionError(
-                "No idColumn is given, so that a row that Spark writes again would be another job; name a column whose "
-                "value is each row's own, or pass positionIds=true if no shuffle comes between the source and here."
+                "Option idColumn is missing, so a row that Spark writes again would become a second job; name a column "
+                "with unique values, or pass positionIds=true if the plan has no shuffle."
             )
         made = cls(
             address=address,
@@ -108,23 +108,25 @@ class WriteOptions:
 
     def _check(self, schema: StructType) -> None:
         if (self.task is None) == (self.task_column is None):
-            raise InvalidOptionError("Name what the jobs are by either task, one for all, or taskColumn.")
+            raise InvalidOptionError(
+                "Pass either option task, for all rows, or taskColumn, a column with each row's task."
+            )
         if self.id_prefix is None and self.task is not None and (problem := name_problem(self.task)):
             raise InvalidOptionError(
-                f"Job ids begin with the task's name, and {self.task!r} {problem}; say by idPrefix how they begin."
+                f"Job ids begin with the task's name, but {self.task!r} {problem}; pass another beginning as idPrefix."
             )
         if self.id_prefix is not None and (problem := name_problem(self.id_prefix)):
-            raise InvalidOptionError(f"The option idPrefix is {self.id_prefix!r}, which {problem}; use another.")
+            raise InvalidOptionError(f"Option idPrefix is invalid: {self.id_prefix!r} {problem}; pass another.")
         _column(schema, "taskColumn", self.task_column, ("string",))
         _column(schema, "idColumn", self.id_column, ("string", *_WHOLE))
         _column(schema, "payloadColumn", self.payload_column, ("string",))
         _column(schema, "priorityColumn", self.priority_column, _WHOLE)
         _column(schema, "delayColumn", self.delay_column, (*_WHOLE, "float", "double"))
         for name in self.payload_columns:
-            if (problem_type := _unsayable(schema[name].dataType, is_column=True)) is not None:
+            if (unsupported := _find_unsupported(schema[name].dataType, is_column=True)) is not None:
                 raise InvalidOptionError(
-                    f"The column {name!r} holds {problem_type}, which JSON cannot say; leave it out by payloadColumns, "
-                    "or write it with to_json or cast."
+                    f"Column {name!r} contains {unsupported}, which JSON cannot represent; leave it out with "
+                    "payloadColumns, or convert it with to_json() or cast()."
                 )
 
 
@@ -132,14 +134,12 @@ def _payload_columns(given: SourceOptions, schema: StructType) -> tuple[str, ...
     names = given.names("payloadColumns")
     if given.text("payloadColumn"):
         if names:
-            raise InvalidOptionError(
-                "Both payloadColumn and payloadColumns are given, and one would be ignored; give either."
-            )
+            raise InvalidOptionError("Options payloadColumn and payloadColumns exclude each other; pass one of them.")
         return ()
-    steering = {given.text(name) for name in ("taskColumn", "priorityColumn", "delayColumn")}
+    control = {given.text(name) for name in ("taskColumn", "priorityColumn", "delayColumn")}
     for name in names:
         _column(schema, "payloadColumns", name, None)
-    return tuple(names) or tuple(name for name in schema.names if name not in steering)
+    return tuple(names) or tuple(name for name in schema.names if name not in control)
 
 
 def _column(schema: StructType, option: str, name: str | None, types: tuple[str, ...] | None) -> None:
@@ -147,22 +147,21 @@ def _column(schema: StructType, option: str, name: str | None, types: tuple[str,
         return
     if name not in schema.names:
         raise InvalidOptionError(
-            f"The option {option} names {name!r}, and the rows have no such column; "
-            f"they have {', '.join(schema.names)}."
+            f"Option {option} must name a column of the rows, got {name!r}; use {', '.join(schema.names)}."
         )
     if types and (found := schema[name].dataType.simpleString()) not in types:
         raise InvalidOptionError(
-            f"The option {option} names {name!r}, which is {found}; it must be {' or '.join(types)}."
+            f"Option {option} needs a column of type {' or '.join(types)}, but {name!r} is {found}; cast it."
         )
 
 
-def _unsayable(kind: DataType, *, is_column: bool = False) -> str | None:
-    """Return the first type in this one that cannot go into a payload; None when all can."""
+def _find_unsupported(kind: DataType, *, is_column: bool = False) -> str | None:
+    """Return the first type in a type that cannot be part of a payload; None without one."""
     name = kind.simpleString()
     if name in _PLAIN or (is_column and (name in _AS_TEXT or name.startswith("decimal"))):
         return None
     if isinstance(kind, ArrayType):
-        return _unsayable(kind.elementType)
+        return _find_unsupported(kind.elementType)
     if isinstance(kind, StructType):
-        return next((found for field in kind.fields if (found := _unsayable(field.dataType))), None)
+        return next((found for field in kind.fields if (found := _find_unsupported(field.dataType))), None)
     return str(name)

@@ -1,4 +1,4 @@
-"""Writing rows as jobs, each once, whatever is tried again: a row's job has an id that follows from the row."""
+"""Write each row as one job, even if Spark retries a task: the job's id is made from the row."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class WriteSummary(WriterCommitMessage):
-    """What one task has written.
+    """What one task wrote.
 
     Attributes:
-        rows: How many rows.
-        new: How many of their jobs were not there before.
+        rows: Number of rows.
+        new: Number of their jobs that did not exist before.
     """
 
     rows: int
@@ -39,24 +39,24 @@ class WriteSummary(WriterCommitMessage):
 
 
 AddRows: TypeAlias = Callable[["Connection", WriteOptions, RowEncoder, pa.RecordBatch], int]
-"""Adds a batch of rows as jobs, and returns how many were new. Spark pickles it by name."""
+"""Adds a batch of rows as jobs and returns the number of new ones. Spark pickles it by name."""
 
 
 def add_rows(connection: Connection, options: WriteOptions, rows: RowEncoder, batch: pa.RecordBatch) -> int:
-    """Add rows as jobs of our own queue."""
+    """Add rows as jobs, and return how many are new."""
     keys, new = options.address.keys, 0
     for portion in additions.portions(rows.jobs(batch, now_ms())):
         operation = additions.add_own(keys, portion, skip_events=not options.emit_events)
-        # A broken connection is no reason to give the task up: what was added already is not added again.
+        # Repeatable after a lost connection: jobs that were added already are not added again.
         new += connection.run(operation, repeatable=True)
     return new
 
 
 class QueueWriter(DataSourceArrowWriter):
-    """Adds jobs as the rows come, about 1,000 to a call.
+    """Adds rows as jobs, about 1,000 per call.
 
-    The jobs of a task that is tried again, and those of a whole write that is, are there already; a write that is
-    given up leaves those it has added, for they may be running.
+    If a task or a whole write is retried, the jobs that exist are not added again. An aborted write keeps the jobs that
+    it has added, because they may be running.
     """
 
     def __init__(self, options: WriteOptions, add: AddRows = add_rows) -> None:
@@ -79,21 +79,21 @@ class QueueWriter(DataSourceArrowWriter):
         return f"{self._run}.{context.partitionId()}."
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was added; it is there since it was written."""
-        self._tell(messages, "")
+        """Log the number of jobs. They were added when they were written."""
+        self._log_totals(messages, "")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what was added by the tasks that ended well; it stays."""
-        self._tell(messages, " before the write was given up")
+        """Log the number of jobs that successful tasks added; they are kept."""
+        self._log_totals(messages, " before the write was aborted")
 
-    def _tell(self, messages: list[WriterCommitMessage | None], when: str) -> None:
+    def _log_totals(self, messages: list[WriterCommitMessage | None], when: str) -> None:
         done = [message for message in messages if isinstance(message, WriteSummary)]
         rows, new = sum(message.rows for message in done), sum(message.new for message in done)
         _log.info("Queue %r got %d jobs of %d rows%s.", self._options.address.keys.queue, new, rows, when)
 
 
 class QueueStreamWriter(DataSourceStreamArrowWriter):
-    """Likewise, of each batch of a stream."""
+    """Adds the rows of each batch of a stream as jobs."""
 
     def __init__(self, options: WriteOptions, add: AddRows = add_rows) -> None:
         self._batch = _MicroBatchWriter(options, add)
@@ -103,16 +103,16 @@ class QueueStreamWriter(DataSourceStreamArrowWriter):
         return self._batch.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  Spark's
-        """Say what was added."""
+        """Log the number of jobs."""
         self._batch.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  Spark's
-        """Say what was added by the tasks that ended well; it stays, and is not added again with the next try."""
+        """Log the number of jobs that successful tasks added; they are kept, and a retry does not add them again."""
         self._batch.abort(messages)
 
 
 class _MicroBatchWriter(QueueWriter):
-    """A batch that Spark may write again after a restart, under the same number."""
+    """Writes a batch, which Spark may write again after a restart under the same number."""
 
     def _origin(self, context: TaskContext) -> str:
         query, batch = (

@@ -1,4 +1,4 @@
-"""One attempt at an application that runs elsewhere: when it has to stop, and how long to ask what does not answer."""
+"""One attempt to run an application on another machine: when it must stop, and how long to retry requests."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ASK_S = 0.1
-"""How often to ask whether to stop, between two requests."""
+"""Seconds between two calls of ``should_stop``."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
 _AWAY_S = 60.0
-"""How long a master may be away, as when another takes over."""
+"""How long a master may be unreachable, as when another takes over."""
 
 
 class EndedByOthersError(Exception):
     """The application of an earlier attempt was ended while this one followed it.
 
-    That attempt's worker does so when it was only late: it learns that it has lost the job, and stops.
+    The earlier attempt's worker does so if it was only slow: it learns that it has lost the job, and stops.
     """
 
 
@@ -38,9 +38,9 @@ class Attempt:
     Args:
         name: The application's name.
         options: How it runs, complete.
-        should_stop: Asked ten times a second.
-        log: Receives the lines its driver prints.
-        progress: Receives the job's progress.
+        should_stop: Called ten times a second.
+        log: Called with each line that its driver prints.
+        progress: Called with the job's progress.
     """
 
     def __init__(
@@ -58,30 +58,30 @@ class Attempt:
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._is_resumed = False
 
-    def _say(self, line: str) -> None:
+    def _record(self, line: str) -> None:
         self._lines.append(line)
         self._log(line)
 
     def _with_retries(self, ask: Callable[P, R], *about: P.args, **more: P.kwargs) -> R:
-        """Ask a master that may be away for a moment."""
+        """Send a request to a master that may be unreachable for a moment."""
         give_up = time.monotonic() + _AWAY_S
         pauses = growing_pauses()
         while True:
             try:
                 return ask(*about, **more)
             except MasterUnreachableError as error:
-                away = f"The master of Spark application {self.name!r} is unreachable ({error}), "
+                problem = f"The master of Spark application {self.name!r} is unreachable ({error}), "
                 if self._pause(next(pauses)):
                     raise SparkFailedError(
-                        f"{away}and the application was to be stopped; a driver of it may run on."
+                        f"{problem}so the application could not be stopped; its driver may still run."
                     ) from None
                 if time.monotonic() > give_up:
                     raise SparkFailedError(
-                        f"{away}and may run a driver of this job; the next attempt looks for it."
+                        f"{problem}and may run a driver of this job; the next attempt searches for it."
                     ) from None
 
     def _pause(self, seconds: float) -> Literal["timeout", "cancelled"] | None:
-        """Wait; returns at once with the reason if there is one to stop."""
+        """Wait, and return early with the reason if the attempt must stop."""
         over = time.monotonic() + seconds
         while not (why := self._why_stop()) and (left := over - time.monotonic()) > 0:
             time.sleep(min(ASK_S, left))
@@ -94,7 +94,7 @@ class Attempt:
 
 
 def growing_pauses() -> Iterator[float]:
-    """Yield seconds, longer and longer ones."""
+    """Yield the seconds of pauses that grow up to a maximum."""
     seconds = _FIRST_PAUSE_S
     while True:
         yield seconds

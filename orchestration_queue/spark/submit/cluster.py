@@ -1,8 +1,8 @@
-"""Run an application whose driver is on a machine of a standalone cluster: one driver per job, whatever dies.
+"""Run an application whose driver is on a machine of a standalone cluster: one driver per job, even after crashes.
 
-The master alone gives a driver its id, so the id cannot be written down before the driver is there. What is written
-down first is a tag that the driver will carry: an attempt that finds a tag without an id looks for its driver among
-all that the master knows, and follows it.
+Only the master assigns a driver's id, so the id cannot be stored before the driver exists. Instead, a tag is stored
+first, and the driver carries it. An attempt that finds a tag without an id searches the master's drivers for it, and
+follows that driver.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from orchestration_queue.spark.submit.options import SparkSubmit
 
 __all__ = ["run_on_cluster"]
 
-_UNTOLD_S = 30.0
-"""How long to ask for the log of a driver that runs, to learn whose it is."""
+_UNREADABLE_S = 30.0
+"""How long to retry reading the log of a running driver that may belong to an earlier attempt."""
 _KILL_S = 15.0
-"""How long a killed driver may take, of which Spark gives it ten seconds to leave by itself."""
+"""How long a killed driver may take to end, including the ten seconds in which Spark lets it exit on its own."""
 
 
 def run_on_cluster(
@@ -54,7 +54,7 @@ def run_on_cluster(
         path: The application, as the cluster's machines find it.
         words: Its arguments.
         options: How it runs, complete.
-        log: Called with the lines its driver prints.
+        log: Called with each line that its driver prints.
         should_stop: Called ten times a second; the driver is killed when it returns true.
         job_id: The job that it runs for.
         progress: Called with the job's progress, before anything is submitted for the first time.
@@ -64,7 +64,7 @@ def run_on_cluster(
         The result of :func:`~orchestration_queue.spark.submit.run.run_submit`.
 
     Raises:
-        SparkFailedError: It failed, or the master refuses it or is unreachable.
+        SparkFailedError: It failed, or the master refused it or is unreachable.
         SparkTimeoutError: It took longer than ``options.timeout``.
         SparkCancelledError: ``should_stop`` returned true.
         TransportError: Its driver could not be recorded, and nothing was submitted.
@@ -93,13 +93,13 @@ class _ClusterRun(Attempt):
             return None
         status = self._with_retries(master.status, earlier.driver)
         if not status.state or status.state in ENDED - {"FINISHED"}:
-            return None  # it failed, or was forgotten with all that ran: this attempt submits it again
+            return None  # it failed, or the master lost its state: this attempt submits it again
         self._log(f"found {earlier.driver} of an earlier attempt, which is {status.state}")
         self._is_resumed = True
         return earlier
 
     def submit(self, request: Callable[[Reservation], dict[str, Any]]) -> Reservation:
-        """Submit a driver, whose place is written down before and after."""
+        """Submit a driver; store its tag before, and its id after."""
         master = Master(*self._options.master_urls)
         since_ms = self._with_retries(master.now_ms)
         reservation = Reservation(master.rest_url, master.web_url, uuid.uuid4().hex, since_ms)
@@ -111,15 +111,15 @@ class _ClusterRun(Attempt):
         except MasterRefusedError as error:
             self._forget()
             raise SparkFailedError(
-                f"The master refuses Spark application {self.name!r} ({_line(str(error))}); correct its options, as "
-                "when SparkSubmit.conf has words where Spark wants numbers."
+                f"The master refused Spark application {self.name!r} ({_line(str(error))}); correct its options, such "
+                "as text in SparkSubmit.conf where Spark expects a number."
             ) from None
         except MasterUnreachableError as error:
             if not error.maybe_heard or not (driver := self._find(master, reservation)):
                 self._forget()
                 raise SparkFailedError(f"Spark application {self.name!r} was not submitted: {error}.") from None
         reservation = replace(reservation, driver=driver)
-        with contextlib.suppress(TransportError):  # its tag is written down, and leads there, too
+        with contextlib.suppress(TransportError):  # the stored tag suffices to find it
             self._store(reservation)
         return reservation
 
@@ -127,13 +127,13 @@ class _ClusterRun(Attempt):
         """Wait for a driver's end.
 
         Raises:
-            EndedByOthersError: It is of an earlier attempt, and was killed or is gone.
-            SparkFailedError: It failed, or had to be stopped.
+            EndedByOthersError: It belongs to an earlier attempt, and was killed or is gone.
+            SparkFailedError: It failed, or was stopped.
         """
         is_resumed, self._is_resumed = self._is_resumed, False
         master, driver = Master(reservation.rest_url, reservation.web_url), reservation.driver
         follower = ListenerFollower(self._progress, about=reservation.about, ui=self._options.ui_template)
-        output = DriverLog(master, driver, self._say, follower.feed)
+        output = DriverLog(master, driver, self._record, follower.feed)
         pauses = growing_pauses()
         while (status := self._with_retries(master.status, driver)).state and status.state not in ENDED:
             if status.worker:
@@ -153,15 +153,15 @@ class _ClusterRun(Attempt):
         self._progress({"percent": 0, "text": "waiting for Spark", "spark": reservation.about})
 
     def _forget(self) -> None:
-        """Clear what was recorded, since nothing was submitted: the next attempt need not look for it."""
+        """Clear the reservation, since nothing was submitted, so that the next attempt does not search for it."""
         with contextlib.suppress(TransportError):
             self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 
     def _find(self, master: Master, reservation: Reservation) -> str:
-        """Find the id of the driver that carries a tag; empty without one. Waits for logs that cannot be read yet."""
-        pauses, untold_by = growing_pauses(), time.monotonic() + _UNTOLD_S
+        """Find the id of the driver that carries a tag; empty without one. Wait for logs that cannot be read yet."""
+        pauses, give_up = growing_pauses(), time.monotonic() + _UNREADABLE_S
         while True:
-            untold = []
+            unknown = []
             for one in self._with_retries(master.drivers):
                 if one.since_ms < reservation.since_ms or one.main_class != MAIN_CLASS:
                     continue
@@ -169,17 +169,18 @@ class _ClusterRun(Attempt):
                 if is_ours:
                     return one.id
                 if is_ours is None and one.state not in ENDED:
-                    untold.append(one)
-            if not untold:
+                    unknown.append(one)
+            if not unknown:
                 return ""
-            if any(one.worker for one in untold) and time.monotonic() > untold_by:
+            if any(one.worker for one in unknown) and time.monotonic() > give_up:
                 raise SparkFailedError(
-                    f"An earlier attempt of Spark application {self.name!r} may be driver {untold[0].id}, whose log at "
-                    f"its worker's page cannot be read; the job is tried again rather than run twice. Kill that driver "
-                    "if it is the job's, and see that SparkSubmit.web_url and the workers' pages answer."
+                    f"Driver {unknown[0].id} may belong to an earlier attempt of Spark application {self.name!r}, but "
+                    "its worker's page with its log does not answer; the job fails, to be retried, rather than run "
+                    "twice. Kill that driver if it is the job's, and check that SparkSubmit.web_url and the workers' "
+                    "pages answer."
                 )
             if why := self._pause(next(pauses)):
-                raise stop_error(self.name, why, self._options, "while it looked for an earlier attempt's driver")
+                raise stop_error(self.name, why, self._options, "while it searched for an earlier attempt's driver")
 
     def _kill(self, master: Master, driver: str) -> None:
         give_up = time.monotonic() + _KILL_S
@@ -190,8 +191,8 @@ class _ClusterRun(Attempt):
                     return
             time.sleep(ASK_S)
         raise SparkFailedError(
-            f"Driver {driver} of Spark application {self.name!r} was to be stopped, and the master {master.rest_url} "
-            f"does not say that it was; it may still run: check {master.web_url}."
+            f"The master {master.rest_url} did not confirm that driver {driver} of Spark application {self.name!r} "
+            f"was stopped; it may still run: check {master.web_url}."
         )
 
     def _failed(self, master: Master, driver: str, status: DriverStatus, output: DriverLog) -> SparkFailedError:
@@ -210,4 +211,4 @@ class _ClusterRun(Attempt):
 
 
 def _line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it does not say why")[:500]
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")[:500]

@@ -1,4 +1,4 @@
-"""A driver on a standalone cluster: what is written down before the cluster has it, and the log that it prints."""
+"""A driver on a standalone cluster: the reservation that is stored before it is submitted, and its log."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from orchestration_queue.spark.submit.options import SparkSubmit
 __all__ = ["MAIN_CLASS", "TAG_PROPERTY", "DriverLog", "Reservation", "carries_tag", "create_request"]
 
 MAIN_CLASS = "org.apache.spark.deploy.SparkSubmit"
-"""What a driver of ours runs: in the cluster, what would run here in client mode."""
+"""The main class of our drivers: they run on the cluster what would run here in client mode."""
 
 TAG_PROPERTY = "spark.orchestration_queue.submission"
-"""The property by which a driver is known to be of one attempt: it is in its command, which its log begins with."""
+"""The property with an attempt's tag. It is part of the driver's command, with which the driver's log begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """An attempt's place in a cluster: kept in the job's progress.
+    """An attempt's driver on a cluster, stored in the job's progress.
 
     Attributes:
         rest_url: The submission server.
         web_url: The master's pages.
-        tag: What the driver carries as :data:`TAG_PROPERTY`.
+        tag: The driver's value of :data:`TAG_PROPERTY`.
         since_ms: A time by the master's clock, before which the driver cannot have been submitted.
         driver: Its id; empty until the master has assigned it.
     """
@@ -42,7 +42,7 @@ class Reservation:
 
     @classmethod
     def of(cls, progress: object) -> Reservation | None:
-        """Read what an earlier attempt left; None without one, or when it was not submitted."""
+        """Read the reservation of an earlier attempt; None without one, or when it was not submitted."""
         spark = progress.get("spark") if isinstance(progress, dict) else None
         kept = spark.get("submission") if isinstance(spark, dict) else None
         if not isinstance(kept, dict):
@@ -56,7 +56,7 @@ class Reservation:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a job's progress keeps of it, under ``spark``."""
+        """Its part of a job's progress, under ``spark``."""
         return {"submission": asdict(self)}
 
 
@@ -66,10 +66,10 @@ def create_request(
     """Build the request to the submission server.
 
     Args:
-        reservation: The attempt's place.
+        reservation: The attempt's reservation.
         options: How the application runs.
         path: The application, as the cluster's machines find it.
-        words: Its words.
+        words: Its arguments.
         properties: Spark's properties.
     """
     properties = _ship_py_files(properties)
@@ -85,7 +85,7 @@ def create_request(
         "clientSparkVersion": "4.0.0",
         "appResource": resource if ":/" in resource else f"file:{quote(resource)}",
         "mainClass": MAIN_CLASS,
-        # Without a master in its words, it would run beside the cluster: in the driver alone.
+        # Without a master among its arguments, it would run in local mode inside the driver.
         "appArgs": ["--master", options.master, "--deploy-mode", "client", *kind, *user, path, *words],
         "sparkProperties": {**properties, TAG_PROPERTY: reservation.tag},
         "environmentVariables": {**python, **java, **options.env},
@@ -115,10 +115,10 @@ _NOISE = re.compile(
 
 
 def carries_tag(master: Master, worker: str, driver: str, tag: str) -> bool | None:
-    """Whether a driver is the one of an attempt: its log begins with its command, which has the attempt's tag.
+    """Return whether a driver belongs to an attempt: its log begins with its command, which has the attempt's tag.
 
     Returns:
-        None when that cannot be told (yet).
+        None while its log cannot be read.
     """
     try:
         head, _ = master.read_log(worker, driver, "stderr", 0)
@@ -128,31 +128,31 @@ def carries_tag(master: Master, worker: str, driver: str, tag: str) -> bool | No
 
 
 class DriverLog:
-    """Follows both outputs of one driver.
+    """Follows standard output and error of one driver.
 
     Args:
-        master: Whose pages lead there.
+        master: The master, whose pages link to the logs.
         driver: The driver's id.
-        tell: Receives each line that says something.
-        feed: Receives each line of our listener.
+        log: Called with each line that carries information.
+        feed: Called with each line of our listener.
 
     Attributes:
         problem: Why the log could not be read; empty if it could.
     """
 
-    def __init__(self, master: Master, driver: str, tell: Callable[[str], None], feed: Callable[[str], None]) -> None:
+    def __init__(self, master: Master, driver: str, log: Callable[[str], None], feed: Callable[[str], None]) -> None:
         self.problem = ""
         self._master, self._driver = master, driver
-        self._tell, self._hear = tell, feed
+        self._log, self._feed = log, feed
         self._next = {"stderr": 0, "stdout": 0}
         self._rest = {"stderr": b"", "stdout": b""}
 
     def read(self, worker: str, *, is_over: bool = False) -> None:
-        """Take what is new.
+        """Read new lines.
 
         Args:
             worker: The id of the worker that runs the driver.
-            is_over: Whether nothing will follow.
+            is_over: Whether the driver has ended, so that an unfinished last line is complete.
         """
         for kind in self._next:
             try:
@@ -176,6 +176,6 @@ class DriverLog:
     def _take(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r")
         if text.startswith(LOG_MARK):
-            self._hear(text.removeprefix(LOG_MARK))
+            self._feed(text.removeprefix(LOG_MARK))
         elif not _NOISE.match(text) and not is_noise(text):
-            self._tell(text)
+            self._log(text)

@@ -1,4 +1,4 @@
-"""One request, one connection, a few seconds at most: between two of them what answers may be restarted."""
+"""HTTP requests with a timeout of seconds, each on a new connection, since servers may restart between two of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = 300
 
 
 class MasterUnreachableError(Exception):
-    """It does not answer; ``maybe_heard`` says whether it may have done what it was asked."""
+    """The server does not answer; ``maybe_heard`` says whether it may have acted on the request."""
 
     def __init__(self, url: str, cause: object, *, maybe_heard: bool) -> None:
         self.maybe_heard = maybe_heard
@@ -27,17 +27,17 @@ class MasterUnreachableError(Exception):
 
 
 class MasterRefusedError(Exception):
-    """It answers that it will not."""
+    """The server refused the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back.
+    """An HTTP response.
 
     Attributes:
         status: The HTTP status.
-        headers: Its headers.
-        body: Its body.
+        headers: The headers.
+        body: The body.
     """
 
     status: int
@@ -56,14 +56,14 @@ def ask(
     """Send a request, and return the answer, whatever its status.
 
     Args:
-        method: HTTP's method.
-        url: The whole address.
-        body: JSON.
-        headers: More headers.
-        tls: How to trust, and by what to be trusted; default as Python does.
+        method: The HTTP method.
+        url: The whole URL.
+        body: A JSON document.
+        headers: Additional headers.
+        tls: Trusted authorities and client certificate; default: Python's own.
 
     Raises:
-        MasterUnreachableError: There is no answer.
+        MasterUnreachableError: The server does not answer.
     """
     parts = urlsplit(url)
     address = parts.netloc.rpartition("@")[2]
@@ -88,17 +88,17 @@ def _connection(scheme: str, address: str, tls: ssl.SSLContext | None) -> http.c
 
 
 def read_json(url: str, text: bytes) -> dict[str, Any]:
-    """Read an object.
+    """Parse a JSON object.
 
     Raises:
-        MasterUnreachableError: It is not one.
+        MasterUnreachableError: The text is not a JSON object.
     """
     try:
         said = json.loads(text)
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        raise MasterUnreachableError(url, f"it says {text[:80]!r}", maybe_heard=True)
+        raise MasterUnreachableError(url, f"its response is {text[:80]!r}", maybe_heard=True)
     return said
 
 
@@ -108,7 +108,7 @@ class HttpServer:
 
     Attributes:
         url: Its address.
-        headers: What each request carries.
+        headers: The headers of each request.
         tls: As for :func:`ask`.
     """
 
@@ -117,17 +117,17 @@ class HttpServer:
     tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-        """Send a request and return the object that it is answered with; None for what is not there.
+        """Send a request and return the object in the response; None if the resource does not exist.
 
         Raises:
-            MasterUnreachableError: It does not answer, or is busy with errors of its own.
-            MasterRefusedError: It will not.
+            MasterUnreachableError: The server does not answer, or has an internal error.
+            MasterRefusedError: The server refused the request.
         """
         answer = self.ask(method, path, body)
         return None if answer is None else read_json(self.url, answer.body or b"{}")
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Answer | None:
-        """As :meth:`call`, and return the answer as it is."""
+        """Send a request as :meth:`call` does, and return the response."""
         text = None if body is None else json.dumps(body).encode()
         answer = ask(method, self.url + path, text, headers=self.headers, tls=self.tls)
         if answer.status == http.client.NOT_FOUND:

@@ -1,4 +1,4 @@
-"""The process between a worker and the ``spark-submit`` that it runs: ends each of them with the other.
+"""The process between a worker and its ``spark-submit``: ends ``spark-submit`` with the worker.
 
 ``spark-submit`` becomes a Java process, which starts the application's Python, which starts Python workers. The kernel
 signals only one process when a parent dies: this one, which then kills the whole group.
@@ -23,7 +23,7 @@ def main(command: Sequence[str], parent: int, channel: int) -> int:
     """Run a command to its end, and write its exit code to the channel."""
 
     def end_with_parent(*_: object) -> None:
-        # While the parent lives, it has asked the whole group, and sees to who does not listen.
+        # While the parent lives, it signals the whole group itself, and kills what does not exit.
         if os.getppid() != parent:
             os.killpg(0, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Applications handed to Livy, which submits them where it runs: batches over REST, found by their name."""
+"""Run applications as batches of Livy, which submits them where it runs. A batch is found by its name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Livy", "batch_request"]
 
 _PAGE = 100
 _SAID_ELSEWHERE = {
-    "spark.master",  # Livy's own matter, as is where the driver runs: it refuses a request that names them
+    "spark.master",  # Livy decides on the master and the deploy mode, and refuses a request that sets them
     "spark.submit.deployMode",
     "spark.jars",
     "spark.submit.pyFiles",
@@ -28,7 +28,7 @@ _SAID_ELSEWHERE = {
     "spark.executor.instances",
     "spark.yarn.queue",
 }
-"""Properties that a request says in fields of its own."""
+"""Properties that a request has as separate fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Livy(Tracker):
 
     @classmethod
     def at(cls, url: str) -> Livy:
-        """Return the one at an address."""
-        # Livy asks for this header where it guards against requests of foreign pages.
+        """Return the server at an address."""
+        # Livy requires this header where its protection against cross-site requests is on.
         return cls(HttpServer(url.rstrip("/"), {"X-Requested-By": "orchestration-queue"}))
 
     def create(self, request: Mapping[str, Any]) -> RemoteApplication:
@@ -49,11 +49,11 @@ class Livy(Tracker):
 
         Raises:
             MasterUnreachableError: It does not answer.
-            MasterRefusedError: It will not.
+            MasterRefusedError: It refused the batch.
         """
         said = self.server.call("POST", "/batches", request)
         if said is None:
-            raise MasterRefusedError(f"{self.url} knows no batches, so it is no Livy server")
+            raise MasterRefusedError(f"{self.url} has no /batches, so it is not a Livy server")
         return _read_batch(said)
 
     def properties(self, tag: str) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Livy(Tracker):
                 return None
 
     def status(self, application: str) -> RemoteApplication | None:
-        """Return how a batch is."""
+        """Return the status of a batch."""
         said = self.server.call("GET", f"/batches/{quote(application, safe='')}")
         return _read_batch(said) if said else None
 
@@ -84,9 +84,9 @@ class Livy(Tracker):
         self.server.call("DELETE", f"/batches/{quote(application, safe='')}")
 
     def read_log(self, application: str, first: int) -> Sequence[str]:
-        """Return what its ``spark-submit`` has printed, from a line on."""
+        """Return the lines that its ``spark-submit`` printed, starting at a line."""
         said = self.server.call("GET", f"/batches/{quote(application, safe='')}/log?from={first}&size={_PAGE}") or {}
-        # It keeps the last lines alone, and answers with those where others are asked for.
+        # Livy keeps only the last lines, and returns those if earlier ones are requested.
         start = int(said.get("from") or 0)
         lines = [str(line) for line in said.get("log") or ()]
         return lines[max(0, first - start) :]
@@ -98,10 +98,10 @@ def batch_request(
     """Build the request for a batch.
 
     Args:
-        name: The batch's name, which no other has.
+        name: The batch's unique name.
         options: How the application runs.
         path: The application, as Livy finds it.
-        words: Its words.
+        words: Its arguments.
         properties: Spark's properties.
     """
     said: dict[str, Any] = {

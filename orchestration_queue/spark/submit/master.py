@@ -1,4 +1,4 @@
-"""A standalone master over HTTP: its submission server, its pages, and the pages of its workers with drivers' logs."""
+"""A standalone master over HTTP: its submission server, its pages, and its workers' pages with the drivers' logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestration_queue.spark.submit.http import MasterRefusedError, MasterUnre
 __all__ = ["ENDED", "DriverStatus", "ListedDriver", "Master", "MasterRefusedError", "MasterUnreachableError"]
 
 ENDED = frozenset({"FINISHED", "FAILED", "KILLED", "ERROR"})
-"""The states that a driver stays in."""
+"""The final states of a driver."""
 
 _PIECE_BYTES = 200_000
 _PIECE = re.compile(rb"==== Bytes (?P<start>\d+)-(?P<end>\d+) of (?P<all>\d+) of [^\n]*\n")
@@ -23,11 +23,11 @@ _SUBMISSIONS = "/v1/submissions"
 
 @dataclass(frozen=True, slots=True)
 class DriverStatus:
-    """How a driver is.
+    """The status of a driver.
 
     Attributes:
-        state: Spark's name for it; empty for a driver that the master does not know.
-        message: What the master says of an error.
+        state: Spark's name for its state; empty for a driver that the master does not know.
+        message: The master's message about an error.
         worker: The id of the worker that runs it; empty before one does.
     """
 
@@ -77,14 +77,14 @@ class Master:
         try:
             return int(parsedate_to_datetime(headers["Date"]).timestamp() * 1000)
         except (TypeError, ValueError) as error:
-            raise MasterUnreachableError(self.rest_url, "it is no submission server", maybe_heard=False) from error
+            raise MasterUnreachableError(self.rest_url, "it is not a submission server", maybe_heard=False) from error
 
     def create(self, request: dict[str, Any]) -> str:
-        """Submit a driver; returns its id.
+        """Submit a driver and return its id.
 
         Raises:
             MasterUnreachableError: It does not answer.
-            MasterRefusedError: It does not like the request.
+            MasterRefusedError: It refused the request.
         """
         said = self._submissions("POST", "create", json.dumps(request).encode())
         if not said.get("success") or not said.get("submissionId"):
@@ -92,7 +92,7 @@ class Master:
         return str(said["submissionId"])
 
     def status(self, driver: str) -> DriverStatus:
-        """How a driver is.
+        """Return the status of a driver.
 
         Raises:
             MasterUnreachableError: It does not answer.
@@ -105,7 +105,7 @@ class Master:
         )
 
     def kill(self, driver: str) -> None:
-        """Ask for a driver's end; nothing happens to one that has ended.
+        """Kill a driver; nothing happens to one that has ended.
 
         Raises:
             MasterUnreachableError: It does not answer.
@@ -113,7 +113,7 @@ class Master:
         self._submissions("POST", f"kill/{quote(driver, safe='')}", b"")
 
     def drivers(self) -> list[ListedDriver]:
-        """All drivers that it remembers.
+        """Return all drivers that it remembers.
 
         Raises:
             MasterUnreachableError: Its page does not answer.
@@ -139,7 +139,7 @@ class Master:
         return {str(one["id"]): str(one["webuiaddress"]) for one in self._page().get("workers", ())}
 
     def read_log(self, worker: str, driver: str, kind: str, start: int) -> tuple[bytes, int]:
-        """Read what a driver has written, from a byte on; and the number of the byte after that.
+        """Read a driver's output starting at a byte; return it with the number of the next byte.
 
         Args:
             worker: The id of the worker that runs it.
@@ -148,7 +148,7 @@ class Master:
             start: The number of the first byte.
 
         Raises:
-            MasterUnreachableError: A page does not answer, or its log is not there.
+            MasterUnreachableError: A page does not answer, or the log does not exist.
         """
         if worker not in self._workers:
             self._workers = self.workers()
@@ -158,7 +158,7 @@ class Master:
         text = ask("GET", f"{address.rstrip('/')}/log/?{urlencode(wanted)}").body
         found = _PIECE.match(text)
         if found is None or text[found.end() :].startswith(b"Error: invalid log directory"):
-            raise MasterUnreachableError(address, "there is no such log", maybe_heard=False)
+            raise MasterUnreachableError(address, "the log does not exist", maybe_heard=False)
         return text[found.end() :][: int(found["end"]) - int(found["start"])], int(found["end"])
 
     def _page(self) -> dict[str, Any]:

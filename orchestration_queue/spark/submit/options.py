@@ -1,4 +1,4 @@
-"""The arguments of ``spark-submit``, as one frozen value. Pure, except for the properties file that it may name."""
+"""The arguments of ``spark-submit`` as a frozen value. Pure, except that it may read a properties file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def _check_template(url: str) -> str:
 
 def _check_entry(entry: str) -> str:
     if not entry or re.search(r"[,\0\n\r]", entry):
-        raise ValueError("has an entry that is empty or has a comma, which is how Spark parts entries; pass each alone")
+        raise ValueError(
+            "has an entry that is empty or contains a comma, which separates entries; pass each separately"
+        )
     return entry
 
 
@@ -92,7 +94,7 @@ class SparkSubmit(SparkOptions):
     livy_url: _Url | None = None
     """The Livy server that submits the application to its cluster."""
     rest_url: _Url | None = None
-    """The API that knows of drivers, for ``deploy_mode="cluster"``.
+    """The API that controls drivers, for ``deploy_mode="cluster"``.
 
     A standalone master's submission server, by default port 6066 of its host; YARN's ResourceManager,
     ``http://host:8088``; Kubernetes' API server, by default the master.
@@ -141,7 +143,7 @@ class SparkSubmit(SparkOptions):
         properties = self.own_properties | super().properties(scratch, name, job_id)
         if self.deploy_mode == "client":
             return properties
-        # What names files of this machine, means nothing on another.
+        # Drop Java options that refer to files of this machine.
         java = "spark.driver.extraJavaOptions"
         elsewhere = {name: value for name, value in properties.items() if name != java}
         theirs = {java: self.conf[java]} if java in self.conf else {}
@@ -163,20 +165,20 @@ class SparkSubmit(SparkOptions):
         """A standalone master's submission server and web UI.
 
         Raises:
-            InvalidOptionError: There are several masters, and no option says which.
+            InvalidOptionError: There are several masters, and no option selects one.
         """
         first, *others = self.master.removeprefix(_STANDALONE).split(",")
         if others and not (self.rest_url and self.web_url):
             raise InvalidOptionError(
-                f"{self.master} names several masters, and one must be asked; pass SparkSubmit.rest_url and web_url "
-                "of the one that is active, or of an address that leads to it."
+                f"SparkSubmit.master {self.master!r} has several masters, and requests go to one; pass rest_url and "
+                "web_url of the active one, or of an address that leads to it."
             )
         host = first.rpartition(":")[0] or first
         return self.rest_url or f"http://{host}:{_REST_PORT}", self.web_url or f"http://{host}:{_WEB_PORT}"
 
     @property
     def ui_template(self) -> str | None:
-        """The URL of an application's page; None if no option says it."""
+        """The URL of an application's page; None if it is unknown."""
         if self.ui_url or not self.master.startswith(_STANDALONE) or ("," in self.master and not self.web_url):
             return self.ui_url
         host = self.master.removeprefix(_STANDALONE).rpartition(":")[0]
@@ -193,33 +195,33 @@ class SparkSubmit(SparkOptions):
             complete = complete._by_livy()
         if complete.proxy_user and (complete.keytab or complete.principal):
             raise InvalidOptionError(
-                "SparkSubmit has both proxy_user and principal or keytab, and Spark takes one of them; leave one out."
+                "SparkSubmit.proxy_user excludes principal and keytab, because Spark uses one identity; remove one."
             )
         if (complete.principal is None) != (complete.keytab is None):
-            raise InvalidOptionError("SparkSubmit.principal and keytab log in together; pass both, or neither.")
+            raise InvalidOptionError("SparkSubmit.principal and keytab need each other; pass both, or neither.")
         if complete.deploy_mode == "cluster":
             if complete.is_local:
                 raise InvalidOptionError(
-                    f"SparkSubmit.deploy_mode is 'cluster', and {complete.master!r} is not a cluster; pass "
+                    f"SparkSubmit.deploy_mode='cluster' needs a cluster, got master {complete.master!r}; pass "
                     "master='spark://host:7077', 'yarn' or 'k8s://...'."
                 )
             if complete.conf.get("spark.driver.supervise", "false").lower() != "false":
                 raise InvalidOptionError(
-                    "spark.driver.supervise has Spark repeat a driver that the queue would repeat, too; leave it out."
+                    "`spark.driver.supervise` must not be set, because the queue already retries drivers; remove it."
                 )
         return complete
 
     def _by_livy(self) -> SparkSubmit:
-        """Return the same for a driver whose place Livy chooses."""
+        """Return the options for a driver that Livy places."""
         if "master" in self.model_fields_set:
             raise InvalidOptionError(
-                f"SparkSubmit has livy_url and the master {self.master!r}, and Livy knows its own; leave one out."
+                f"SparkSubmit.livy_url excludes master, because Livy has its own, got {self.master!r}; remove one."
             )
         for name in _NOT_BY_LIVY:
             if getattr(self, name):
                 raise InvalidOptionError(
-                    f"SparkSubmit.{name} does not reach a driver that Livy starts; say it by properties in "
-                    "SparkSubmit.conf, or leave it out."
+                    f"SparkSubmit.{name} has no effect on a driver that Livy starts; set properties in "
+                    "SparkSubmit.conf instead, or remove it."
                 )
         return self.model_copy(update={"master": _LIVY, "deploy_mode": "cluster"})
 
@@ -230,7 +232,7 @@ class SparkSubmit(SparkOptions):
             found = _read_properties(self.properties_file.read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidOptionError(
-                f"The properties file {self.properties_file} cannot be read ({error}); correct its path or contents."
+                f"Cannot read the properties file {self.properties_file} ({error}); correct its path or contents."
             ) from None
         mine = {} if "master" in self.model_fields_set else {"master": found.get("spark.master", self.master)}
         conf = {name: value for name, value in found.items() if name != "spark.master"} | dict(self.conf)

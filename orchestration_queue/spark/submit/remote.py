@@ -1,7 +1,7 @@
-"""Run an application on YARN, Kubernetes or by Livy: one for each job, whichever worker dies, and none without its job.
+"""Run an application on YARN, on Kubernetes or with Livy: one per job, even after crashes.
 
-A tag is written down before anything is submitted, and the application carries it. The attempt after one that died
-finds the application by its tag, and follows it; an attempt that has to stop ends it where it runs.
+A tag is stored before anything is submitted, and the application carries it. The attempt after one that died finds the
+application by its tag and follows it; an attempt that must stop ends the application where it runs.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from orchestration_queue.spark.submit.trackers import RemoteApplication, Tracker
 __all__ = ["RemoteRun", "run_by_livy"]
 
 _KILL_S = 60.0
-"""How long a killed application may take: a pod has half a minute to leave by itself."""
+"""How long a killed application may take to end; a pod has half a minute to exit on its own."""
 _APPEAR_S = 5.0
-"""How long an application that was submitted may take to be found."""
+"""How long a submitted application may take to appear."""
 
 
 class RemoteRun(Attempt):
     """One attempt.
 
     Args:
-        tracker: Where the application is asked for.
+        tracker: Finds, follows and ends the application.
         name: The application's name.
         options: How it runs, complete.
-        should_stop: Asked ten times a second; true has the application ended.
-        log: Receives the lines its driver prints, where they can be read.
-        progress: Receives the job's progress, before anything is submitted for the first time.
+        should_stop: Called ten times a second; the application is ended when it returns true.
+        log: Called with each line that its driver prints, if they can be read.
+        progress: Called with the job's progress, before anything is submitted for the first time.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RemoteRun(Attempt):
         self.tag = ""
 
     def resume(self, earlier: object) -> RemoteApplication | None:
-        """Find the application of an earlier attempt, if it runs or has succeeded."""
+        """Find the application of an earlier attempt, if it runs or succeeded."""
         tag = self._read_tag(earlier)
         found = self._ask(self.tracker.find, tag) if tag else None
         if found is None or found.outcome == "failed":
@@ -64,11 +64,11 @@ class RemoteRun(Attempt):
         return found
 
     def reserve(self) -> dict[str, str]:
-        """Write a tag down, and return the properties by which the application carries it.
+        """Store a tag, and return the properties by which the application carries it.
 
         Raises:
-            SparkFailedError: It is to stop already.
-            TransportError: It could not be written down.
+            SparkFailedError: The attempt must stop.
+            TransportError: The tag could not be stored.
         """
         self.tag = uuid.uuid4().hex
         self._progress({"percent": 0, "text": "waiting for Spark", "spark": self._about})
@@ -77,28 +77,28 @@ class RemoteRun(Attempt):
         return self.tracker.properties(self.tag)
 
     def forget(self) -> None:
-        """Clear what :meth:`reserve` recorded, since nothing was submitted: the next attempt need not look for it."""
+        """Clear the tag, since nothing was submitted, so that the next attempt does not search for it."""
         with contextlib.suppress(TransportError):
             self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 
-    def look(self) -> RemoteApplication | None:
-        """Return the application that carries the tag, if there is one."""
+    def find(self) -> RemoteApplication | None:
+        """Return the application that carries the tag, if it exists."""
         return self._ask(self.tracker.find, self.tag)
 
     def follow(self, found: RemoteApplication) -> dict[str, Any]:
         """Wait for an application's end, and return the job's result.
 
         Raises:
-            EndedByOthersError: It is of an earlier attempt, and was killed or is gone.
-            SparkFailedError: It failed, is gone, or had to be stopped.
+            EndedByOthersError: It belongs to an earlier attempt, and was killed or is gone.
+            SparkFailedError: It failed, is gone, or was stopped.
         """
         is_resumed, self._is_resumed = self._is_resumed, False
-        pauses, told, lines = growing_pauses(), "", 0
+        pauses, reported, lines = growing_pauses(), "", 0
         current: RemoteApplication | None = found
         while current and not current.outcome:
             found = current
-            if (text := f"{found.id}: {found.state}, {found.percent} %") != told:
-                told = text
+            if (text := f"{found.id}: {found.state}, {found.percent} %") != reported:
+                reported = text
                 with contextlib.suppress(TransportError):  # the next will arrive
                     self._progress({"percent": found.percent, "text": text, "spark": {**self._about, **found.about}})
             if self.tracker.reads_on:
@@ -121,17 +121,17 @@ class RemoteRun(Attempt):
         return {"exit_code": 0, **current.about}
 
     def failed(self, found: RemoteApplication) -> SparkFailedError:
-        """Return why an application failed: as its log says, or else its cluster."""
+        """Return the error of a failed application: from its log, or else from its cluster."""
         if not SparkFailure.of_output(self._lines) and found.message:
             said = " ".join(found.message.split())[:500]
             return SparkFailedError(f"Spark application {self.name!r} failed as {found.id} ({found.state}): {said}")
         return failure_error(self.name, f"failed as {found.id} ({found.state})", self._lines, self._options)
 
     def end(self, found: RemoteApplication | None = None) -> None:
-        """End the application where it runs, if it does.
+        """End the application where it runs, if it exists.
 
         Raises:
-            SparkFailedError: The cluster does not say that it has ended.
+            SparkFailedError: The cluster did not confirm that it ended.
         """
         give_up, cause = time.monotonic() + _KILL_S, ""
         while time.monotonic() < give_up:
@@ -144,10 +144,10 @@ class RemoteRun(Attempt):
             except (MasterUnreachableError, MasterRefusedError) as error:
                 cause = f": {error}"
             time.sleep(ASK_S)
-        what = found.id if found else f"what carries the tag {self.tag}"
+        what = found.id if found else f"the one with the tag {self.tag}"
         raise SparkFailedError(
-            f"Spark application {self.name!r} was to be stopped, and {self.tracker.url} does not say that {what} "
-            f"was{cause}; it may still run: end it there."
+            f"{self.tracker.url} did not confirm that Spark application {self.name!r} ({what}) was stopped{cause}; "
+            "it may still run: end it there."
         )
 
     @property
@@ -167,16 +167,16 @@ class RemoteRun(Attempt):
             return self._with_retries(ask, about)
         except MasterRefusedError as error:
             raise SparkFailedError(
-                f"Spark application {self.name!r} cannot be followed ({error}); see that this worker may ask there."
+                f"Spark application {self.name!r} cannot be followed ({error}); give this worker access to that API."
             ) from None
 
     def _read_log(self, found: RemoteApplication, first: int) -> int:
         lines: Sequence[str] = ()
-        with contextlib.suppress(MasterUnreachableError, MasterRefusedError):  # a log is no reason to fail
+        with contextlib.suppress(MasterUnreachableError, MasterRefusedError):  # an unreadable log is not a failure
             lines = self.tracker.read_log(found.id, first)
         for line in lines:
             if not is_noise(line):
-                self._say(line)
+                self._record(line)
         return len(lines)
 
     def conclude(self, stopped: Literal["timeout", "cancelled"] | None, code: int) -> RemoteApplication | None:
@@ -193,7 +193,7 @@ class RemoteRun(Attempt):
             self.end()
             return None
         give_up = time.monotonic() + (_APPEAR_S if code == 0 else 0.0)
-        while (found := self.look()) is None and time.monotonic() < give_up and not self._why_stop():
+        while (found := self.find()) is None and time.monotonic() < give_up and not self._why_stop():
             time.sleep(ASK_S)
         return found
 
@@ -209,21 +209,21 @@ def run_by_livy(
 
     Args:
         path: The application, as Livy finds it.
-        words: Its words.
+        words: Its arguments.
         options: How it runs, complete.
         run: The attempt.
         properties: Spark's properties.
     """
     livy = run.tracker
-    assert isinstance(livy, Livy)  # noqa: S101  its caller has made it one
+    assert isinstance(livy, Livy)  # noqa: S101  the caller ensures it
     run.reserve()
     try:
         found = livy.create(batch_request(f"{run.name}-{run.tag}", options, path, words, properties))
     except MasterRefusedError as error:
         run.forget()
-        raise SparkFailedError(f"Livy refuses Spark application {run.name!r} ({error}); correct its options.") from None
+        raise SparkFailedError(f"Livy refused Spark application {run.name!r} ({error}); correct its options.") from None
     except MasterUnreachableError as error:
-        if not error.maybe_heard or not (known := run.look()):
+        if not error.maybe_heard or not (known := run.find()):
             run.forget()
             raise SparkFailedError(f"Spark application {run.name!r} was not submitted: {error}.") from None
         found = known

@@ -1,4 +1,4 @@
-"""Run an application by ``spark-submit``, and wait for it."""
+"""Run an application with ``spark-submit``, and wait for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from orchestration_queue.spark.submit.options import SparkSubmit
 from orchestration_queue.spark.submit.remote import RemoteRun, run_by_livy
 from orchestration_queue.spark.submit.trackers import add_tag, find_tracker
 
-__all__ = ["checked", "command_line", "run_submit"]
+__all__ = ["build_command", "check_application", "run_submit"]
 
 _logger = logging.getLogger("orchestration_queue.spark")
 
@@ -55,7 +55,7 @@ def run_submit(
         application: The path of a Python program or a jar, or a URI that Spark can read.
         arguments: Its arguments.
         options: How it runs.
-        log: Called with the lines it prints, and Spark's warnings.
+        log: Called with each line it prints, including Spark's warnings.
         should_stop: Called a few times a second; the application is stopped when it returns true.
         job_id: The job that it runs for, stored in the application's property ``spark.orchestration_queue.job``.
         progress: Called with its progress, in a job's format: ``percent``, ``text``, and its id under ``spark``.
@@ -70,13 +70,13 @@ def run_submit(
         SparkFailedError: It ended with another exit code, or was killed.
         SparkTimeoutError: It took longer than ``options.timeout``.
         SparkCancelledError: ``should_stop`` returned true.
-        InvalidOptionError: There is no such application, or its arguments or options are invalid.
-        JavaNotFoundError: There is no Java for it.
+        InvalidOptionError: The application does not exist, or its arguments or options are invalid.
+        JavaNotFoundError: No suitable Java was found.
     """
     check_callbacks(log=log, should_stop=should_stop, progress=progress)
     options = SparkSubmit.coerce(options, "options").complete()
     is_here = options.deploy_mode == "client"
-    path, words = checked(application, arguments, options.main_class, is_here=is_here)
+    path, words = check_application(application, arguments, options.main_class, is_here=is_here)
     if options.is_on_standalone_cluster:
         return run_on_cluster(
             path,
@@ -98,10 +98,10 @@ def run_submit(
             log(f"{ended}; submitting it again")
     if run and options.livy_url:
         return run_by_livy(path, words, options, run, options.properties(Path(), name, job_id))
-    return _run_beside(path, words, options, run, log=log, should_stop=should_stop, job_id=job_id, progress=progress)
+    return _run_here(path, words, options, run, log=log, should_stop=should_stop, job_id=job_id, progress=progress)
 
 
-def _run_beside(
+def _run_here(
     path: str,
     words: Sequence[str],
     options: SparkSubmit,
@@ -112,11 +112,11 @@ def _run_beside(
     job_id: str | None,
     progress: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
-    """Run ``spark-submit`` beside the worker: with its driver, or to put that on a cluster where ``run`` follows it."""
+    """Run ``spark-submit`` on the worker's machine; without ``run``, the driver runs inside it."""
     name = Path(path).stem
     lines: deque[str] = deque(maxlen=LINES_KEPT)
 
-    def tell(line: str) -> None:
+    def record(line: str) -> None:
         if not is_noise(line):
             lines.append(line)
             log(line)
@@ -131,12 +131,12 @@ def _run_beside(
         properties = write_properties(scratch, wanted)
         environment = spark_environment(options, scratch)
         environment["PYSPARK_DRIVER_PYTHON"] = spark_python(options, scratch)
-        submit = command_line(spark_home(environment), properties, options.main_class, path, words, options.proxy_user)
+        submit = build_command(spark_home(environment), properties, options.main_class, path, words, options.proxy_user)
         outcome = run_child(
             [sys.executable, "-m", _LAUNCH, *submit],
             b"",
             env=environment,
-            log=tell,
+            log=record,
             should_stop=partial(follower.poll_and_ask, should_stop),
             timeout=as_timedelta(options.timeout),
             grace=as_timedelta(options.grace),
@@ -145,11 +145,11 @@ def _run_beside(
         if run and (found := run.conclude(outcome.stopped, code)):
             return run.follow(found)
         if outcome.stopped or code:
-            raise _failed(name, outcome, code, lines, options)
+            raise _exit_error(name, outcome, code, lines, options)
         return {"exit_code": 0, **follower.finish()}
 
 
-def _failed(
+def _exit_error(
     name: str, outcome: ProcessOutcome, code: int, lines: Sequence[str], options: SparkSubmit
 ) -> SparkFailedError:
     if outcome.stopped:
@@ -160,33 +160,33 @@ def _failed(
 _IS_URI = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)
 
 
-def checked(
+def check_application(
     application: str | Path, arguments: Sequence[str], main_class: str | None, *, is_here: bool = True
 ) -> tuple[str, list[str]]:
-    """Check the application and its arguments, and return them as a command line has them.
+    """Check the application and its arguments, and return them in the form of a command line.
 
     Args:
         application: The path of a Python program or a jar, or a URI.
-        arguments: Its words.
-        main_class: The class to run, of a jar.
-        is_here: Whether a path is one of this machine.
+        arguments: Its arguments.
+        main_class: The main class of a jar.
+        is_here: Whether a path is on this machine.
 
     Raises:
-        InvalidOptionError: They cannot be used.
+        InvalidOptionError: The application does not exist, or they are invalid.
     """
     program = check_program(application, "application")
     words = check_words(program, arguments, "application")
     if main_class and not program.endswith(".jar"):
-        raise InvalidOptionError(f"The application {program} is no jar, so it has no class; leave main_class out.")
+        raise InvalidOptionError(f"`main_class` needs a jar, got the application {program}; remove it.")
     if _IS_URI.match(program):
         return program, words
     path = Path(program).absolute()
     if is_here and not path.is_file():
-        raise InvalidOptionError(f"There is no application {path}; correct the path.")
+        raise InvalidOptionError(f"Application {path} does not exist; correct the path.")
     return str(path), words
 
 
-def command_line(
+def build_command(
     home: str,
     properties: Path,
     main_class: str | None,
@@ -194,15 +194,15 @@ def command_line(
     words: Sequence[str],
     proxy_user: str | None = None,
 ) -> list[str]:
-    """Build the command that submits an application. What is secret, or says where it runs, is in the properties.
+    """Build the command that submits an application. Secrets and the master are in the properties file only.
 
     Args:
         home: The home of Spark.
         properties: The file of Spark's properties.
-        main_class: The class to run, of a jar.
+        main_class: The main class of a jar.
         path: The application.
-        words: Its words.
-        proxy_user: The user to run it as; no property says this.
+        words: Its arguments.
+        proxy_user: The user to run it as, which has no property.
     """
     kind = ["--class", main_class] if main_class else []
     user = ["--proxy-user", proxy_user] if proxy_user else []

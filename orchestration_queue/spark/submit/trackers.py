@@ -1,4 +1,4 @@
-"""What knows of an application that runs on YARN or Kubernetes: found by a tag, followed by its id, ended."""
+"""Track applications on YARN and Kubernetes: find them by a tag, follow them by their ids, and end them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _AUTHENTICATE = "spark.kubernetes.authenticate.submission."
 
 @dataclass(frozen=True, slots=True)
 class RemoteApplication:
-    """What a cluster says of an application.
+    """The status of an application, as a cluster reports it.
 
     Attributes:
-        id: Its name for it.
-        state: Its word for how it is.
-        outcome: How it ended; empty while it has not.
-        message: Why, in its words.
-        percent: How far it is, where that is known.
-        about: What a job's result and progress say of it.
+        id: The cluster's id of the application.
+        state: The cluster's name of its state.
+        outcome: How it ended; empty while it runs.
+        message: The cluster's reason for the outcome.
+        percent: Its progress, if known.
+        about: Its part of a job's result and progress.
     """
 
     id: str
@@ -49,12 +49,12 @@ class RemoteApplication:
 
 @dataclass(frozen=True, slots=True)
 class Tracker(ABC):
-    """Where applications of a cluster are asked for.
+    """Tracks the applications of a cluster.
 
     Attributes:
-        server: What answers, and by what it knows us.
-        kind: What the cluster is: ``yarn``, ``kubernetes`` or ``livy``.
-        reads_on: Whether logs are read line after line while an application runs; else when it has ended.
+        server: The cluster's API, with our credentials.
+        kind: The kind of cluster: ``yarn``, ``kubernetes`` or ``livy``.
+        reads_on: Whether logs are read line by line while an application runs; otherwise after its end.
     """
 
     server: HttpServer
@@ -63,7 +63,7 @@ class Tracker(ABC):
 
     @property
     def url(self) -> str:
-        """The address that answers."""
+        """The address of the API."""
         return self.server.url
 
     @abstractmethod
@@ -76,24 +76,24 @@ class Tracker(ABC):
 
     @abstractmethod
     def status(self, application: str) -> RemoteApplication | None:
-        """Return how an application is; None when it is not known."""
+        """Return the status of an application; None when it is unknown."""
 
     @abstractmethod
     def kill(self, application: str) -> None:
-        """Ask for an application's end."""
+        """Ask the cluster to end an application."""
 
     @abstractmethod
     def read_log(self, application: str, first: int) -> Sequence[str]:
-        """Return lines of its driver, where they can be read: from one on if it ``reads_on``, else the last."""
+        """Return lines of its driver: those starting at ``first`` if it ``reads_on``, else the last ones."""
 
 
 def add_tag(properties: Mapping[str, str], tag: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties with a tag among them; the user's own tags stay."""
+    """Return the properties with a tag added to the user's tags."""
     return {**properties, **{name: ",".join(filter(None, (properties.get(name), tag[name]))) for name in tag}}
 
 
 def find_tracker(options: SparkSubmit) -> Tracker | None:
-    """Return what knows of a driver that ``spark-submit`` has put on YARN or Kubernetes; None where nothing can."""
+    """Return the tracker of drivers that ``spark-submit`` puts on YARN or Kubernetes; None without access to an API."""
     if options.deploy_mode != "cluster" or options.is_on_standalone_cluster:
         return None
     if options.master.startswith(_KUBERNETES):
@@ -106,38 +106,38 @@ def find_tracker(options: SparkSubmit) -> Tracker | None:
 
 @dataclass(frozen=True, slots=True)
 class YarnTracker(Tracker):
-    """YARN's ResourceManager, by its REST services.
+    """YARN's ResourceManager, through its REST API.
 
     Attributes:
-        user: Who asks for an end.
+        user: The user who ends applications.
     """
 
     user: str
     kind: ClassVar[str] = "yarn"
 
     def properties(self, tag: str) -> dict[str, str]:
-        """Return the property of YARN's tags, which it takes in lower case."""
+        """Return the property of YARN's tags, which are in lower case."""
         return {"spark.yarn.tags": tag}
 
     def find(self, tag: str) -> RemoteApplication | None:
-        """Return the newest that carries a tag."""
+        """Return the newest application that carries a tag."""
         said = self.server.call("GET", f"/ws/v1/cluster/apps?{urlencode({'applicationTags': tag})}") or {}
         found: list[dict[str, Any]] = (said.get("apps") or {}).get("app") or []
         newest = max(found, key=lambda one: int(one.get("startedTime") or 0), default=None)
         return _read_yarn(newest) if newest else None
 
     def status(self, application: str) -> RemoteApplication | None:
-        """Return how one is."""
+        """Return the status of an application."""
         said = self.server.call("GET", f"/ws/v1/cluster/apps/{quote(application, safe='')}")
         return _read_yarn(said["app"]) if said and isinstance(said.get("app"), dict) else None
 
     def kill(self, application: str) -> None:
-        """Ask for its end."""
+        """Ask YARN to end an application."""
         path = f"/ws/v1/cluster/apps/{quote(application, safe='')}/state?{urlencode({'user.name': self.user})}"
         self.server.call("PUT", path, {"state": "KILLED"})
 
     def read_log(self, application: str, first: int) -> Sequence[str]:
-        """Return nothing: containers' logs are on the nodes, behind pages for people."""
+        """Return nothing: containers' logs are on the nodes, on pages for humans."""
         del application, first
         return ()
 
@@ -166,7 +166,7 @@ class KubernetesTracker(Tracker):
 
     @classmethod
     def of(cls, options: SparkSubmit) -> KubernetesTracker | None:
-        """Return it as ``spark-submit`` is told of it; None when nothing says how to be let in.
+        """Return a tracker with the credentials of ``spark-submit``; None without any.
 
         Raises:
             InvalidOptionError: A file that the properties name cannot be read.
@@ -183,7 +183,7 @@ class KubernetesTracker(Tracker):
             tls = _trust(conf) if url.startswith("https") else None
         except (OSError, ssl.SSLError) as error:
             raise InvalidOptionError(
-                f"What {_AUTHENTICATE}* names cannot be read ({error}); correct the path in SparkSubmit.conf."
+                f"Cannot read a file that {_AUTHENTICATE}* names ({error}); correct its path in SparkSubmit.conf."
             ) from None
         if url.startswith("https") and not token and "clientCertFile" not in conf:
             return None
@@ -199,7 +199,7 @@ class KubernetesTracker(Tracker):
         return {f"spark.kubernetes.driver.label.{_LABEL}": tag}
 
     def find(self, tag: str) -> RemoteApplication | None:
-        """Return the newest that carries a tag."""
+        """Return the newest application that carries a tag."""
         wanted = urlencode({"labelSelector": f"{_LABEL}={tag}"})
         said = self.server.call("GET", f"{self._pods}?{wanted}") or {}
         found: list[dict[str, Any]] = said.get("items") or []
@@ -207,7 +207,7 @@ class KubernetesTracker(Tracker):
         return _read_pod(newest) if newest else None
 
     def status(self, application: str) -> RemoteApplication | None:
-        """Return how one is."""
+        """Return the status of an application."""
         said = self.server.call("GET", f"{self._pods}/{quote(application, safe='')}")
         return _read_pod(said) if said else None
 
@@ -216,7 +216,7 @@ class KubernetesTracker(Tracker):
         self.server.call("DELETE", f"{self._pods}/{quote(application, safe='')}")
 
     def read_log(self, application: str, first: int) -> Sequence[str]:
-        """Return the last lines: there is no reading on from one."""
+        """Return the last lines, because Kubernetes cannot start at a given one."""
         del first
         answer = self.server.ask("GET", f"{self._pods}/{quote(application, safe='')}/log?tailLines={LINES_KEPT}")
         return answer.body.decode("utf-8", "replace").splitlines() if answer else ()
@@ -249,7 +249,7 @@ def _read_pod(pod: Mapping[str, Any]) -> RemoteApplication:
 
 
 def _why_pod(status: Mapping[str, Any]) -> str:
-    """Return why a pod failed: what it says itself, or how its container ended."""
+    """Return why a pod failed: its own message, or how its container ended."""
     for container in status.get("containerStatuses") or ():
         if ended := (container.get("state") or {}).get("terminated"):
             said = f"{ended.get('reason') or 'it ended'}, exit code {ended.get('exitCode')}"

@@ -310,7 +310,7 @@ def test_files_are_of_the_format_that_was_asked_for(
     assert reference is not None
     assert (reference.format, reference.rows) == ("orc", 10)
     assert [*Path(reference.location).glob("*.orc")]
-    with pytest.raises(UnrecoverableError, match="Spark does not have Delta Lake, which the format 'delta' needs"):
+    with pytest.raises(UnrecoverableError, match="The format 'delta' needs Delta Lake, which Spark does not have"):
         run("delta")
     assert VersionedDirectory.of(lake.root, ["numbers"], None).read() == reference, "what was there stays"
     with pytest.raises(ValueError, match="`format` must be one of parquet, orc, delta, got 'csv'"):

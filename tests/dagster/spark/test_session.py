@@ -140,7 +140,7 @@ def swallow(query: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"url": "http://host"}, "is no address of a Spark Connect server"),
+        ({"url": "http://host"}, "must be the address of a Spark Connect server"),
         ({"url": "sc://host", "memory": "2g"}, r"SparkSessionResource\.memory configures a server on this machine"),
         (
             {"url": "sc://host", "master": "local[2]"},

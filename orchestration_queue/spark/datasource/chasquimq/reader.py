@@ -1,4 +1,4 @@
-"""Reading a ChasquiMQ queue: stretches of its streams, and its delayed jobs."""
+"""Read a ChasquiMQ queue: ranges of its streams, and its delayed jobs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ COLUMNS: Tables = {
         "added_at": Column("timestamp"),
     },
 }
-"""By what is read, its columns in their order."""
+"""The columns of each value of the option ``read``, in order."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,9 @@ class ChasquiReadOptions:
     Attributes:
         address: The queue.
         read: ``jobs``, ``events`` or ``dead_letters``.
-        columns: The columns wanted; all when empty.
-        parts: Into how many parts a stream is cut at most.
-        limit: The most rows of a batch read; None for all.
+        columns: The requested columns; all when empty.
+        parts: Maximum parts of a stream.
+        limit: Maximum rows of a batch read; None for all.
     """
 
     address: QueueAddress[ChasquiKeys]
@@ -125,16 +125,16 @@ class ChasquiReadOptions:
 
 
 def chasqui_address(given: SourceOptions) -> QueueAddress[ChasquiKeys]:
-    """Read where a queue is.
+    """Read the queue's address from the options.
 
     Raises:
-        UsageError: No queue is named, or the URL cannot be read, or carries a password.
+        UsageError: No queue is named, or the URL is invalid or contains a password.
     """
     return QueueAddress.of(given, ChasquiKeys, (LIBRARY,))
 
 
 class ChasquiReader(EventsPartitionReader):
-    """Reads stretches of one of the queue's streams."""
+    """Reads ranges of one of the queue's streams."""
 
     tables = COLUMNS
 
@@ -144,7 +144,7 @@ class ChasquiReader(EventsPartitionReader):
 
 
 class ChasquiEventsReader(ChasquiReader):
-    """Reads stretches of the events."""
+    """Reads ranges of the events."""
 
     kept = 100_000
 
@@ -161,9 +161,9 @@ class ChasquiEventsReader(ChasquiReader):
 
 
 class DeadLettersReader(ChasquiReader):
-    """Reads stretches of the dead-letter queue."""
+    """Reads ranges of the dead-letter queue."""
 
-    _can_lose = False  # they are replayed and removed while they are read
+    _can_lose = False  # entries are replayed and removed while they are read
 
     @property
     def stream(self) -> str:
@@ -177,7 +177,7 @@ class DeadLettersReader(ChasquiReader):
 
 
 class ReadyJobsReader(ChasquiReader):
-    """Reads stretches of the jobs that are ready or running."""
+    """Reads ranges of the jobs that are ready or running."""
 
     _can_lose = False  # workers remove the entries of jobs that have ended
 
@@ -217,7 +217,7 @@ class ReadyJobsReader(ChasquiReader):
         return {name: row[name] for name in self._columns}
 
     def read_delayed(self) -> Iterator[pa.RecordBatch]:
-        """Read the jobs that wait for their time, 1,000 in a page, by it."""
+        """Yield the delayed jobs by their time, 1,000 per page."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
         keys = self._keys
         with self._options.address.connect() as connection:
@@ -236,18 +236,18 @@ class ReadyJobsReader(ChasquiReader):
 
 
 class _DelayedJobs(InputPartition):
-    """The jobs that wait for their time."""
+    """All delayed jobs."""
 
 
 class JobsReader(DataSourceReader):
-    """Reads the jobs that are ready, running or delayed. One that moves meanwhile may come twice, or not at all."""
+    """Reads the jobs that are ready, running or delayed. One that changes its state may appear twice, or not at all."""
 
     def __init__(self, options: ChasquiReadOptions, reader: ReadyJobsReader) -> None:
         self._options = options
         self._reader = reader
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the stream in parts of equal time; the delayed jobs are one part. One exchange."""
+        """Divide the stream into parts of equal time; the delayed jobs are one more. One exchange."""
         with self._options.address.connect() as connection:
             tail = stream_tail(connection, self._reader.stream)
         first = partitions.before(tail.oldest) if tail.oldest else event_log.FIRST_EVENT

@@ -1,4 +1,4 @@
-"""The data source: which reader or writer Spark gets for which options."""
+"""The data source: select the reader or writer from Spark's options."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ __all__ = ["ChasquiDataSource"]
 class ChasquiDataSource(DataSource):
     """A ChasquiMQ queue as a Spark data source, of format ``chasquimq``. Its options are in docs/how-to/chasquimq.md.
 
-    Spark finds it, or it is registered with ``spark.dataSource.register(ChasquiDataSource)``.
+    Spark finds it, or you register it with ``spark.dataSource.register(ChasquiDataSource)``.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -59,19 +59,19 @@ class ChasquiDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what it is called in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "chasquimq"
 
     def _given(self) -> SourceOptions:
-        return SourceOptions(self.options, STREAM_OPTIONS, "Reading a ChasquiMQ queue")
+        return SourceOptions(self.options, STREAM_OPTIONS, "reading a ChasquiMQ queue")
 
     def schema(self) -> str:
-        """Return the columns of what is read."""
+        """Return the columns of the rows."""
         options = ChasquiReadOptions.of(self._given(), 4)
         return ddl(options.read, options.columns, COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of what the queue holds."""
+        """Return a reader for the current contents of the queue."""
         options = ChasquiReadOptions.of(self._given(), 4)
         return limit_rows(self._reader(options, schema), options.limit)
 
@@ -82,11 +82,13 @@ class ChasquiDataSource(DataSource):
         return EventsReader(options, of_stream(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        """Return a reader of events as they happen."""
+        """Return a reader for events as they happen."""
         given = self._given()
         options = ChasquiReadOptions.of(given, 1)
         if options.read != "events":
-            raise InvalidOptionError(f"{options.read} are no stream; pass read=events, or read them without streaming.")
+            raise InvalidOptionError(
+                f"Option read must be events for a stream, got {options.read!r}; use spark.read for {options.read}."
+            )
         refuse_limit(options.limit)
         return QueueStreamReader(
             options, given, lambda watches: ChasquiEventsReader(options, schema, watches_losses=watches)
@@ -94,25 +96,25 @@ class ChasquiDataSource(DataSource):
 
     def _writing(self, schema: StructType, overwrite: bool) -> WriteOptions:
         if overwrite:
-            raise InvalidOptionError("A queue cannot be overwritten, because its jobs may be running; append to it.")
-        given = SourceOptions(self.options, CHASQUI_WRITE_OPTIONS, "Writing to a ChasquiMQ queue")
+            raise InvalidOptionError("A queue cannot be overwritten, because its jobs may run; use mode('append').")
+        given = SourceOptions(self.options, CHASQUI_WRITE_OPTIONS, "writing to a ChasquiMQ queue")
         return WriteOptions.of(given, schema, chasqui_address(given))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return what adds the rows of one write as jobs."""
+        """Return the writer that adds the rows of one write as jobs."""
         from orchestration_queue.spark.datasource.writer import QueueWriter
 
         return QueueWriter(self._writing(schema, overwrite), _add_rows)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802  Spark's
-        """Return what adds the rows of a stream as jobs."""
+        """Return the writer that adds the rows of a stream as jobs."""
         from orchestration_queue.spark.datasource.writer import QueueStreamWriter
 
         return QueueStreamWriter(self._writing(schema, overwrite), _add_rows)
 
 
 def _add_rows(connection: Connection, options: WriteOptions, rows: RowEncoder, batch: pa.RecordBatch) -> int:
-    """Add rows as jobs, 1,000 in an exchange."""
+    """Add rows as jobs, 1,000 per exchange, and return how many are new."""
     common, now, new = options.options, now_ms(), 0
     prepared, builder = [], JobBuilder(options.address.keys, now, ulids(now, secrets.randbits), MAX_LENGTH)
     for name, job_id, data, (_, delay_s) in zip(*rows.columns(batch), strict=True):
@@ -121,7 +123,7 @@ def _add_rows(connection: Connection, options: WriteOptions, rows: RowEncoder, b
         prepared.append(builder.build(builder.check(job)))
     for first in range(0, len(prepared), BATCH_SIZE):
         some = prepared[first : first + BATCH_SIZE]
-        # Each job has an id, so that its call adds it once, however often it is sent.
+        # Each job has an id, so its call adds it only once, even when it is sent again.
         replies = connection.pipeline([call for job in some for call in job.calls], repeatable=True)
         new += sum(job.added(reply).is_new for job, reply in zip(some, replies, strict=True))
     return new

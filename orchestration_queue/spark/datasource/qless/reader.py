@@ -1,4 +1,4 @@
-"""Reading a qless queue: slices of its sorted sets and of failure groups, and its statistics by day."""
+"""Read a qless queue: slices of its sorted sets and failure groups, and its statistics by day."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READ_OPTIONS = (
 )
 _PLACES = ("work", "locks", "scheduled", "depends")
 _PAGE = 200
-"""Jobs that one command reads: about a millisecond of the server's time."""
+"""Jobs per command: about a millisecond of the server's time."""
 _MOST_PARTS, _MOST_DAYS = 10_000, 3_660
 
 _JOB = {
@@ -75,7 +75,7 @@ COLUMNS: Tables = {
         "run_std_s": Column("double"),
     },
 }
-"""By what is read, its columns in their order."""
+"""The columns of each value of the option ``read``, in order."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class QlessReadOptions:
     Attributes:
         address: The queue.
         read: ``jobs``, ``completed``, ``failures`` or ``stats``.
-        columns: The columns wanted; all when empty.
-        parts: Into how many parts each set of jobs is cut at most.
-        days: For statistics, how many days back from today, which is one of them.
-        limit: The most rows of a batch read; None for all.
+        columns: The requested columns; all when empty.
+        parts: Maximum parts of each set of jobs.
+        days: For statistics, the number of days up to and including today.
+        limit: Maximum rows of a batch read; None for all.
     """
 
     address: QueueAddress[QlessKeys]
@@ -131,13 +131,13 @@ class QlessReadOptions:
 
 @dataclass
 class Slice(InputPartition):
-    """Some jobs of a sorted set or list, by rank.
+    """A range of the jobs in a sorted set or list.
 
     Attributes:
         key: The set or list.
-        is_list: It is a list.
-        first: Rank of the first.
-        last: Rank of the last.
+        is_list: Whether it is a list.
+        first: Rank of the first job.
+        last: Rank of the last job.
     """
 
     key: str
@@ -147,7 +147,7 @@ class Slice(InputPartition):
 
 
 class QlessReader(DataSourceReader):
-    """Reads a queue. A job that moves meanwhile may come twice, or not at all."""
+    """Reads a queue. A job that changes its state may appear twice, or not at all."""
 
     def __init__(self, options: QlessReadOptions, schema: StructType) -> None:
         self._options = options
@@ -156,7 +156,7 @@ class QlessReader(DataSourceReader):
         self._queue = options.address.keys.queue
 
     def partitions(self) -> list[InputPartition]:
-        """Cut each set of jobs in slices of equal size. Two exchanges at most."""
+        """Divide each set of jobs into slices of equal size. At most two exchanges."""
         if self._options.read == "stats":
             return [InputPartition(None)]
         with self._options.address.connect() as connection:
@@ -179,7 +179,7 @@ class QlessReader(DataSourceReader):
         return [f"ql:f:{group}" for group in sorted(groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a part, 200 jobs in an exchange."""
+        """Read a part, 200 jobs per exchange."""
         schema = to_arrow_schema(self._schema, timezone="UTC")
         with self._options.address.connect() as connection:
             pages = self._jobs(connection, partition) if isinstance(partition, Slice) else self._days(connection)
@@ -218,7 +218,7 @@ class QlessReader(DataSourceReader):
         elif failure := job.failure:
             row |= {"group": failure.group, "message": failure.message, "worker": failure.worker}
             row["failed_at"] = failure.at
-        else:  # it runs again meanwhile
+        else:  # it was retried after it was listed
             row["queue"] = None
         return row
 
@@ -249,11 +249,11 @@ def _stats_row(queue: str, day: datetime, stats: QlessStats) -> dict[str, Any]:
 
 
 def _last(job: QlessJob, what: str) -> datetime | None:
-    """Return when something happened to a job last, as its history says."""
+    """Return the time of the last entry of a kind in a job's history."""
     when = next((entry["when"] for entry in reversed(job.history) if entry["what"] == what), None)
     return None if when is None else datetime.fromtimestamp(float(when), UTC)
 
 
 def _last_queue(job: QlessJob) -> str | None:
-    """Return the queue in which a job was completed, which its record no longer names."""
+    """Return the queue in which a job was completed, which only its history names."""
     return next((str(entry["q"]) for entry in reversed(job.history) if "q" in entry), None)

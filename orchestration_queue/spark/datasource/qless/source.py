@@ -18,7 +18,7 @@ __all__ = ["QlessDataSource"]
 class QlessDataSource(DataSource):
     """A qless queue as a Spark data source, of format ``qless``. Its options are in docs/how-to/qless.md.
 
-    Spark finds it, or it is registered with ``spark.dataSource.register(QlessDataSource)``.
+    Spark finds it, or you register it with ``spark.dataSource.register(QlessDataSource)``.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -27,18 +27,18 @@ class QlessDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what it is called in ``format(...)``."""
+        """Return the name for ``format(...)``."""
         return "qless"
 
     def _read_options(self) -> QlessReadOptions:
-        return QlessReadOptions.of(SourceOptions(self.options, READ_OPTIONS, "Reading a qless queue"))
+        return QlessReadOptions.of(SourceOptions(self.options, READ_OPTIONS, "reading a qless queue"))
 
     def schema(self) -> str:
-        """Return the columns of what is read."""
+        """Return the columns of the rows."""
         options = self._read_options()
         return ddl(options.read, options.columns, COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of what the queue holds."""
+        """Return a reader for the current contents of the queue."""
         options = self._read_options()
         return limit_rows(QlessReader(options, schema), options.limit)
