@@ -12,9 +12,9 @@ from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
     from orchestration_queue.spark.connect.server import ConnectServer
+    from orchestration_queue.spark.dataframes import DataFrameRef
     from orchestration_queue.spark.java import bundled_java_home, java_home
     from orchestration_queue.spark.options import SparkOptions
-    from orchestration_queue.spark.references import DataFrameRef
     from orchestration_queue.spark.run import run_spark
     from orchestration_queue.spark.submit.options import SparkSubmit
     from orchestration_queue.spark.submit.run import run_submit
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "ConnectServer": "spark.connect.server",
-        "DataFrameRef": "spark.references",
+        "DataFrameRef": "spark.dataframes",
         "SparkOptions": "spark.options",
         "SparkSubmit": "spark.submit.options",
         "bundled_java_home": "spark.java",

@@ -24,8 +24,9 @@ from pydantic_core import to_jsonable_python
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.protocol import codec
+from orchestration_queue.spark.dataframes import dataframe_parameters
 from orchestration_queue.spark.failure import SparkFailure, describe_exit
-from orchestration_queue.spark.functions import dataframe_parameters, registered
+from orchestration_queue.spark.functions import registered
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 
 _JAVA_LEAVES_S = 5.0

@@ -1,168 +1,77 @@
-"""The functions of Spark tasks: their names, and their parameters that take DataFrames. Pure.
-
-Annotations are compared as text, because PySpark may be imported for type checkers only.
-"""
+"""The functions and programs that run as Spark work: their names, and checks of callers' arguments."""
 
 from __future__ import annotations
 
-import ast
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from types import GenericAlias
-from typing import Any, Literal
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
 
 __all__ = [
-    "FrameShape",
-    "dataframe_parameters",
-    "frame_shape",
-    "mentions_dataframe",
-    "mentions_row",
+    "check_callbacks",
+    "check_function",
+    "check_program",
+    "check_words",
     "name_of",
     "reference",
     "register",
     "registered",
-    "returned_shape",
 ]
 
-_SPARK = "pyspark.sql."
-_LISTS = frozenset({"list", "List", "Sequence"})
-_DICTS = frozenset({"dict", "Dict", "Mapping"})
-_TUPLES = frozenset({"tuple", "Tuple"})
 
-
-@dataclass(frozen=True, slots=True)
-class FrameShape:
-    """One DataFrame, or several in a container.
-
-    Attributes:
-        kind: The container; ``one`` without a container.
-        optional: Whether None is accepted.
-        size: The length of a tuple of fixed length; None for any length.
-    """
-
-    kind: Literal["one", "list", "tuple", "dict"]
-    optional: bool = False
-    size: int | None = None
-
-    def annotate(self, item: Any) -> Any:
-        """Return the annotation with ``item`` in place of DataFrame."""
-        items = (item, ...) if self.size is None else (item,) * self.size
-        containers: dict[str, tuple[type, Any]] = {
-            "list": (list, item),
-            "tuple": (tuple, items),
-            "dict": (dict, (str, item)),
-        }
-        shape = item if self.kind == "one" else GenericAlias(*containers[self.kind])
-        return shape | None if self.optional else shape
-
-
-def dataframe_parameters(function: Callable[..., Any]) -> dict[str, FrameShape]:
-    """Return the parameters of a function ``f(spark, ...)`` that take DataFrames.
+def check_program(program: str | Path, what: str) -> str:
+    """Return a program's path or URI as text.
 
     Raises:
-        UsageError: A parameter's annotation has DataFrames where none can be passed.
+        InvalidOptionError: It is neither.
     """
-    found = {}
-    for name in list(inspect.signature(function).parameters)[1:]:
-        hint = function.__annotations__.get(name)
-        if shape := frame_shape(hint):
-            found[name] = shape
-        elif mentions_dataframe(hint):
-            raise UsageError(
-                f"Parameter {name!r} of {function.__qualname__} is annotated {_text(hint)}, but DataFrames are passed "
-                "alone or in one container; use DataFrame, list[DataFrame], tuple[DataFrame, ...] or "
-                "dict[str, DataFrame], each with or without `| None`."
-            )
-    return found
+    if isinstance(program, str | os.PathLike) and (path := os.fspath(program)) and "\0" not in path:
+        return path
+    raise InvalidOptionError(f"The {what} must be the path of a program, got {program!r}; pass 'jobs/nightly.py'.")
 
 
-def returned_shape(function: Callable[..., Any]) -> FrameShape | None:
-    """Return the shape of the DataFrames that a function is annotated to return; None when it is another type."""
-    return frame_shape(function.__annotations__.get("return"))
+def check_words(program: object, arguments: object, what: str) -> list[str]:
+    """Return a program's arguments.
+
+    Raises:
+        InvalidOptionError: They are not a list of strings.
+    """
+    if isinstance(arguments, Sequence) and not isinstance(arguments, str | bytes):
+        words = list(arguments)
+        if all(isinstance(word, str) and "\0" not in word for word in words):
+            return words
+    raise InvalidOptionError(
+        f"`arguments` of {what} {program} must be a list of strings; pass ['--day', '2026-01-31']."
+    )
 
 
-def mentions_dataframe(hint: object) -> bool:
-    """Return whether a Spark DataFrame is anywhere in an annotation."""
-    return _mentions(hint, "DataFrame")
+def check_callbacks(**callbacks: object) -> None:
+    """Refuse callbacks that are not callable.
+
+    Raises:
+        InvalidOptionError: One of them is not.
+    """
+    for name, callback in callbacks.items():
+        if not callable(callback):
+            raise InvalidOptionError(f"`{name}` must be a function, got {callback!r}; pass one, or leave it out.")
 
 
-def mentions_row(hint: object) -> bool:
-    """Return whether a Spark Row is anywhere in an annotation."""
-    return _mentions(hint, "Row")
+def check_function(function: Callable[..., Any]) -> None:
+    """Refuse objects that cannot run as Spark work.
 
-
-def _mentions(hint: object, name: str) -> bool:
-    tree = _parse(hint)
-    return tree is not None and any(_is_sparks(node, name) for node in ast.walk(tree))
-
-
-def frame_shape(hint: object) -> FrameShape | None:
-    """Return the shape that an annotation describes; None when it has no DataFrames."""
-    tree = _parse(hint)
-    return None if tree is None else _shape(tree)
-
-
-def _parse(hint: object) -> ast.expr | None:
-    if hint is None:
-        return None
-    try:
-        return ast.parse(_text(hint), mode="eval").body
-    except SyntaxError:  # the text of an object that is not a type
-        return None
-
-
-def _text(hint: object) -> str:
-    return hint if isinstance(hint, str) else inspect.formatannotation(hint)
-
-
-def _shape(node: ast.expr) -> FrameShape | None:
-    match node:
-        case ast.Constant(value=str(text)):  # a quoted name
-            return frame_shape(text)
-        case ast.BinOp(left=one, op=ast.BitOr(), right=ast.Constant(value=None)):
-            return _optional(one)
-        case ast.BinOp(left=ast.Constant(value=None), op=ast.BitOr(), right=one):
-            return _optional(one)
-        case ast.Subscript(value=container, slice=inner):
-            return _container_shape(ast.unparse(container).rpartition(".")[2], inner)
-    return FrameShape("one") if _is_dataframe(node) else None
-
-
-def _container_shape(name: str, inner: ast.expr) -> FrameShape | None:
-    items = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-    if name == "Optional":
-        return _optional(inner)
-    if name in _LISTS and _is_dataframe(inner):
-        return FrameShape("list")
-    if name in _DICTS and len(items) == 2 and ast.unparse(items[0]) == "str" and _is_dataframe(items[1]):
-        return FrameShape("dict")
-    if name in _TUPLES and _is_dataframe(items[0]):
-        if len(items) == 2 and ast.unparse(items[1]) in ("...", "Ellipsis"):
-            return FrameShape("tuple")
-        return FrameShape("tuple", size=len(items)) if all(map(_is_dataframe, items)) else None
-    return None
-
-
-def _optional(node: ast.expr) -> FrameShape | None:
-    shape = _shape(node)
-    return FrameShape(shape.kind, True, shape.size) if shape else None
-
-
-def _is_dataframe(node: ast.AST) -> bool:
-    return _is_sparks(node, "DataFrame")
-
-
-def _is_sparks(node: ast.AST, name: str) -> bool:
-    """Return whether a part of an annotation is a class of PySpark, imported or written as text."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value.strip() in (name, f"sql.{name}")
-    if not isinstance(node, (ast.Name, ast.Attribute)):
-        return False
-    text = ast.unparse(node)
-    return text in (name, f"sql.{name}") or (text.startswith(_SPARK) and text.endswith(f".{name}"))
+    Raises:
+        UsageError: It is not a function, or a coroutine function.
+    """
+    if not callable(function) or isinstance(function, type):
+        raise UsageError(f"Spark work must be a function f(spark, ...), got {function!r}; decorate one.")
+    if inspect.iscoroutinefunction(function):
+        raise UsageError(
+            f"Spark function {function.__qualname__} must not be a coroutine function, because it runs in a thread; "
+            "define it with `def`."
+        )
 
 
 _functions: dict[str, Callable[..., Any]] = {}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from orchestration_queue.errors import InvalidOptionError, SparkCancelledError
-from orchestration_queue.spark.references import DataFrameRef
+from orchestration_queue.spark.dataframes import DataFrameRef
 
 if TYPE_CHECKING:
     from orchestration_queue.worker import ActiveJob

@@ -19,9 +19,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from orchestration_queue.errors import SparkCancelledError, UnrecoverableError
-from orchestration_queue.spark.functions import dataframe_parameters
+from orchestration_queue.spark.dataframes import (
+    DataFrameRef,
+    dataframe_parameters,
+    references_in,
+    replace_each,
+    segment,
+)
 from orchestration_queue.spark.options import FileFormat
-from orchestration_queue.spark.references import DataFrameRef, references_in, replace_each, segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

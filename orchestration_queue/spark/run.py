@@ -22,10 +22,9 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol import codec
-from orchestration_queue.spark.checks import check_callbacks, check_program, check_words
 from orchestration_queue.spark.environment import spark_environment
 from orchestration_queue.spark.failure import describe_exit, is_noise
-from orchestration_queue.spark.functions import reference
+from orchestration_queue.spark.functions import check_callbacks, check_program, check_words, reference
 from orchestration_queue.spark.options import SparkOptions, write_properties
 from orchestration_queue.spark.process import ProcessOutcome, run_child, scratch_directory
 from orchestration_queue.spark.progress import ListenerFollower, with_listener

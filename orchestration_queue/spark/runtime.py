@@ -14,10 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from orchestration_queue.errors import InvalidOptionError, TransportError, UnrecoverableError, UsageError
 from orchestration_queue.spark.connect.server import ConnectServer
-from orchestration_queue.spark.functions import FrameShape, dataframe_parameters, reference
+from orchestration_queue.spark.dataframes import DataFrameRef, FrameShape, dataframe_parameters
+from orchestration_queue.spark.functions import reference
 from orchestration_queue.spark.lineage import emit_lineage
 from orchestration_queue.spark.options import SparkOptions
-from orchestration_queue.spark.references import DataFrameRef
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.worker.observability import span

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args, overload
 
 from orchestration_queue.errors import UsageError
-from orchestration_queue.spark.checks import check_function, check_program
 from orchestration_queue.spark.connect.server import ConnectServer
-from orchestration_queue.spark.functions import (
+from orchestration_queue.spark.dataframes import (
+    DataFrameRef,
     dataframe_parameters,
     mentions_dataframe,
     mentions_row,
-    reference,
-    register,
     returned_shape,
 )
+from orchestration_queue.spark.functions import check_function, check_program, reference, register
 from orchestration_queue.spark.options import SparkOptions
-from orchestration_queue.spark.references import DataFrameRef
 from orchestration_queue.spark.run import run_spark
 from orchestration_queue.spark.runtime import Runtime, default_runtime, job_log, run_task
 from orchestration_queue.spark.submit.options import SparkSubmit

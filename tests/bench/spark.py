@@ -22,7 +22,7 @@ import pyspark
 
 from orchestration_queue.client import Queue
 from orchestration_queue.spark import ConnectServer, SparkOptions, run_spark
-from orchestration_queue.spark.connect.server_state import ServerState, read_state
+from orchestration_queue.spark.connect.address import ServerState, read_state
 from tests.bench.server import server
 from tests.bench.spark_work import smallest
 from tests.processes import worker_process

@@ -13,7 +13,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from orchestration_queue.spark.connect.server_state import ServerState
+from orchestration_queue.spark.connect.address import ServerState
 from tests.processes import worker_process
 
 pytestmark = [

@@ -11,7 +11,7 @@ from tests.waiting import wait_until_sync
 
 if TYPE_CHECKING:
     from orchestration_queue.spark import ConnectServer
-    from orchestration_queue.spark.connect.server_state import ServerState
+    from orchestration_queue.spark.connect.address import ServerState
 
 __all__ = ["answering", "connect_server", "connect_state"]
 
@@ -34,7 +34,7 @@ def connect_state(connect_server: ConnectServer) -> ServerState:
 
 def answering(server: ConnectServer) -> ServerState:
     """Return a server's state, once it answers."""
-    from orchestration_queue.spark.connect.server_state import read_state
+    from orchestration_queue.spark.connect.address import read_state
 
     wait_until_sync(lambda: read_state(server.directory), "the server to answer", 100)
     state = read_state(server.directory)

@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestration_queue.spark import SparkSubmit, java_home
 from orchestration_queue.spark.environment import ARCHIVE_QUIETLY, class_archive, spark_home
 from orchestration_queue.spark.progress import LISTENER_JAR
-from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
+from orchestration_queue.spark.submit.standalone import Master, MasterUnreachableError
 from tests.waiting import wait_until_sync
 
 __all__ = ["QUICKLY", "Cluster", "standalone_cluster"]

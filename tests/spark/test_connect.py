@@ -19,9 +19,9 @@ from orchestration_queue.errors import JobFailedError, SparkFailedError
 from orchestration_queue.spark import ConnectServer, SparkOptions
 from orchestration_queue.spark.connect import run as running
 from orchestration_queue.spark.connect import session as sessions
+from orchestration_queue.spark.connect.address import ServerState
 from orchestration_queue.spark.connect.control import SessionControl
 from orchestration_queue.spark.connect.run import run_connect
-from orchestration_queue.spark.connect.server_state import ServerState
 from orchestration_queue.spark.connect.session import QueryProgress, SparkConnection
 from orchestration_queue.spark.options import ISOLATION
 from tests.spark.conftest import processes_in

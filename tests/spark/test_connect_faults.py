@@ -17,8 +17,8 @@ import redis
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.options import JobOptions
 from orchestration_queue.spark import ConnectServer
+from orchestration_queue.spark.connect.address import RUNS, ServerState, read_state
 from orchestration_queue.spark.connect.control import SessionControl, fence
-from orchestration_queue.spark.connect.server_state import RUNS, ServerState, read_state
 from tests.processes import worker_process
 from tests.spark.conftest import processes_in
 from tests.spark.connect_work import tasks

@@ -17,8 +17,8 @@ from orchestration_queue.client import Queue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.spark.datasource import QueueDataSource
 from orchestration_queue.spark.datasource.options import QueueAddress, SourceOptions, own_keys
-from orchestration_queue.spark.datasource.rows import RowEncoder, job_id
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
+from orchestration_queue.spark.datasource.writer import RowEncoder, job_id
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -22,9 +22,9 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions
+from orchestration_queue.spark.connect.address import ServerState
 from orchestration_queue.spark.connect.run import run_connect
-from orchestration_queue.spark.connect.server_state import ServerState
-from orchestration_queue.spark.functions import FrameShape, dataframe_parameters, returned_shape
+from orchestration_queue.spark.dataframes import FrameShape, dataframe_parameters, returned_shape
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 from tests.spark import connect_work
 from tests.spark.connect_work import tasks

@@ -22,8 +22,7 @@ from orchestration_queue.errors import SparkCancelledError, SparkFailedError, Sp
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.spark import SparkSubmit, run_submit, spark_submit
 from orchestration_queue.spark.submit import attempt as running
-from orchestration_queue.spark.submit.driver import Reservation
-from orchestration_queue.spark.submit.master import Master, MasterUnreachableError
+from orchestration_queue.spark.submit.standalone import Master, MasterUnreachableError, Reservation
 from orchestration_queue.tasks import Tasks
 from tests.processes import worker_process
 from tests.spark.conftest import MARK, Marked

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.spark.connect.server_state import ServerState
+from orchestration_queue.spark.connect.address import ServerState
 from orchestration_queue.telemetry.tracing import Tracing, trace_jobs
 from tests.integration.test_tracing import Spans
 from tests.spark.connect_work import tasks

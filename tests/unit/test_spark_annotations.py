@@ -11,7 +11,7 @@ import pytest
 
 from orchestration_queue.errors import InvalidOptionError, UnrecoverableError, UsageError
 from orchestration_queue.spark import DataFrameRef, SparkSubmit, spark_task
-from orchestration_queue.spark.functions import (
+from orchestration_queue.spark.dataframes import (
     FrameShape,
     dataframe_parameters,
     frame_shape,
@@ -19,7 +19,7 @@ from orchestration_queue.spark.functions import (
     mentions_row,
 )
 from orchestration_queue.spark.runtime import _upstream
-from orchestration_queue.spark.submit.driver import Reservation, create_request
+from orchestration_queue.spark.submit.standalone import Reservation, create_request
 
 
 class Classic:
@@ -197,5 +197,7 @@ def test_only_a_process_of_its_own_has_to_import_the_function() -> None:
         """As in a script or a notebook."""
 
     assert spark_task(local).__wrapped__ is local  # type: ignore[attr-defined]
-    with pytest.raises(InvalidOptionError, match=r"runtime='process' runs in another process, which cannot import"):
+    with pytest.raises(
+        InvalidOptionError, match=r"runtime='process', Spark work runs in another process, which cannot import"
+    ):
         spark_task(runtime="process")(local)

@@ -14,8 +14,8 @@ import pytest
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 from orchestration_queue.spark import ConnectServer, SparkOptions, spark_task
 from orchestration_queue.spark.connect import address
+from orchestration_queue.spark.connect.address import ServerState
 from orchestration_queue.spark.connect.server import _startup_hint
-from orchestration_queue.spark.connect.server_state import ServerState
 from orchestration_queue.spark.connect.watching import printed_to
 from orchestration_queue.spark.runtime import server_for
 

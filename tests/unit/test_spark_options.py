@@ -121,7 +121,7 @@ def test_bad_options_are_one_sentence(options: dict[str, Any], sentence: str) ->
 @pytest.mark.parametrize(
     ("target", "arguments", "error", "sentence"),
     [
-        (lambda spark: None, {}, InvalidOptionError, "define the function at the top level of a module"),
+        (lambda spark: None, {}, InvalidOptionError, "define the function at the top level of an importable module"),
         ("m:f", ["a"], InvalidOptionError, "`arguments` of function m:f must be a mapping"),
         ("no/such.py", [], InvalidOptionError, "Script .*/no/such.py does not exist; correct the path"),
         (__file__, {"a": 1}, InvalidOptionError, "must be a list of strings"),

@@ -11,8 +11,8 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.spark import SparkSubmit, spark_submit
 from orchestration_queue.spark.failure import SparkFailure
 from orchestration_queue.spark.options import write_properties
-from orchestration_queue.spark.submit.driver import Reservation, create_request
 from orchestration_queue.spark.submit.run import build_command, check_application
+from orchestration_queue.spark.submit.standalone import Reservation, create_request
 
 SCRATCH = Path("/scratch dir")
 

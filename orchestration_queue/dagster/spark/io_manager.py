@@ -16,8 +16,8 @@ from upath import UPath
 
 from orchestration_queue.dagster.spark.session import SparkSessionResource
 from orchestration_queue.errors import StateError, UsageError
+from orchestration_queue.spark.dataframes import DataFrameRef, segment
 from orchestration_queue.spark.options import FileFormat
-from orchestration_queue.spark.references import DataFrameRef, segment
 from orchestration_queue.spark.result_files import write_new
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.server.embedded.server import SupervisorClient, is_private, supervisor_log
 from orchestration_queue.spark.connect import address
-from orchestration_queue.spark.connect.server_state import (
+from orchestration_queue.spark.connect.address import (
     JOBS,
     LOG,
     RUNS,

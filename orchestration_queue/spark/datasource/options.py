@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, cast
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.library import LIBRARIES, Library
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from orchestration_queue.server import Connection
 
-__all__ = ["ADDRESS_OPTIONS", "QueueAddress", "QueueNamed", "SourceOptions", "StreamKeys", "duration", "own_keys"]
+__all__ = [
+    "ADDRESS_OPTIONS",
+    "QueueAddress",
+    "QueueNamed",
+    "SourceOptions",
+    "StreamKeys",
+    "duration",
+    "limit_rows",
+    "own_keys",
+    "read_limit",
+    "refuse_limit",
+]
 
 ADDRESS_OPTIONS = ("queue", "prefix", "url", "urlVariable")
 _DEFAULT_VARIABLE = "OQ_URL"
@@ -196,3 +211,60 @@ def duration(text: str, name: str) -> timedelta:
     if not found:
         raise InvalidOptionError(f"Option {name} must be a duration, got {text!r}; pass 500ms, 90s, 5m, 2h or 1d.")
     return timedelta(milliseconds=int(found[1]) * _UNITS_MS[found[2]])
+
+
+_MOST_ROWS = 1_000_000
+
+
+def read_limit(given: SourceOptions) -> int | None:
+    """Return the option ``limit``: the maximum rows of a batch read; None for all.
+
+    Raises:
+        UsageError: It is not an integer from 1 to 1,000,000.
+    """
+    return given.count("limit", None, _MOST_ROWS)
+
+
+def limit_rows(reader: DataSourceReader, limit: int | None) -> DataSourceReader:
+    """Return a reader of at most ``limit`` rows; without a limit, the same reader."""
+    return LimitedReader(reader, limit) if limit else reader
+
+
+def refuse_limit(limit: int | None) -> None:
+    """Raise an InvalidOptionError if a stream has the option ``limit``."""
+    if limit:
+        raise InvalidOptionError("Option limit applies to batch reads only; use maxRowsPerTrigger for a stream.")
+
+
+@dataclass
+class AllPartitions(InputPartition):
+    """All partitions of another reader, for one task."""
+
+    each: Sequence[InputPartition]
+
+
+class LimitedReader(DataSourceReader):
+    """Reads the first rows of another reader, in one task, and stops after the batch with the last one.
+
+    Args:
+        reader: Yields record batches.
+        limit: Maximum rows.
+    """
+
+    def __init__(self, reader: DataSourceReader, limit: int) -> None:
+        self._reader = reader
+        self._limit = limit
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one partition, which contains all of the other reader."""
+        return [AllPartitions(self._reader.partitions())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield batches up to the limit."""
+        left = self._limit
+        for each in cast(AllPartitions, partition).each:
+            for batch in cast("Iterator[pa.RecordBatch]", self._reader.read(each)):
+                yield batch[:left]
+                left -= batch.num_rows
+                if left <= 0:
+                    return

@@ -28,8 +28,13 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters, event_log, job_records, partitions, queue_settings
 from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
-from orchestration_queue.spark.datasource.limit import read_limit
-from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions, own_keys
+from orchestration_queue.spark.datasource.options import (
+    ADDRESS_OPTIONS,
+    QueueAddress,
+    SourceOptions,
+    own_keys,
+    read_limit,
+)
 from orchestration_queue.states import JobState
 
 if TYPE_CHECKING:

@@ -22,16 +22,20 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol import statistics
 from orchestration_queue.protocol.statistics import Distribution, TaskStatistics
 from orchestration_queue.spark.datasource.columns import chosen, ddl
-from orchestration_queue.spark.datasource.events import EventsPartitionReader, EventsReader, ReadyJobsReader
-from orchestration_queue.spark.datasource.limit import limit_rows, refuse_limit
-from orchestration_queue.spark.datasource.options import QueueAddress, SourceOptions, own_keys
+from orchestration_queue.spark.datasource.options import QueueAddress, SourceOptions, limit_rows, own_keys, refuse_limit
 from orchestration_queue.spark.datasource.reader import (
     DeadLettersReader,
     JobsReader,
     PushingJobsReader,
     ReadOptions,
 )
-from orchestration_queue.spark.datasource.stream import STREAM_OPTIONS, QueueStreamReader
+from orchestration_queue.spark.datasource.stream import (
+    STREAM_OPTIONS,
+    EventsPartitionReader,
+    EventsReader,
+    QueueStreamReader,
+    ReadyJobsReader,
+)
 from orchestration_queue.spark.datasource.write_options import WRITE_OPTIONS, WriteOptions
 
 __all__ = ["QueueDataSource", "StatisticsReader"]

@@ -19,15 +19,19 @@ from orchestration_queue.errors import SparkFailedError, TransportError
 from orchestration_queue.spark.failure import failure_error, stop_error
 from orchestration_queue.spark.progress import ListenerFollower
 from orchestration_queue.spark.submit.attempt import ASK_S, Attempt, EndedByOthersError, growing_pauses
-from orchestration_queue.spark.submit.driver import MAIN_CLASS, DriverLog, Reservation, carries_tag, create_request
-from orchestration_queue.spark.submit.master import (
+from orchestration_queue.spark.submit.options import SparkSubmit
+from orchestration_queue.spark.submit.standalone import (
     ENDED,
+    MAIN_CLASS,
+    DriverLog,
     DriverStatus,
     Master,
     MasterRefusedError,
     MasterUnreachableError,
+    Reservation,
+    carries_tag,
+    create_request,
 )
-from orchestration_queue.spark.submit.options import SparkSubmit
 
 __all__ = ["run_on_cluster"]
 

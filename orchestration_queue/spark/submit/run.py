@@ -14,9 +14,9 @@ from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError, SparkFailedError
 from orchestration_queue.options import as_timedelta
-from orchestration_queue.spark.checks import check_callbacks, check_program, check_words
 from orchestration_queue.spark.environment import spark_environment, spark_home, spark_python
 from orchestration_queue.spark.failure import LINES_KEPT, describe_exit, failure_error, is_noise, stop_error
+from orchestration_queue.spark.functions import check_callbacks, check_program, check_words
 from orchestration_queue.spark.options import write_properties
 from orchestration_queue.spark.process import ProcessOutcome, run_child, scratch_directory
 from orchestration_queue.spark.progress import ListenerFollower, with_listener

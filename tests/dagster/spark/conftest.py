@@ -12,7 +12,7 @@ import pytest
 
 from orchestration_queue.dagster.spark import ParquetIOManager, PipesSparkClient, SparkSessionResource
 from orchestration_queue.spark import ConnectServer
-from orchestration_queue.spark.connect.server_state import ServerState
+from orchestration_queue.spark.connect.address import ServerState
 from tests.processes import worker_process
 
 PATIENT = ("--concurrency", "2", "--lease", "10", "--stalled-interval", "1", "--promotion-interval", "0.2")

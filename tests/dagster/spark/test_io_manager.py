@@ -21,7 +21,7 @@ from orchestration_queue.dagster.spark import ParquetIOManager, SparkSessionReso
 from orchestration_queue.dagster.spark.io_manager import VersionedDirectory, partition_words
 from orchestration_queue.errors import StateError, UnrecoverableError, UsageError
 from orchestration_queue.spark import DataFrameRef
-from orchestration_queue.spark.connect.server_state import ServerState
+from orchestration_queue.spark.connect.address import ServerState
 from tests.waiting import wait_until_sync
 
 pytestmark = [

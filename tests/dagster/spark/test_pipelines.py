@@ -17,7 +17,7 @@ from orchestration_queue.dagster.spark import PipesSparkClient, pipeline_assets
 from orchestration_queue.dagster.spark.pipelines import PipelineConfig
 from orchestration_queue.errors import InvalidOptionError, JobFailedError
 from orchestration_queue.spark import ConnectServer
-from orchestration_queue.spark.connect.server_state import read_state
+from orchestration_queue.spark.connect.address import read_state
 from tests.waiting import wait_until_sync
 
 pytestmark = [

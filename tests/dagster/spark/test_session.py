@@ -16,8 +16,8 @@ import pytest
 
 from orchestration_queue.dagster.spark import SparkSessionResource
 from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.spark.connect.address import ServerState
 from orchestration_queue.spark.connect.control import SessionControl
-from orchestration_queue.spark.connect.server_state import ServerState
 from tests.waiting import wait_until_sync
 
 pytestmark = [

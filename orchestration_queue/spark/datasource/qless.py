@@ -1,14 +1,14 @@
-"""Read a qless queue: slices of its sorted sets and failure groups, and its statistics by day."""
+"""A qless queue as a data source: its jobs, failures, completed jobs and statistics as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -16,14 +16,19 @@ from orchestration_queue.dialects.qless.commands import LIBRARY, command, text_w
 from orchestration_queue.dialects.qless.records import QlessJob, QlessStats, read_jobs
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.spark.datasource.columns import Column, Tables, chosen
-from orchestration_queue.spark.datasource.limit import read_limit
-from orchestration_queue.spark.datasource.options import ADDRESS_OPTIONS, QueueAddress, SourceOptions
+from orchestration_queue.spark.datasource.columns import Column, Tables, chosen, ddl
+from orchestration_queue.spark.datasource.options import (
+    ADDRESS_OPTIONS,
+    QueueAddress,
+    SourceOptions,
+    limit_rows,
+    read_limit,
+)
 
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["COLUMNS", "READ_OPTIONS", "QlessKeys", "QlessReadOptions", "QlessReader"]
+__all__ = ["COLUMNS", "READ_OPTIONS", "QlessDataSource", "QlessKeys", "QlessReadOptions", "QlessReader"]
 
 READ_OPTIONS = (
     *(name for name in ADDRESS_OPTIONS if name != "prefix"),
@@ -257,3 +262,32 @@ def _last(job: QlessJob, what: str) -> datetime | None:
 def _last_queue(job: QlessJob) -> str | None:
     """Return the queue in which a job was completed, which only its history names."""
     return next((str(entry["q"]) for entry in reversed(job.history) if "q" in entry), None)
+
+
+class QlessDataSource(DataSource):
+    """A qless queue as a Spark data source, of format ``qless``. Its options are in docs/how-to/qless.md.
+
+    Spark finds it, or you register it with ``spark.dataSource.register(QlessDataSource)``.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self.options = dict(options.items())
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``format(...)``."""
+        return "qless"
+
+    def _read_options(self) -> QlessReadOptions:
+        return QlessReadOptions.of(SourceOptions(self.options, READ_OPTIONS, "reading a qless queue"))
+
+    def schema(self) -> str:
+        """Return the columns of the rows."""
+        options = self._read_options()
+        return ddl(options.read, options.columns, COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a reader for the current contents of the queue."""
+        options = self._read_options()
+        return limit_rows(QlessReader(options, schema), options.limit)
