@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with scopes and queue patterns, of which only digests are kept."""
+"""Access control: bearer tokens with scopes and queue patterns, stored as digests, and groups of users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GRANTED = {
     Scope.ACT: {Scope.ACT, Scope.ADMIN},
     Scope.ADMIN: {Scope.ADMIN},
 }
-"""By what a route needs, the scopes that grant it."""
+"""The scopes that grant each scope that a route needs."""
 _MOST_A_SECOND = 1_000_000
 
 
@@ -34,7 +34,7 @@ class DeniedError(Exception):
 
     Attributes:
         status: 401 without a known token, 403 when it allows too little, 429 when it comes too often.
-        text: What the client gets.
+        text: The sentence for the client.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -43,20 +43,20 @@ class DeniedError(Exception):
 
     @property
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """What goes with the answer: when to come back."""
+        """The response's headers: when to try again."""
         return ((b"retry-after", b"1"),) if self.status == 429 else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is kept of a token.
+    """A token, without its text.
 
     Attributes:
-        name: Whose it is, for the audit log.
+        name: The owner's name, for the audit log.
         digest: The SHA-256 of its text, as hex. Tokens are random and long, so that no slow hash is needed.
-        scopes: What it may do.
-        queues: Patterns of the queues for which it holds, such as ``billing-*``.
-        rate: How many requests it may send in a second, to each process that serves; None for no limit.
+        scopes: The scopes that it grants.
+        queues: Patterns of the queues that it covers, such as ``billing-*``.
+        rate: Maximum requests per second to each serving process; None for no limit.
     """
 
     name: str
@@ -74,26 +74,26 @@ class Token:
         queues: Sequence[str] = ("*",),
         rate: float | None = None,
     ) -> Token:
-        """Return what to keep of a token's text.
+        """Return the token for a text.
 
         Raises:
-            UsageError: A scope does not exist, no queue is given, or the rate is no number above 0.
+            UsageError: A scope does not exist, no queue is given, or the rate is not a number above 0.
         """
         return cls(name, _digest(text), _scopes(scopes), _patterns(queues), _rate(rate))
 
     @classmethod
     def of_group(cls, name: str, scopes: Iterable[str], queues: Sequence[str] = ("*",)) -> Token:
-        """Return what a group of users allows, by the name that the header has for it.
+        """Return what a group of users may do; the header names the group.
 
         Raises:
-            UsageError: The name is empty or holds a comma, a scope does not exist, or no queue is given.
+            UsageError: The name is empty or contains a comma, a scope does not exist, or no queue is given.
         """
         if not name.strip() or "," in name:
             raise UsageError(f"A group's name must be text without a comma, got {name!r}; pass 'oncall'.")
         return cls(name.strip(), "", _scopes(scopes), _patterns(queues))
 
     def allows(self, scope: Scope, queues: Sequence[str]) -> bool:
-        """Whether it may do something to all these queues; without a queue it needs the pattern ``*``."""
+        """Return whether it grants a scope for all these queues; without a queue it needs the pattern ``*``."""
         if not self.scopes & _GRANTED[scope]:
             return False
         if not queues:
@@ -110,7 +110,7 @@ def _scopes(given: Iterable[str]) -> frozenset[Scope]:
     scopes = list(given)
     for scope in scopes:
         if scope not in known:
-            raise UsageError(f"A token's scope must be one of {', '.join(known)}; got {scope!r}.")
+            raise UsageError(f"A token's scope must be one of {', '.join(known)}, got {scope!r}.")
     if not scopes:
         raise UsageError(f"A token needs a scope; pass one of {', '.join(known)}.")
     return frozenset(map(Scope, scopes))
@@ -140,7 +140,7 @@ def read_tokens(path: Path) -> list[Token]:
     """Read a file of tokens: a JSON array of objects with ``name``, ``sha256``, ``scopes``, ``queues`` and ``rate``.
 
     Raises:
-        UsageError: The file cannot be read, or an entry lacks something.
+        UsageError: The file cannot be read, or an entry is incomplete.
     """
     return _read_entries(
         "token file",
@@ -160,7 +160,7 @@ def read_groups(path: Path) -> list[Token]:
     """Read a file of groups: a JSON array of objects with ``group``, ``scopes`` and ``queues``.
 
     Raises:
-        UsageError: The file cannot be read, or an entry lacks something.
+        UsageError: The file cannot be read, or an entry is incomplete.
     """
     return _read_entries(
         "file of groups",
@@ -180,7 +180,7 @@ def _read_entries(what: str, path: Path, read: Callable[[Any], Token], advice: s
 
 
 class _Limiter:
-    """A bucket of requests that fills at a steady rate; it holds those of one second, and one at least."""
+    """A token bucket that fills at a steady rate; its capacity is one second's requests, and at least one."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -188,7 +188,7 @@ class _Limiter:
         self._at = time.monotonic()
 
     def take(self) -> bool:
-        """Take one request out; False when none is left."""
+        """Take one request from the bucket; False when it is empty."""
         now = time.monotonic()
         self._left, self._at = min(self._most, self._left + (now - self._at) * self._rate), now
         if self._left < 1:
@@ -201,12 +201,12 @@ class Access:
     """The tokens of one app.
 
     Args:
-        tokens: Those that are known; None lets everyone do everything, for an app behind another authentication.
+        tokens: The known tokens; None allows everything to everyone, for an app behind another authentication.
         trusted_header: The header in which a reverse proxy names the user it has authenticated. The proxy must remove
-            it from what clients send.
+            it from clients' requests.
         groups_header: The header in which it names the user's groups, separated by commas; without it such a user may
             do everything. The proxy must remove this one, too.
-        groups: What each group allows, by :meth:`Token.of_group`; a user may do what any of his groups allows.
+        groups: What each group may do, by :meth:`Token.of_group`; a user may do what any of the user's groups may do.
 
     Raises:
         UsageError: There are groups without both headers, or a header of groups without groups.
@@ -222,7 +222,7 @@ class Access:
     ) -> None:
         if bool(groups) is not (groups_header is not None) or (groups and trusted_header is None):
             raise UsageError(
-                "Groups need a header for users, one for their groups, and what each group allows; "
+                "Groups need a header for users, a header for their groups, and what each group may do; "
                 "pass `trusted_header`, `groups_header` and `groups`."
             )
         self._tokens = None if tokens is None else tuple(tokens)
@@ -237,12 +237,12 @@ class Access:
         return self._tokens is None and self._trusted_header is None
 
     def check(self, scope: Scope, headers: Mapping[str, str], queues: Sequence[str]) -> str:
-        """Return who asks.
+        """Return the name of the requesting user.
 
         Args:
-            scope: What is asked for.
+            scope: The scope that the request needs.
             headers: Header values by lower-case name.
-            queues: The queues it concerns; none for all of them.
+            queues: The queues that the request concerns; empty for all of them.
 
         Raises:
             DeniedError: No token, an unknown one, or one that does not allow it.
@@ -256,7 +256,7 @@ class Access:
         return self.allow(self._bearer(headers), scope, queues)
 
     def _check_groups(self, user: str, named: str, scope: Scope, queues: Sequence[str]) -> None:
-        """Refuse what none of a user's groups allows; for several queues, it may be another group for each."""
+        """Refuse what none of a user's groups allows; each of several queues may be allowed by another group."""
         names = {name.strip() for name in named.split(",")}
         groups = [group for group in self._groups if group.name in names]
         for wanted in [[queue] for queue in queues] or [[]]:
@@ -271,7 +271,7 @@ class Access:
         """Count a request against the rate of its token.
 
         Raises:
-            DeniedError: It comes too soon.
+            DeniedError: The token's rate is exceeded.
         """
         token = self._bearer(headers) if self._limiters else None
         limiter = None if token is None else self._limiters.get(token.digest.lower())
@@ -279,10 +279,10 @@ class Access:
             raise DeniedError(429, f"Token '{token.name}' may send {token.rate:g} requests a second; wait a second")
 
     def allow(self, token: Token | None, scope: Scope, queues: Sequence[str]) -> str:
-        """Return whose token it is.
+        """Return the name of a token's owner, if the token grants a scope for queues.
 
         Raises:
-            DeniedError: There is no token, or it does not allow it.
+            DeniedError: There is no token, or it does not grant it.
         """
         if token is None:
             raise DeniedError(401, "A bearer token is required")
@@ -291,11 +291,11 @@ class Access:
         return token.name
 
     def find(self, text: str) -> Token | None:
-        """Return the token of this text; None when it is unknown."""
+        """Return the token with a text; None when it is unknown."""
         return self.with_digest(_digest(text))
 
     def with_digest(self, digest: str) -> Token | None:
-        """Return the token of this digest; None when it is unknown."""
+        """Return the token with a digest; None when it is unknown."""
         found = None
         for token in self._tokens or ():
             if hmac.compare_digest(token.digest.lower(), digest):

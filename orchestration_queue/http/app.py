@@ -1,4 +1,4 @@
-"""The ASGI app: reads requests, finds the route, checks who asks, and writes responses."""
+"""The ASGI app: reads requests, finds the route, checks access, and writes responses."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from orchestration_queue.http.asgi import (
 )
 from orchestration_queue.http.messages import MISSING, HttpError, Json, Raw, Request, Response, Stream, parse_body
 from orchestration_queue.http.openapi import openapi
-from orchestration_queue.http.router import HttpRouter
-from orchestration_queue.http.routes import PROXY_ROUTES, Route, Scope
+from orchestration_queue.http.routes import PROXY_ROUTES, HttpRouter, Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1 import OWN_ROUTES, answer, problem
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -41,22 +40,22 @@ if TYPE_CHECKING:
 __all__ = ["API_ROUTES", "HttpApp", "create_app"]
 
 API_ROUTES: tuple[Route, ...] = (*PROXY_ROUTES, *OWN_ROUTES)
-"""What programs call: the routes of glide-mq's proxy, and our own below ``/v1``."""
+"""The routes for programs: those of glide-mq's proxy, and our own below ``/v1``."""
 _SAFE_METHODS = ("GET", "OPTIONS")
 _STALLED_S = 30.0
-"""A client that takes nothing for as long is disconnected. It resumes after the last event that it got."""
+"""A client that reads nothing for this long is disconnected. It resumes after the last event that it received."""
 _END_S = 1.0
 _log = logging.getLogger("orchestration_queue.http")
 
 
 class HttpApp:
-    """An ASGI 3 application. It runs by itself, or mounted in another application below any path.
+    """An ASGI 3 application. It runs on its own, or mounted in another application below any path.
 
     Args:
-        service: What answers.
-        access: Who may do what.
+        service: Handles requests.
+        access: The tokens and what they allow.
         console: The pages for browsers; None for none.
-        hosts: The host names that it answers to; None answers to all.
+        hosts: The host names that it serves; None serves all.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class HttpApp:
         return await self._handle(route, request)
 
     def _check_origin(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse what a browser sends on behalf of another site, or to this machine under another name."""
+        """Refuse requests that a browser sends on behalf of another site, or to an unknown host name."""
         host = headers.get("host", "")
         if self.hosts is not None and host_name(host) not in self.hosts:
             raise HttpError(403, "This host name is not served")
@@ -177,7 +176,7 @@ class HttpApp:
         except HttpError:
             raise
         except (UsageError, NotFoundError, OrchestrationQueueError) as error:
-            raise _translated(error, self.service) from None
+            raise _translate(error, self.service) from None
         except Exception:
             _log.exception("%s %s failed", request.method, route.path)
             raise HttpError(500, "Internal server error") from None
@@ -203,7 +202,7 @@ class HttpApp:
                 task.cancel()
             await asyncio.gather(writing, *others, return_exceptions=True)
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_END_S):  # a client that takes nothing would hold up the shutdown
+            async with asyncio.timeout(_END_S):  # a client that reads nothing would delay the shutdown
                 await send({"type": "http.response.body", "body": b""})
 
 
@@ -217,7 +216,7 @@ async def _write(stream: Stream, send: Send, *, is_head: bool) -> None:
                 async with asyncio.timeout(_STALLED_S):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             except TimeoutError:
-                _log.info("A stream has ended: its client took nothing for %s s", _STALLED_S)
+                _log.info("A stream has ended: its client read nothing for %s s", _STALLED_S)
                 break
     except OrchestrationQueueError as error:
         _log.info("A stream has ended: %s", error)
@@ -225,7 +224,7 @@ async def _write(stream: Stream, send: Send, *, is_head: bool) -> None:
         await parts.aclose()
 
 
-def _translated(error: OrchestrationQueueError, service: Service) -> HttpError:
+def _translate(error: OrchestrationQueueError, service: Service) -> HttpError:
     if service.closing.is_set():
         return HttpError(503, "Proxy is shutting down")
     if isinstance(error, NotFoundError):
@@ -237,7 +236,7 @@ def _translated(error: OrchestrationQueueError, service: Service) -> HttpError:
 
 
 def _queues_of(route: Route, request: Request) -> list[str]:
-    """Return the queues that a request names; of flows, those in the body."""
+    """Return the queues that a request names; for flows, those in the body."""
     if route.names_queue:
         return [request.params["name"]]
     if request.body is MISSING:
@@ -279,17 +278,17 @@ def create_app(
         connection: An open connection to use; it stays open on close.
         prefix: First part of every key.
         queues: The queues that may be named; None allows all, an empty list none.
-        compression: ``none`` or ``gzip``: how the data of jobs are written.
-        access: Tokens and what they allow; default everything is allowed, for use behind your own authentication.
+        compression: ``none`` or ``gzip``: how the data of jobs is written.
+        access: Tokens and what they allow; default: everything is allowed, for use behind your own authentication.
         console: Also serve the console's pages below ``/ui``.
-        hosts: The host names that it answers to; None answers to all.
-        chasqui: ChasquiMQ's queues of the server to show, by name.
-        qless: qless's queues of the server to show, by name.
-        dagster: URL of Dagster's web server, to whose runs the console links the jobs of their steps.
-        traces: URL of a trace, with ``{trace_id}`` for its id, to which the console links jobs that were added in it.
+        hosts: The host names that it serves; None serves all.
+        chasqui: Names of ChasquiMQ queues on the server to show.
+        qless: Names of qless queues on the server to show.
+        dagster: URL of Dagster's web server; the console links step jobs to their runs there.
+        traces: URL of a trace, with ``{trace_id}`` for its id; the console links jobs to the traces that added them.
 
     Raises:
-        UsageError: A URL cannot be read, or both ``url`` and ``connection`` are given, the compression is unknown,
+        UsageError: A URL is invalid, or both ``url`` and ``connection`` are given, the compression is unknown,
             or a name is empty.
     """
     service = Service(
@@ -298,7 +297,7 @@ def create_app(
     access = access or Access()
     pages = None
     if console:
-        from orchestration_queue.http.console import Console  # it needs Jinja2, and others do not
+        from orchestration_queue.http.console import Console  # only the console needs Jinja2
 
         pages = Console(service, access, dagster, traces)
     return HttpApp(service, access, console=pages, hosts=hosts)

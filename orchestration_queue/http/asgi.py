@@ -1,4 +1,4 @@
-"""What every ASGI app does: reads a request's path and body, and writes its response."""
+"""Read a request's path and body, and write its response, over ASGI."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SSE_HEADERS: Headers = [
 
 
 def is_own(scope: AsgiScope) -> bool:
-    """Whether a path is below ``/v1``, whose refusals are problem+json."""
+    """Return whether a path is below ``/v1``, where refusals are problem+json."""
     path: str = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
     return path.lower().startswith("/v1/")
 
@@ -60,12 +60,12 @@ def path_of(scope: AsgiScope) -> list[str]:
     if len(parts) > 1 and not parts[-1]:
         parts.pop()
     try:
-        return [_unquoted(part) for part in parts]
+        return [_unquote(part) for part in parts]
     except ValueError:
         raise HttpError(400, "Bad request") from None
 
 
-def _unquoted(part: bytes) -> str:
+def _unquote(part: bytes) -> str:
     if b"%" in part:
         for escaped in part.split(b"%")[1:]:
             int(escaped[:2] if len(escaped) > 1 else b"?", 16)
@@ -78,7 +78,7 @@ def host_name(host: str) -> str:
 
 
 def gone(receive: Receive) -> Callable[[], Awaitable[None]]:
-    """Return what waits until the client has disconnected."""
+    """Return a coroutine function that waits until the client disconnects."""
 
     async def wait() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -88,7 +88,7 @@ def gone(receive: Receive) -> Callable[[], Awaitable[None]]:
 
 
 async def read_body(receive: Receive, headers: Mapping[str, str]) -> bytes:
-    """Return the whole body, unpacked; at most 1 MiB."""
+    """Return the whole body, decompressed; at most 1 MiB."""
     length = headers.get("content-length", "0")
     if length == "0" and "transfer-encoding" not in headers:
         return b""
@@ -103,10 +103,10 @@ async def read_body(receive: Receive, headers: Mapping[str, str]) -> bytes:
         if len(body) > MAX_BODY:
             raise HttpError(413, "Payload too large")
         if not part.get("more_body"):
-            return _inflated(bytes(body), headers.get("content-encoding", "identity").lower())
+            return _decompress(bytes(body), headers.get("content-encoding", "identity").lower())
 
 
-def _inflated(body: bytes, encoding: str) -> bytes:
+def _decompress(body: bytes, encoding: str) -> bytes:
     if encoding == "identity":
         return body
     if encoding not in ("gzip", "deflate"):
@@ -122,7 +122,7 @@ def _inflated(body: bytes, encoding: str) -> bytes:
 
 
 class Allow(tuple[str, ...]):
-    """The methods that a path knows, as the answer to OPTIONS."""
+    """The methods of a path, as the response to OPTIONS."""
 
     __slots__ = ()
 
@@ -149,7 +149,7 @@ async def send_unknown(scope: AsgiScope, send: Send) -> None:
 
 
 async def send_json(response: Json, asked: Mapping[str, str], method: str, send: Send) -> None:
-    """Answer with JSON, or with 304 when the client knows it."""
+    """Answer with JSON, or with 304 when the client has it already."""
     body = dump(response.payload)
     digest = base64.b64encode(hashlib.sha1(body, usedforsecurity=False).digest())[:27]
     tag = b'W/"%x-%s"' % (len(body), digest)

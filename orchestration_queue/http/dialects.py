@@ -1,4 +1,4 @@
-"""The queues of other wires that an app shows: named when it is made, connected when first asked for."""
+"""The queues of other wires that an app shows. They are named when the app is made, and connected on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from orchestration_queue.errors import NotFoundError, UsageError
 from orchestration_queue.server import AsyncConnection
 
-if TYPE_CHECKING:  # they need packages that others do not
+if TYPE_CHECKING:  # they need optional packages
     from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiCounts
     from orchestration_queue.dialects.qless import AsyncQlessClient, QlessCounts, QlessJob, QlessWorkerCounts
 
@@ -19,11 +19,11 @@ __all__ = ["Dialects", "QlessOverview"]
 
 @dataclass(frozen=True, slots=True)
 class QlessOverview:
-    """What qless has.
+    """The state of a qless server.
 
     Attributes:
         queues: The named queues with their counts.
-        failures: How many jobs failed, by group, whatever their queue.
+        failures: Number of failed jobs of all queues, by group.
         workers: The workers of the last day.
         tracked: The tracked jobs of the named queues.
     """
@@ -38,7 +38,7 @@ class Dialects:
     """Clients of ChasquiMQ's and qless's queues on the app's server.
 
     Args:
-        connection: Whose server they are on.
+        connection: The connection to their server.
         chasqui: Names of ChasquiMQ's queues.
         qless: Names of qless's queues.
 
@@ -68,7 +68,7 @@ class Dialects:
         """Return the client of a ChasquiMQ queue.
 
         Raises:
-            NotFoundError: It is not named.
+            NotFoundError: The app does not serve it.
         """
         from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
 
@@ -82,7 +82,7 @@ class Dialects:
         """Return the client of qless's queues.
 
         Raises:
-            NotFoundError: One of the queues that it is for is not named, or none is.
+            NotFoundError: The app does not serve one of the queues, or any.
         """
         from orchestration_queue.dialects.qless import AsyncQlessClient
 
@@ -99,7 +99,7 @@ class Dialects:
         return list(zip(self.chasqui, found, strict=True))
 
     async def qless_overview(self) -> QlessOverview:
-        """Read what qless has; nothing when no queue is named."""
+        """Read the state of qless; empty when no queue is named."""
         if not self.qless:
             return QlessOverview()
         client = self.qless_client()

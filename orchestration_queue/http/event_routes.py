@@ -1,4 +1,4 @@
-"""Server-sent events of a job's output, a job and a queue: routes R14-R16 of glide-mq's proxy."""
+"""Server-sent events of jobs, queues and broadcasts: routes R14-R16, R43 and R44 of glide-mq's proxy."""
 
 from __future__ import annotations
 
@@ -6,25 +6,39 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.http.messages import HttpError, Request, Stream, dump
+from orchestration_queue.client import AsyncBroadcast
+from orchestration_queue.errors import InvalidNameError, OrchestrationQueueError
+from orchestration_queue.http.job_options import addition, check_options, encode_data
+from orchestration_queue.http.messages import HttpError, Json, Request, Stream, csv, dump, text_field
 from orchestration_queue.http.shapes import event_shape
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_output, job_records
+from orchestration_queue.protocol.operations.broadcasts import SubjectFilter
 from orchestration_queue.protocol.operations.event_log import Event, gap_after, place
 from orchestration_queue.protocol.operations.job_output import is_position
 
-__all__ = ["CONNECTED", "GAP", "KEEPALIVE", "job_events", "job_stream", "message", "queue_events", "resume_id"]
+__all__ = [
+    "CONNECTED",
+    "GAP",
+    "KEEPALIVE",
+    "job_events",
+    "job_stream",
+    "message",
+    "publish",
+    "queue_events",
+    "resume_id",
+    "subscribe",
+]
 
 CONNECTED = b": connected\n\n"
 KEEPALIVE = b": keepalive\n\n"
 GAP = b"event: gap\ndata: {}\n\n"
-"""Sent instead of messages that are no longer kept. Browsers pass it only to code that listens for it."""
+"""Sent in place of messages that were dropped. Browsers pass it only to code that listens for it."""
 _BLOCK_MS = 5000
 _OUTPUT_POLL_S = 0.5
 _PAGE = 100
 _COUNTS = frozenset({"drained", "cleaned", "retried", "paused", "resumed"})
-"""Events whose job id holds something else."""
+"""Events whose job id has another meaning."""
 
 
 def message(data: Mapping[str, Any], *, id: str, event: str | None = None) -> bytes:  # noqa: A002  SSE's word
@@ -34,12 +48,12 @@ def message(data: Mapping[str, Any], *, id: str, event: str | None = None) -> by
 
 
 def _line(text: str) -> bytes:
-    """Return text that cannot end its line."""
+    """Return text without line breaks."""
     return text.replace("\r", " ").replace("\n", " ").encode("utf-8", "replace")
 
 
 def resume_id(request: Request) -> str:
-    """Return the id of the last event that the client got before; empty when it names none."""
+    """Return the id of the last event that the client received; empty when it sends none."""
     return request.headers.get("last-event-id") or request.query.get("lastId") or ""
 
 
@@ -81,7 +95,7 @@ async def queue_events(request: Request) -> Stream:
 
 
 async def _start(request: Request, keys: QueueKeys) -> str:
-    """Return where to read on; ``$`` becomes the newest event's id, so that no later one is missed."""
+    """Return where to continue; ``$`` becomes the newest event's id, so that no later one is missed."""
     cursor = resume_id(request)
     if cursor and cursor != "$":
         return cursor
@@ -93,7 +107,7 @@ async def _read(request: Request, keys: QueueKeys, after: str) -> list[Event]:
     found = await waits.run(event_log.events_since({keys: after}, _BLOCK_MS, _PAGE), repeatable=True)
     events = found.get(keys, [])
     if len(events) < _PAGE or place(after) == (0, 0):
-        return events  # only a reader far behind can miss some, and one that reads all that is kept misses nothing
+        return events  # only a reader that is far behind, and does not start at the beginning, can miss events
     gap = gap_after(after, await request.service.connection.follow(event_log.oldest_event(keys)))
     return [gap, *events] if gap else events
 
@@ -125,7 +139,7 @@ async def _of_job(request: Request, keys: QueueKeys, job_id: str, after: str) ->
                 if event.type in ("completed", "failed"):
                     return
         after = events[-1].id if events else after
-        # On a busy queue no read is ever idle, but what the stream has dropped must still end this one.
+        # On a busy queue no read is ever idle, but this stream must end even if the job's last event was dropped.
         if len(events) < _PAGE and loop.time() - looked >= _BLOCK_MS / 1000 - 0.1:
             looked = loop.time()
             record = await request.service.connection.look(job_records.job(keys, job_id, ("state",)))
@@ -145,3 +159,58 @@ async def _rest(request: Request, keys: QueueKeys, job_id: str, after: str) -> A
     for event in found.get(keys, []):
         if event.job_id == job_id and event.type not in _COUNTS:
             yield message(event_shape(event), id=event.id, event=event.type)
+
+
+_HEARTBEAT_S = 15.0
+
+
+async def publish(request: Request) -> Json:
+    """Publish a message under a subject to every subscription."""
+    subject = text_field(request.fields, "subject")
+    options = check_options(request.fields.get("opts"))
+    for key in ("priority", "lifo"):
+        # Readers of a broadcast read only the stream, so a message in another list would reach none of them.
+        options = {name: value for name, value in options.items() if name != key}
+    job = addition(subject, encode_data(request.fields.get("data"), request.service.codec), options)
+    added = await request.service.add(request.params["name"], job)
+    return Json({"id": added.job_id, "subject": subject}, 201) if added.is_new else Json({"skipped": True})
+
+
+async def subscribe(request: Request) -> Stream:
+    """Stream the messages of a subscription; every client of it gets each message once.
+
+    A client that reconnects with ``Last-Event-ID`` gets what others got meanwhile, or else an event ``gap``.
+    """
+    service, name = request.service, request.params["name"]
+    subscription = request.query.get("subscription")
+    if not subscription:
+        raise HttpError(400, "Missing required query param: subscription")
+    service.keys(name)
+    try:
+        subjects = SubjectFilter(csv(request.query, "subjects") or ())
+    except InvalidNameError as error:
+        raise HttpError(400, str(error)) from None
+    if not subscription.strip():
+        raise HttpError(500, "Internal server error")
+    broadcast = AsyncBroadcast(name, connection=service.connection, prefix=service.prefix)
+    await broadcast.subscribe(subscription)
+    return Stream(_messages(request, name, subscription, subjects))
+
+
+async def _messages(request: Request, name: str, subscription: str, subjects: SubjectFilter) -> AsyncIterator[bytes]:
+    service, after = request.service, resume_id(request)
+    async with service.subscriptions.joined(service.connection.url, name, subscription, subjects, after) as client:
+        yield CONNECTED
+        if client.has_gap:
+            yield GAP
+        while True:
+            try:
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    item = await client.next()
+            except TimeoutError:
+                yield KEEPALIVE
+                continue
+            if item is None:
+                return
+            yield item
+            client.sent()

@@ -1,7 +1,7 @@
 """Flows: routes R32-R35 of glide-mq's proxy.
 
-A flow is submitted like any other of this package, so that nothing of it starts before all of it is there. The record
-that glide-mq's proxy keeps is written beside it.
+A flow is submitted like any other flow of this package, so that no node starts before all exist. The record that
+glide-mq's proxy keeps is written, too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.http.job_options import addition
-from orchestration_queue.http.messages import HttpError, Json, Request
-from orchestration_queue.http.parameters import is_number
+from orchestration_queue.http.messages import HttpError, Json, Request, is_number
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.shapes import budget_shape, job_shape, totals_shape
 from orchestration_queue.options import Budget
@@ -50,7 +49,7 @@ _DEEPEST = 100
 
 @dataclass(slots=True)
 class _Planned:
-    """A node as the client wrote it, with the name that it gets in the graph."""
+    """A node as the client wrote it, with its name in the graph."""
 
     name: str
     given: Mapping[str, Any]
@@ -158,7 +157,7 @@ def _plan_dag(dag: object) -> list[_Planned]:
 
 
 def _node_name(given: Mapping[str, Any], place: int) -> str:
-    """Return a name that no other node of the flow has, whatever its job is called."""
+    """Return a name that is unique in the flow, made from the job's name."""
     text = given.get("name")
     if not isinstance(text, str) or not text:
         raise _INTERNAL
@@ -174,7 +173,7 @@ def _node(node: _Planned) -> Node:
     options = options if isinstance(options, dict) else {}
     if options.get("jobId") is not None:
         raise HttpError(
-            400, "opts.jobId is not supported in a flow: its jobs are named after their nodes; leave it out"
+            400, "opts.jobId is not supported in a flow, whose jobs are named after their nodes; leave it out"
         )
     placed = addition(given["name"], "null", {key: value for key, value in options.items() if key != "parent"}).options
     return Node(
@@ -268,7 +267,7 @@ async def _summary(service: Service, flow: ProxyFlow, nodes: list[dict[str, Any]
 
 
 def _tree(flow: ProxyFlow, nodes: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the roots with what is below them: of a tree the children, of a graph the nodes that wait."""
+    """Yield the roots with the nodes below them: in a tree the children, in a graph the dependents."""
     below: dict[tuple[str, str], list[dict[str, Any]]] = {}
     by_ref = {(node["queueName"], node["id"]): node for node in nodes}
     for node in nodes:

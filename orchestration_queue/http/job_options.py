@@ -1,4 +1,4 @@
-"""Jobs as HTTP clients write them: the options that are allowed, and what the wire makes of them."""
+"""Jobs as HTTP clients write them: the allowed options, and their conversion to the wire."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.errors import PayloadError
-from orchestration_queue.http.messages import HttpError
-from orchestration_queue.http.parameters import is_number
+from orchestration_queue.http.messages import HttpError, is_number
 from orchestration_queue.options import (
     MAX_DURATION,
     MAX_NAME_LENGTH,
@@ -35,7 +34,7 @@ def check_options(given: object, *, where: str = "", more: frozenset[str] = froz
 
     Args:
         given: What the client sent.
-        where: What to put before each sentence, to name one job of many.
+        where: Prefix for each error, which names one job of many.
         more: Further keys to allow.
 
     Raises:
@@ -91,7 +90,7 @@ def encode_data(data: object, codec: str) -> str:
     """Return a job's payload as it is stored.
 
     Raises:
-        HttpError: It is too large, or UTF-8 cannot carry it.
+        HttpError: It is too large, or not valid Unicode.
     """
     try:
         return encode(data, codec=find_codec(codec))
@@ -111,7 +110,7 @@ def addition(name: str, data_text: str, options: Mapping[str, Any]) -> NewJob:
     """
     options_text = dump_json(options) if options else ""
     if not _is_unicode(name + options_text):
-        raise HttpError(400, "Bad request")  # here, so that it fails no other request of the same exchange
+        raise HttpError(400, "Bad request")  # now, so that it does not fail other requests of the same exchange
     if not options:
         return NewJob(name, EncodedData(data_text))
     _check_ordering(options)
@@ -139,7 +138,7 @@ def _deduplication(given: object) -> Deduplication | None:
     if not isinstance(dedup_id := stored.get("id"), str) or not dedup_id:
         raise _INTERNAL
     ttl = timedelta(milliseconds=int(wire_number(stored.get("ttl"), milliseconds(MAX_DURATION))))
-    # Unknown modes are the server's to read, as with glide-mq's own clients.
+    # The server handles unknown modes, as with glide-mq's own clients.
     mode: Any = str(stored.get("mode") or "simple")
     return Deduplication.model_construct(id=dedup_id, mode=mode, ttl=ttl)
 

@@ -7,10 +7,20 @@ import hashlib
 from typing import Any
 
 from orchestration_queue.errors import JobFailedError, OrchestrationQueueError, UsageError
-from orchestration_queue.http.batching import add_each
 from orchestration_queue.http.job_options import addition, check_options, encode_data
-from orchestration_queue.http.messages import MISSING, HttpError, Json, Request
-from orchestration_queue.http.parameters import JOB_STATES, bounds, choice, flag, number_field, text_field
+from orchestration_queue.http.messages import (
+    JOB_STATES,
+    MISSING,
+    HttpError,
+    Json,
+    Request,
+    bounds,
+    choice,
+    flag,
+    number_field,
+    text_field,
+)
+from orchestration_queue.http.service import add_each
 from orchestration_queue.http.shapes import job_shape, suspend_shape
 from orchestration_queue.options import MAX_PRIORITY
 from orchestration_queue.protocol.call import Operation, text
@@ -38,7 +48,7 @@ _NO_JOB = HttpError(404, "Job not found")
 
 
 def _key_id(request: Request) -> str:
-    """Return the id that the header ``Idempotency-Key`` gives to what is added; empty without one."""
+    """Return the job id made from the header ``Idempotency-Key``; empty without one."""
     key = request.headers.get("idempotency-key")
     return f"idem-{hashlib.sha256(key.encode()).hexdigest()[:32]}" if key else ""
 
@@ -181,7 +191,7 @@ async def promote_job(request: Request) -> Json:
 
 
 async def _edit(request: Request, operation: Operation[None], verb: str) -> None:
-    """Carry out a change; its refusal is answered with the wire's own word."""
+    """Carry out a change; a refusal is answered with the wire's word."""
     word = text(await request.service.connection.execute(operation.call))
     if word == "error:not_found":
         raise _NO_JOB

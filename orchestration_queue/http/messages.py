@@ -1,24 +1,49 @@
-"""Requests and responses: what handlers read and what they return, apart from any server."""
+"""Requests and responses of handlers, and the parameters of requests, by the rules of glide-mq's proxy."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import math
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 from urllib.parse import parse_qs, parse_qsl
 
 if TYPE_CHECKING:
     from orchestration_queue.http.service import Service
 
-__all__ = ["MISSING", "HttpError", "Json", "Raw", "Request", "Response", "Stream", "dump", "parse_body"]
+__all__ = [
+    "FINISHED",
+    "JOB_STATES",
+    "MISSING",
+    "HttpError",
+    "Json",
+    "Raw",
+    "Request",
+    "Response",
+    "Stream",
+    "bounds",
+    "choice",
+    "count_of",
+    "csv",
+    "dump",
+    "flag",
+    "integer",
+    "is_number",
+    "number_field",
+    "parse_body",
+    "required_integer",
+    "text_field",
+]
 
 MISSING: Final = object()
 """The body of a request without one."""
 
 
 class HttpError(Exception):
-    """An answer other than success: its status, and the sentence that the client gets."""
+    """A response other than success: its status, and the sentence for the client."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -30,17 +55,17 @@ class Request:
     """One request, routed.
 
     Attributes:
-        service: What answers it.
+        service: The app's service.
         method: The HTTP method; ``GET`` for ``HEAD``.
         params: The decoded parts of the path that the route names.
-        query_string: What follows the question mark.
+        query_string: The part of the URL after the question mark.
         headers: Header values by lower-case name.
         body: The parsed JSON; :data:`MISSING` without a body.
-        path: The path as it was asked for.
-        gone: Waits until the client has disconnected.
-        user: Who asks, by the name of the token.
-        raw_body: The body as it came.
-        subject: What an act concerns, for the audit log; empty for the id of the path.
+        path: The requested path.
+        gone: Waits until the client disconnects.
+        user: The requesting user, by the name of the token.
+        raw_body: The body as bytes.
+        subject: The subject of an action, for the audit log; empty for the id in the path.
         allow: Refuses queues that the token or the allow-list does not name; set on our own routes.
     """
 
@@ -61,7 +86,7 @@ class Request:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query's parameters; of one that is repeated, the first value counts."""
+        """The query's parameters; if one is repeated, its first value counts."""
         if self._query is None:
             pairs = parse_qsl(self.query_string, keep_blank_values=True)
             self._query = dict(reversed(pairs))
@@ -112,7 +137,7 @@ _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=Fa
 
 
 def dump(payload: object) -> bytes:
-    """Return compact JSON. Text that UTF-8 cannot carry is replaced."""
+    """Return compact JSON. Characters that UTF-8 cannot encode are replaced."""
     return _dump(payload).encode("utf-8", "replace")
 
 
@@ -143,3 +168,106 @@ def parse_body(body: bytes, content_type: str) -> Any:
     if not isinstance(parsed, dict | list):
         raise HttpError(400, "Bad request")
     return parsed
+
+
+JOB_STATES = ("waiting", "active", "delayed", "completed", "failed")
+FINISHED = ("completed", "failed")
+_SAFE = 2**53 - 1
+_LARGEST = int(sys.float_info.max)
+"""JavaScript reads a larger number as infinity."""
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite JSON number."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= _LARGEST
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def integer(query: Mapping[str, str], name: str, least: int | None = None, *, or_last: bool = False) -> int | None:
+    """Return an integer of the query; None when it is absent.
+
+    Args:
+        query: The query.
+        name: The parameter.
+        least: Its minimum.
+        or_last: Whether to allow -1, too, for the last one.
+    """
+    text = query.get(name)
+    return None if text is None else _whole(text, name, least, or_last=or_last)
+
+
+def _whole(text: str, name: str, least: int | None, *, or_last: bool = False) -> int:
+    if not re.fullmatch(r"-?[0-9]+", text):
+        raise HttpError(400, f"{name} must be an integer")
+    if len(text) > 17 or abs(number := int(text)) > _SAFE:
+        raise HttpError(400, f"{name} must be a safe integer")
+    if least is not None and number < least and not (or_last and number == -1):
+        raise HttpError(400, f"{name} must be >= {least}")
+    return number
+
+
+def required_integer(query: Mapping[str, str], name: str, least: int) -> int:
+    """Return an integer that the query must have."""
+    if not query.get(name):
+        raise HttpError(400, f"Missing required query param: {name}")
+    return integer(query, name, least) or 0
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Return a boolean of the query; False when it is absent."""
+    text = query.get(name)
+    if text in (None, "false", "0"):
+        return False
+    if text not in ("true", "1"):
+        raise HttpError(400, f"{name} must be true or false")
+    return True
+
+
+def choice(query: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """Return a parameter that the query must have, one of several words."""
+    text = query.get(name)
+    if not text:
+        raise HttpError(400, f"Missing required query param: {name}")
+    if text not in choices:
+        raise HttpError(400, f"{name} must be one of: {', '.join(choices)}")
+    return text
+
+
+def csv(query: Mapping[str, str], name: str) -> list[str] | None:
+    """Return a list of the query; None when it has no items."""
+    return [item for part in query.get(name, "").split(",") if (item := part.strip())] or None
+
+
+def bounds(query: Mapping[str, str]) -> tuple[int, int | None]:
+    """Return ``start`` and ``end`` of a page as an offset and a limit; the limit is None for all."""
+    start = integer(query, "start", 0) or 0
+    end = integer(query, "end", 0, or_last=True)
+    return start, None if end is None or end == -1 else max(0, end - start + 1)
+
+
+def count_of(body: Mapping[str, Any], query: Mapping[str, str], least: int) -> int | None:
+    """Return ``count`` from the body if it is a number, else from the query; None when neither has one."""
+    count: object = body.get("count")
+    if is_number(count):
+        is_whole = isinstance(count, int) or (count == int(count) and abs(count) < 1e21)
+        if not is_whole:
+            raise HttpError(400, "count must be an integer")
+        return _whole(str(int(count)), "count", least)
+    return integer(query, "count", least)
+
+
+def text_field(body: Mapping[str, Any], name: str, hint: str = "") -> str:
+    """Return a non-empty string that the body must have."""
+    value = body.get(name)
+    if not isinstance(value, str) or not value:
+        raise HttpError(400, f"Missing required field: {name}{hint}")
+    return value
+
+
+def number_field(body: Mapping[str, Any], name: str) -> float:
+    """Return a number >= 0 that the body must have."""
+    value: object = body.get(name)
+    if not is_number(value) or value < 0:
+        raise HttpError(400, f"Missing required field: {name} (non-negative number)")
+    return value

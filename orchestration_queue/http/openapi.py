@@ -1,4 +1,4 @@
-"""The OpenAPI document of the routes, made of their table."""
+"""The OpenAPI document, generated from the table of routes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,137 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.http.routes import Route, Scope
-from orchestration_queue.http.v1.described import OWN_BODIES, OWN_QUERIES, PROBLEM
 
-__all__ = ["openapi"]
+__all__ = ["OWN_BODIES", "OWN_QUERIES", "PROBLEM", "openapi"]
+
+_Q = "/v1/queues/:name"
+_OWN_PAGE = ("limit", "offset")
+
+
+def _or_null(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": [kind, "null"], **more}
+
+
+_EDIT: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "pattern": _or_null("string"),
+        "every": _or_null("number", description="seconds"),
+        "repeat_after_complete": _or_null("number", description="seconds"),
+        "tz": _or_null("string"),
+        "day_or": _or_null("boolean"),
+        "start": _or_null("string", format="date-time"),
+        "end": _or_null("string", format="date-time"),
+        "limit": _or_null("integer"),
+        "jitter": _or_null("number", description="seconds"),
+        "missed": {"enum": ["skip", "fire_once", "fire_all", None]},
+        "missed_max": _or_null("integer"),
+        "overlap": {"enum": ["allow", "skip", "queue_one", "replace", None]},
+    },
+}
+
+_SECONDS: dict[str, Any] = {"type": "number", "minimum": 0, "description": "seconds"}
+_IDS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+_OR_ALL: dict[str, Any] = {"type": ["array", "null"], "items": {"type": "string"}, "description": "null for all"}
+
+
+def _body(*required: str, **members: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": members}
+    return found | ({"required": list(required)} if required else {})
+
+
+def _of_taken(**members: Any) -> dict[str, Any]:
+    return _body("token", token={"type": "string"}, **members)
+
+
+_CRITERIA: dict[str, Any] = {
+    "name": _or_null("string"),
+    "state": _or_null("string"),
+    "data": _or_null("object"),
+    "kind": _or_null("string"),
+    "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
+}
+_SOUGHT = _body(**_CRITERIA)
+_DESTINATION: dict[str, Any] = {"to": {"type": "string"}, "delay": _or_null("number", minimum=0, description="seconds")}
+
+OWN_BODIES: dict[str, dict[str, Any]] = {
+    f"POST {_Q}/failures/retry": {
+        "type": "object",
+        "properties": {"kind": {"type": "string", "minLength": 1}, "limit": {"type": "integer", "minimum": 0}},
+    },
+    f"POST {_Q}/dead-letters/replay": {"type": "object", "properties": {"limit": {"type": "integer", "minimum": 0}}},
+    f"POST {_Q}/flows/:id/cancel": {"type": "object", "properties": {"reason": {"type": "string", "minLength": 1}}},
+    f"PATCH {_Q}/schedulers/:id": _EDIT,
+    f"POST {_Q}/schedulers/:id/preview": _EDIT,
+    f"PATCH {_Q}/settings": _body(
+        attempts=_or_null("integer"),
+        backoff=_or_null("object"),
+        timeout=_or_null("number", description="seconds"),
+        remove_on_complete=_or_null("object"),
+        remove_on_fail=_or_null("object"),
+        lease=_or_null("number", description="seconds"),
+        dead_letter_queue=_or_null("string"),
+        concurrency=_or_null("integer"),
+        rate_limit=_or_null("object"),
+    ),
+    "POST /v1/chasquimq/:name/dead-letters/replay": _body(
+        ids=_OR_ALL, reason=_or_null("string"), limit=_or_null("integer", minimum=0)
+    ),
+    f"POST {_Q}/search/remove": _SOUGHT,
+    f"POST {_Q}/search/move": _body("to", **_DESTINATION, **_CRITERIA),
+    f"POST {_Q}/search/:verb": _SOUGHT,
+    f"POST {_Q}/jobs/:id/move": _body("to", **_DESTINATION),
+    f"POST {_Q}/tags/:tag/move": _body("to", **_DESTINATION),
+    f"PUT {_Q}/shares/:share": _body("weight", weight={"type": "integer", "minimum": 1, "maximum": 1000}),
+    "PUT /v1/pools/:pool": _body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
+    "POST /v1/doctor/fix": _body("where", "what", where={"type": "string"}, what={"type": "string"}),
+    f"POST {_Q}/jobs/:id/tags": _body(add=_IDS, remove=_IDS),
+    f"POST {_Q}/workers/stop": _body(workers=_OR_ALL, timeout=_SECONDS),
+    f"POST {_Q}/workers/:verb": _body(workers=_OR_ALL, timeout=_SECONDS, concurrency={"type": "integer"}),
+    f"POST {_Q}/take": _body(count={"type": "integer"}, lease=_SECONDS, wait=_SECONDS),
+    f"POST {_Q}/taken/:id/complete": _of_taken(result={}),
+    f"POST {_Q}/taken/:id/fail": _of_taken(
+        reason={"type": "string"}, kind={"type": "string"}, retry={"type": "boolean"}
+    ),
+    f"POST {_Q}/taken/:id/retry": _of_taken(delay=_SECONDS, reason={"type": "string"}),
+    f"POST {_Q}/taken/:id/release": _of_taken(delay=_SECONDS),
+    f"POST {_Q}/taken/:id/heartbeat": _of_taken(lease=_SECONDS),
+}
+
+OWN_QUERIES: dict[str, tuple[str, ...]] = {
+    f"GET {_Q}/search": ("name", "state", "data", "kind", "limit"),
+    f"GET {_Q}/dead-letters": _OWN_PAGE,
+    f"GET {_Q}/statistics": ("day", "days"),
+    f"GET {_Q}/tags": _OWN_PAGE,
+    f"GET {_Q}/tags/:tag/jobs": _OWN_PAGE,
+    "GET /v1/chasquimq/:name/jobs": ("limit",),
+    "GET /v1/chasquimq/:name/dead-letters": ("limit", "after"),
+    "GET /v1/chasquimq/:name/schedules": ("limit",),
+    "GET /v1/qless/:name/jobs": ("state", *_OWN_PAGE),
+    f"GET {_Q}/flows": ("state", *_OWN_PAGE),
+    f"GET {_Q}/schedulers": ("runs",),
+    f"GET {_Q}/schedulers/:id": ("runs",),
+}
+
+PROBLEM: dict[str, Any] = {
+    "description": "Refused; `detail` says why and what to do.",
+    "content": {
+        "application/problem+json": {
+            "schema": {
+                "type": "object",
+                "required": ["title", "status", "detail"],
+                "properties": {
+                    "title": {"type": "string"},
+                    "status": {"type": "integer"},
+                    "detail": {"type": "string"},
+                    "error": {"type": "string", "description": "The package's error class."},
+                },
+            }
+        }
+    },
+}
+
 
 _TEXT, _NUMBER, _OBJECT = {"type": "string"}, {"type": "number"}, {"type": "object"}
 _JOB = {
@@ -71,7 +199,7 @@ _QUERIES: dict[str, tuple[str, ...]] = OWN_QUERIES | {
     "GET /queues/:name/jobs/:id/stream": ("lastId",),
     "GET /broadcast/:name/events": ("subscription!", "subjects"),
 }
-"""Parameters of the query; those with an exclamation mark are required."""
+"""Query parameters by route; those with an exclamation mark are required."""
 _ERROR = {
     "description": "Refused; `error` says why.",
     "content": {

@@ -1,24 +1,35 @@
-"""Whole queues: pause, counts, metrics, workers, cleaning, limits, dead letters; routes R6-R10, R17-R25 and R40-R42."""
+"""Whole queues, what their jobs used, and the app's health: routes R6-R10, R17-R25, R30, R31, R36, R40-R42 and R45."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration_queue.errors import DeadLetterNotFoundError
-from orchestration_queue.http.messages import HttpError, Json, Request
-from orchestration_queue.http.parameters import (
+from orchestration_queue.client import AsyncUsageLedger
+from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
+from orchestration_queue.http.messages import (
     FINISHED,
+    HttpError,
+    Json,
+    Request,
     bounds,
     choice,
     count_of,
+    csv,
     flag,
     integer,
     is_number,
     required_integer,
 )
-from orchestration_queue.http.shapes import dead_letter_shape, job_shape, suspend_shape, worker_shape
+from orchestration_queue.http.shapes import (
+    budget_shape,
+    dead_letter_shape,
+    job_shape,
+    suspend_shape,
+    totals_shape,
+    worker_shape,
+)
 from orchestration_queue.options import MAX_DURATION, RateLimit, milliseconds, plain_number
 from orchestration_queue.options.base import MAX_COUNT
 from orchestration_queue.server.clock import epoch_ms, now_ms
@@ -29,8 +40,11 @@ __all__ = [
     "counts",
     "drain",
     "drop_dead_letter",
+    "flow_budget",
+    "flow_usage",
     "get_dead_letter",
     "get_rate_limit",
+    "health",
     "list_dead_letters",
     "list_suspended",
     "list_workers",
@@ -42,6 +56,7 @@ __all__ = [
     "resume",
     "retry",
     "set_rate_limit",
+    "usage_summary",
 ]
 
 _NO_LETTER = HttpError(404, "DLQ job not found")
@@ -72,7 +87,7 @@ async def metrics(request: Request) -> Json:
     start, end = integer(request.query, "start") or 0, integer(request.query, "end")
     end = -1 if end is None else end
     if start >= 0 and end >= 0 and end < start:
-        raise HttpError(400, "end must be >= start when both are non-negative")
+        raise HttpError(400, "end must be >= start when both are non-negative")  # glide-mq's sentence
     found = await queue.metrics(kind)
     points = [
         {"timestamp": epoch_ms(minute.at), "count": minute.count, "avgDuration": milliseconds(minute.mean_duration)}
@@ -203,3 +218,73 @@ async def drop_dead_letter(request: Request) -> Json:
     if not await request.service.queue(request.params["name"]).dead_letters.remove(request.params["id"]):
         raise _NO_LETTER
     return Json({"removed": True})
+
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
+_KEPT_MS = 30 * 24 * _HOUR_MS
+_MOST_READS = 100_000
+
+
+async def flow_usage(request: Request) -> Json:
+    """Return what the jobs of a flow used."""
+    queue = request.service.queue(request.params["name"])
+    if await queue.find(request.params["parentId"]) is None:
+        raise HttpError(404, "Job not found")
+    return Json(totals_shape(await queue.usage.of_flow(request.params["parentId"])))
+
+
+async def flow_budget(request: Request) -> Json:
+    """Return a flow's budget, and how much of it is used."""
+    state = await request.service.queue(request.params["name"]).usage.budget(request.params["flowId"])
+    if state is None:
+        raise HttpError(404, "Flow budget not found")
+    return Json(budget_shape(state))
+
+
+async def usage_summary(request: Request) -> Json:
+    """Sum the usage of jobs by queue, within a time window."""
+    query, service = request.query, request.service
+    if "window" in query and "windowMs" in query and query["window"] != query["windowMs"]:
+        raise HttpError(400, "window and windowMs must match when both are provided")
+    given_start, given_end = integer(query, "start", 0), integer(query, "end", 0)
+    window = integer(query, "windowMs" if "windowMs" in query else "window", 1)
+    end = now_ms() if given_end is None else given_end
+    start = end - (_HOUR_MS if window is None else window) if given_start is None else given_start
+    if start > end:
+        raise HttpError(400, "startTime must be less than or equal to endTime")
+    start = max(start, end - _KEPT_MS, 0)
+    names = [service.check_name(name) for name in csv(query, "queues") or ()]
+    for name in names:
+        service.check_allowed(name)
+    service.check_open()
+    queues = names or (None if service.allowed is None else sorted(service.allowed))
+    reads = len(queues or ()) * (end // _MINUTE_MS - start // _MINUTE_MS + 1)
+    if reads > _MOST_READS:
+        what = f"usage summary request exceeds maximum bucket reads ({reads} > {_MOST_READS})"
+        raise HttpError(400, f"{what}; reduce queues or windowMs")
+    async with AsyncUsageLedger("usage", connection=service.connection, prefix=service.prefix) as ledger:
+        try:
+            found = await ledger.summary(queues, _time(start), _time(end))
+        except UsageError as error:
+            raise HttpError(400, str(error)) from None
+    total: dict[str, Any] = totals_shape(found.total)
+    return Json(
+        {"startTime": start, "endTime": end, "bucketSizeMs": _MINUTE_MS, "queues": sorted(found.queues)}
+        | total
+        | {"perQueue": {name: totals_shape(used) for name, used in sorted(found.queues.items())}}
+    )
+
+
+def _time(at_ms: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise HttpError(400, "startTime must be a valid time") from None
+
+
+async def health(request: Request) -> Json:
+    """Report that the app runs, without a request to the server."""
+    service = request.service
+    queues = 0 if service.closing.is_set() else service.used_queues
+    return Json({"queues": queues, "status": "ok", "uptime": service.uptime_ms})

@@ -1,30 +1,28 @@
-"""Every route as data: method, path, the scope that it needs, and what answers it."""
+"""All routes as data, with method, path, scope and handler, and the router that finds the route of a path."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
 from orchestration_queue.http import (
-    broadcast_routes,
     event_routes,
     flow_routes,
     job_routes,
     queue_routes,
     scheduler_routes,
-    usage_routes,
 )
 from orchestration_queue.http.messages import Request, Response
 
-__all__ = ["PROXY_ROUTES", "Handler", "Route", "Scope"]
+__all__ = ["PROXY_ROUTES", "Handler", "HttpRouter", "Route", "Scope"]
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 class Scope(StrEnum):
-    """What a token may do. ``act`` includes those before it, and ``admin`` all; the first three are apart."""
+    """A permission of a token. ``act`` includes those before it, ``admin`` all; the first three are independent."""
 
     READ = "read"
     """Read everything."""
@@ -33,7 +31,7 @@ class Scope(StrEnum):
     WORK = "work"
     """Take jobs and report their outcomes."""
     ACT = "act"
-    """Change jobs, queues, flows and schedulers that are there."""
+    """Change existing jobs, queues, flows and schedulers."""
     ADMIN = "admin"
     """Remove many things at once."""
     OPEN = "open"
@@ -47,8 +45,8 @@ class Route:
     Attributes:
         method: The HTTP method.
         path: The path; ``:name`` is a queue (or broadcast), other words after a colon are ids.
-        scope: What a token needs for it.
-        handler: What answers it.
+        scope: The scope that a token needs for it.
+        handler: Answers the request.
     """
 
     method: str
@@ -63,12 +61,12 @@ class Route:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is ours, and not of glide-mq's proxy."""
+        """Whether it is our own, not one of glide-mq's proxy."""
         return self.path.startswith("/v1/")
 
     @property
     def is_of_dialect(self) -> bool:
-        """Whether it is about the queues of another wire, which are named apart from ours."""
+        """Whether it concerns queues of another wire, which are named separately."""
         return "/chasquimq" in self.path or "/qless" in self.path
 
     @property
@@ -110,20 +108,81 @@ PROXY_ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_S}/:id", _READ, scheduler_routes.get_scheduler),
     Route("PUT", f"{_S}/:id", _ACT, scheduler_routes.put_scheduler),
     Route("DELETE", f"{_S}/:id", _ACT, scheduler_routes.remove_scheduler),
-    Route("GET", f"{_Q}/flows/:parentId/usage", _READ, usage_routes.flow_usage),
-    Route("GET", f"{_Q}/flows/:flowId/budget", _READ, usage_routes.flow_budget),
+    Route("GET", f"{_Q}/flows/:parentId/usage", _READ, queue_routes.flow_usage),
+    Route("GET", f"{_Q}/flows/:flowId/budget", _READ, queue_routes.flow_budget),
     Route("POST", "/flows", _ADD, flow_routes.submit_flow),
     Route("GET", "/flows/:id", _READ, flow_routes.get_flow),
     Route("GET", "/flows/:id/tree", _READ, flow_routes.get_tree),
     Route("DELETE", "/flows/:id", _ACT, flow_routes.cancel_flow),
-    Route("GET", "/usage/summary", _READ, usage_routes.usage_summary),
+    Route("GET", "/usage/summary", _READ, queue_routes.usage_summary),
     Route("GET", f"{_J}/:id/suspend", _READ, job_routes.get_suspension),
     Route("POST", f"{_J}/:id/signal", _ACT, job_routes.signal_job),
     Route("POST", f"{_J}/:id/revoke", _ACT, job_routes.cancel_job),
     Route("GET", f"{_Q}/rate-limit", _READ, queue_routes.get_rate_limit),
     Route("PUT", f"{_Q}/rate-limit", _ACT, queue_routes.set_rate_limit),
     Route("DELETE", f"{_Q}/rate-limit", _ACT, queue_routes.remove_rate_limit),
-    Route("POST", "/broadcast/:name", _ADD, broadcast_routes.publish),
-    Route("GET", "/broadcast/:name/events", _READ, broadcast_routes.subscribe),
-    Route("GET", "/health", Scope.OPEN, usage_routes.health),
+    Route("POST", "/broadcast/:name", _ADD, event_routes.publish),
+    Route("GET", "/broadcast/:name/events", _READ, event_routes.subscribe),
+    Route("GET", "/health", Scope.OPEN, queue_routes.health),
 )
+
+
+@dataclass(slots=True)
+class _PathNode:
+    """A node in the tree of paths.
+
+    Attributes:
+        words: The nodes after literal parts.
+        any: The node after a parameter.
+        routes: The routes that end here, with the names of their parameters.
+    """
+
+    words: dict[str, _PathNode] = field(default_factory=dict)
+    any: _PathNode | None = None
+    routes: dict[str, tuple[Route, tuple[str, ...]]] = field(default_factory=dict)
+
+
+class HttpRouter:
+    """A table of routes.
+
+    Args:
+        routes: The routes.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._root = _PathNode()
+        for route in routes:
+            node, names = self._root, []
+            for part in route.path.split("/")[1:]:
+                if part.startswith(":"):
+                    names.append(part[1:])
+                    node.any = node = node.any or _PathNode()
+                else:
+                    node = node.words.setdefault(part.lower(), _PathNode())
+            node.routes[route.method] = (route, tuple(names))
+
+    def find(self, method: str, parts: Sequence[str]) -> tuple[Route, dict[str, str]] | None:
+        """Return the route for a path, and its parameters; None for an unknown path."""
+        for node, values in self._walk(self._root, parts, ()):
+            if method in node.routes:
+                route, names = node.routes[method]
+                return route, dict(zip(names, values, strict=True))
+        return None
+
+    def methods(self, parts: Sequence[str]) -> list[str]:
+        """Return the methods of a path."""
+        found = {method for node, _ in self._walk(self._root, parts, ()) for method in node.routes}
+        return sorted(found | ({"HEAD"} if "GET" in found else set()))
+
+    def _walk(
+        self, node: _PathNode, parts: Sequence[str], values: tuple[str, ...]
+    ) -> list[tuple[_PathNode, tuple[str, ...]]]:
+        """Return the nodes that match a path, those with literal words first."""
+        if not parts:
+            return [(node, values)] if node.routes else []
+        found = []
+        if (word := node.words.get(parts[0].lower())) is not None:
+            found += self._walk(word, parts[1:], values)
+        if node.any is not None and parts[0]:
+            found += self._walk(node.any, parts[1:], (*values, parts[0]))
+        return found

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from orchestration_queue.errors import ScheduleError
-from orchestration_queue.http.messages import HttpError, Json, Request
-from orchestration_queue.http.parameters import is_number
+from orchestration_queue.http.messages import HttpError, Json, Request, is_number
 from orchestration_queue.http.shapes import scheduler_shape
 from orchestration_queue.options import JobOptions, placement_from_wire
 from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete, Schedule
@@ -29,7 +28,7 @@ class _SentTemplate(JobTemplate):
     sent: Mapping[str, Any]
 
     def members(self) -> dict[str, object]:
-        """Return it."""
+        """Return the members to store."""
         return dict(self.sent)
 
 
@@ -140,7 +139,7 @@ def _cron(given: Mapping[str, Any], bounds: dict[str, Any]) -> Cron:
 
 
 def _cron_problem(pattern: str) -> str | None:
-    """Return what glide-mq's proxy says of a pattern it cannot read."""
+    """Return the message of glide-mq's proxy for an invalid pattern."""
     fields = pattern.split()
     if len(fields) != len(_CRON_BOUNDS):
         return f"Invalid cron pattern: expected 5 fields, got {len(fields)}"

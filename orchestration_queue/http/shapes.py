@@ -1,4 +1,4 @@
-"""The JSON shapes of glide-mq's proxy, made of what the package reads. Members without a value are left out."""
+"""Convert jobs, events, schedulers and usage to the JSON of glide-mq's proxy. Members without a value are left out."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _progress(stored: str | None) -> Any:
 
 
 def usage_shape(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a job reported to have used, from its record."""
+    """Return the usage that a job reported, from its record."""
     shape: dict[str, Any] = {}
     for name in ("model", "provider", "tokens", "totalTokens", "costs", "totalCost", "costUnit", "latencyMs", "cached"):
         stored = fields.get(f"usage:{name}")
@@ -112,7 +112,7 @@ def _object(stored: str) -> dict[str, Any]:
 
 
 def totals_shape(totals: UsageTotals) -> dict[str, Any]:
-    """Return what several jobs used together."""
+    """Return the total usage of several jobs."""
     return {
         "tokens": dict(totals.tokens_by),
         "totalTokens": totals.tokens,

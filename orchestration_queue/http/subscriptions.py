@@ -1,4 +1,4 @@
-"""The subscriptions of broadcasts that clients listen to: one reader for each, whose messages go to all its clients."""
+"""Subscriptions of broadcasts: one reader for each, whose messages go to all its clients."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Listener", "Subscriptions"]
 
 _DRAIN_S = 5
 _MOST_KEPT = 4 * 2**20
-"""Bytes of messages kept for a subscription's slow clients, and for those that come back."""
+"""Bytes of messages kept for a subscription's slow clients, and for those that reconnect."""
 _OVERHEAD = 300
 """Bytes that a kept message takes besides its text."""
 _MOST_LOGS = 16
 """Subscriptions without clients whose messages are kept."""
 _LEASE_S = 5
-"""A message that no client got before all had left goes to the next one after this time."""
+"""A message that no client received before all had left goes to the next client after this time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,7 @@ class _Message:
     subject: str
     text: bytes
     is_taken: bool = False
-    """Whether a client was sent it."""
+    """Whether it was sent to a client."""
 
 
 class _Log:
@@ -42,40 +42,40 @@ class _Log:
         self._messages: dict[int, _Message] = {}
         self._size = 0
         self.first = self.end = 0
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def append(self, new: _Message) -> int:
-        """Keep a message, and drop the oldest ones where all take too much; returns its place."""
+        """Append a message, drop the oldest ones above the size limit, and return its position."""
         place, self.end = self.end, self.end + 1
         self._messages[place] = new
         self._size += len(new.text) + _OVERHEAD
         while self._size > _MOST_KEPT and self.first < place:
             self.remove(self.first)
             self.first += 1
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
         return place
 
     def remove(self, place: int) -> None:
-        """Forget a message."""
+        """Remove a message."""
         if gone := self._messages.pop(place, None):
             self._size -= len(gone.text) + _OVERHEAD
 
     def at(self, place: int) -> _Message | None:
-        """Return the message of a place; None where it was removed."""
+        """Return the message at a position; None if it was removed."""
         return self._messages.get(place)
 
     async def wait(self) -> None:
         """Wait for the next message."""
-        await self._news.wait()
+        await self._changed.wait()
 
     def start(self) -> int:
-        """Return where a new client begins: at the message that no client was sent yet, if there is one."""
+        """Return where a new client begins: at the message that was not sent to any client yet, or at the end."""
         last = self._messages.get(self.end - 1)
         return self.end if last is None or last.is_taken else self.end - 1
 
     def after(self, message_id: str) -> int | None:
-        """Return the place behind a message; None when it is not kept."""
+        """Return the position after a message; None if it is not kept."""
         return next((place + 1 for place, kept in reversed(self._messages.items()) if kept.id == message_id), None)
 
 
@@ -83,9 +83,9 @@ class Listener:
     """One client of a subscription.
 
     Args:
-        reader: What reads the subscription.
-        subjects: Which messages it wants.
-        after: Id of the last message that it was sent before it came; empty for none.
+        reader: Reads the subscription.
+        subjects: Filter for its messages.
+        after: Id of the last message that it received before it reconnected; empty for none.
 
     Attributes:
         has_gap: Whether messages may be missing between that one and the next.
@@ -99,9 +99,9 @@ class Listener:
         self._last: _Message | None = None
 
     async def next(self) -> bytes | None:
-        """Return the next message as an event, once there is one; None for a client that is too slow for what is kept.
+        """Wait for the next message and return it as an event; None if it was dropped because the client is too slow.
 
-        Its stream ends then, and it listens again after the last message that it got.
+        The client's stream then ends, and it reconnects after the last message that it received.
         """
         log = self._reader.log
         while True:
@@ -116,14 +116,14 @@ class Listener:
             await log.wait()
 
     def sent(self) -> None:
-        """Note that the last message was written."""
+        """Record that the last message was written."""
         if self._last is not None and not self._last.is_taken:
             self._last.is_taken = True
             self._reader.changed.set()
 
 
 class _Reader:
-    """Reads one subscription while it has clients. A message is done when a client that wants it was sent it."""
+    """Reads one subscription while it has clients. A message is done once it was sent to a client that matches it."""
 
     def __init__(self, url: ServerUrl, prefix: str, name: str, subscription: str, log: _Log) -> None:
         self.clients: list[Listener] = []
@@ -142,7 +142,7 @@ class _Reader:
         new = _Message(job.id, job.name, message(item, id=job.id, event="message"))
         place = self.log.append(new)
         try:
-            # Until one of them was sent it: a slow client delays no other. When all have left, the next one gets it.
+            # Wait until one client was sent it, so that a slow client delays no other, or until a next client joins.
             while not new.is_taken:
                 self.changed.clear()
                 if self.clients and not any(client.subjects.matches(job.name) for client in self.clients):
@@ -162,7 +162,7 @@ class _Reader:
         self.changed.set()
 
     async def aclose(self) -> None:
-        # Killed, it settles nothing more: a message that no client got stays with the subscription.
+        # A killed worker settles nothing: a message that no client received stays with the subscription.
         if self.clients or self.worker.running:
             self.worker.kill()
         else:
@@ -171,7 +171,7 @@ class _Reader:
 
 
 class Subscriptions:
-    """All that are listened to in this process.
+    """The subscriptions with clients in this process.
 
     Args:
         prefix: First part of every key.
@@ -181,7 +181,7 @@ class Subscriptions:
         self._prefix = prefix
         self._readers: dict[tuple[str, str], _Reader] = {}
         self._logs: dict[tuple[str, str], _Log] = {}
-        """Of subscriptions without clients, for those that come back."""
+        """Logs of subscriptions without clients, for clients that reconnect."""
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
@@ -194,8 +194,8 @@ class Subscriptions:
             url: The server.
             name: The broadcast.
             subscription: The subscription.
-            subjects: Which messages the client wants.
-            after: Id of the last message that it was sent before; empty for none.
+            subjects: Filter for the client's messages.
+            after: Id of the last message that it received before; empty for none.
         """
         key = (name, subscription)
         async with self._lock:

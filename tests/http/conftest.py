@@ -13,7 +13,7 @@ import redis
 import uvicorn
 
 from orchestration_queue.http import HttpApp, create_app
-from orchestration_queue.http.console import overview, pages, registry
+from orchestration_queue.http.console import cache, overview, pages
 from tests.waiting import wait_until
 
 Serve = Callable[[HttpApp], AbstractAsyncContextManager[httpx.AsyncClient]]
@@ -51,7 +51,7 @@ async def served(app: HttpApp) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture(autouse=True)
 def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages wait for what takes a walk over all keys, however busy the machine is."""
-    for module in (overview, pages, registry):
+    for module in (overview, pages, cache):
         monkeypatch.setattr(module, "PATIENCE_S", 60)
 
 

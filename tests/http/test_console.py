@@ -32,7 +32,7 @@ from orchestration_queue import (
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.access import Access, Token
-from orchestration_queue.http.console import registry
+from orchestration_queue.http.console import cache
 from orchestration_queue.http.routes import Scope
 from tests.http.conftest import called
 from tests.http.test_own_routes import noted
@@ -687,9 +687,9 @@ async def test_the_overview_does_not_wait_for_a_walk_over_all_keys(
     ui: httpx.AsyncClient, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.add("a")
-    monkeypatch.setattr(registry, "PATIENCE_S", 0)
+    monkeypatch.setattr(cache, "PATIENCE_S", 0)
     assert "are being looked for" in await page(ui, "")
-    monkeypatch.setattr(registry, "PATIENCE_S", 60)
+    monkeypatch.setattr(cache, "PATIENCE_S", 60)
     assert f">{queue.name}<" in await page(ui, "")
 
 

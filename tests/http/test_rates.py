@@ -12,7 +12,7 @@ import redis
 
 from orchestration_queue import AsyncQueue
 from orchestration_queue.http import create_app
-from orchestration_queue.http.console.rates import Rates
+from orchestration_queue.http.console.cache import Rates
 from tests.http.conftest import called
 
 MINUTE = 60.0 * 1_000_000

@@ -73,7 +73,7 @@ async def drain(client: socket.socket) -> list[dict[str, str]]:
 
 
 async def dropped(caplog: pytest.LogCaptureFixture) -> None:
-    await wait_until(lambda: "its client took nothing" in caplog.text, "the client to be dropped", 60)
+    await wait_until(lambda: "its client read nothing" in caplog.text, "the client to be dropped", 60)
 
 
 def add_events(raw: redis.Redis, queue: str, count: int, *, data: str = LARGE, keep: int = 1000) -> list[str]:

@@ -199,7 +199,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("serve --host 0.0.0.0", 2, "pass `--tokens FILE`"),
     ("serve --tokens nix.json", 2, "The token file 'nix.json' cannot be read"),
     ("serve --groups nix.json", 2, "The file of groups 'nix.json' cannot be read"),
-    ("serve --trusted-header X-User --groups-header X-Groups", 2, "what each group allows"),
+    ("serve --trusted-header X-User --groups-header X-Groups", 2, "what each group may do"),
     ("serve --compression zip", 2, "Codec 'zip' is unknown"),
     ("serve --port -1", 2, "--port"),
     ("ui --host 0.0.0.0", 2, "pass `--tokens FILE`"),

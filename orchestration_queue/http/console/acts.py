@@ -1,4 +1,4 @@
-"""What the console can do. Acts that cannot be undone are asked again, with the number of jobs they concern."""
+"""The console's actions. Those that cannot be undone must be confirmed, with the number of jobs they affect."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import cast, get_args
 
 from orchestration_queue.client import AsyncJob, AsyncQueue
 from orchestration_queue.errors import NotFoundError, StateError, UsageError
-from orchestration_queue.http.changes import MOST_CHANGED, change_job, change_jobs
 from orchestration_queue.http.console.overview import STATES
-from orchestration_queue.http.console.search import Search
+from orchestration_queue.http.console.queue_pages import Search
 from orchestration_queue.http.console.views import Views, part
 from orchestration_queue.http.messages import HttpError, Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
+from orchestration_queue.http.v1.jobs import MOST_CHANGED, change_job, change_jobs
 from orchestration_queue.options import checked_share_weight
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.worker_signals import WorkerVerb
@@ -41,7 +41,7 @@ _OF_JOBS: dict[str, Callable[[AsyncJob], bool]] = {
     "move": lambda job: job.record.fields.get("state") != "completed",
     "remove": lambda _: True,
 }
-"""What can be done to jobs, and to which."""
+"""The actions on jobs, each with the jobs that it applies to."""
 _MOST_DIGITS = 7
 
 
@@ -49,8 +49,8 @@ class Acts:
     """The forms' targets.
 
     Args:
-        service: What carries them out.
-        views: How questions are shown.
+        service: The app's service.
+        views: Renders the questions.
     """
 
     def __init__(self, service: Service, views: Views) -> None:
@@ -67,8 +67,8 @@ class Acts:
             Route("POST", f"{queue}/tags/:tag", act, self._with(self._tagged)),
             Route("POST", f"{queue}/tags/:tag/remove", admin, self._with(self._remove_tagged)),
             Route("POST", f"{queue}/shares", act, self._with(self._share)),
-            Route("POST", f"{queue}/workers", act, self._with(self._tell_workers)),
-            Route("POST", f"{queue}/workers/stop", admin, self._with(self._tell_workers)),
+            Route("POST", f"{queue}/workers", act, self._with(self._control_workers)),
+            Route("POST", f"{queue}/workers/stop", admin, self._with(self._control_workers)),
         )
 
     def _with(self, do: Callable[[AsyncQueue, str, Request], Awaitable[int]]) -> Callable[[Request], Awaitable[Raw]]:
@@ -77,7 +77,7 @@ class Acts:
             act = request.form.get("act", [""])[0]
             if "confirmed" not in request.form:
                 if "found" in request.form:
-                    return await self._ask_of_found(queue, act, request)
+                    return await self._ask_about_found(queue, act, request)
                 if act in _ASKED:
                     return self._ask(queue, act, request, await self._count(queue, act, request))
             done = await do(queue, act, request)
@@ -98,8 +98,8 @@ class Acts:
             search=search, most=MOST_CHANGED,
         )  # fmt: skip
 
-    async def _ask_of_found(self, queue: AsyncQueue, act: str, request: Request) -> Raw:
-        """Ask about the jobs that a search finds; the answer names these, whatever it would find by then."""
+    async def _ask_about_found(self, queue: AsyncQueue, act: str, request: Request) -> Raw:
+        """Ask about the jobs that a search finds now; the confirmation lists their ids."""
         if (fits := _OF_JOBS.get(act)) is None:
             raise _unknown(act)
         state = request.form.get("state", [""])[0]
@@ -238,18 +238,18 @@ class Acts:
                 return int(await queue.shares.remove(share))
         raise _unknown(act)
 
-    async def _tell_workers(self, queue: AsyncQueue, act: str, request: Request) -> int:
+    async def _control_workers(self, queue: AsyncQueue, act: str, request: Request) -> int:
         if (act == "stop") is not request.path.endswith("/stop") or act not in get_args(WorkerVerb):
             raise _unknown(act)
         slots = request.form.get("slots", [""])[0].strip()
         if act == "concurrency" and not (slots.isascii() and slots.isdecimal() and len(slots) < _MOST_DIGITS):
-            raise UsageError(f"Slots must be a whole number of jobs, got {slots[:80]!r}; enter 4, for example.")
+            raise UsageError(f"Slots must be an integer, got {slots[:80]!r}; enter 4, for example.")
         waiting = await self._service.waiting_queue(queue.name)
         replies = await waiting.control_workers(
             cast(WorkerVerb, act), request.form.get("id", []), concurrency=int(slots) if act == "concurrency" else None
         )
         if replies and not any(reply.has_obeyed for reply in replies):
-            why = replies[0].problem or "it did not answer in time, and obeys when it receives the command"
+            why = replies[0].problem or "it did not answer in time, and will obey once it receives the command"
             raise StateError(f"Worker {replies[0].worker!r} did not carry it out: {why.rstrip('.')}.")
         return sum(reply.has_obeyed for reply in replies)
 
@@ -280,4 +280,4 @@ class Acts:
 
 
 def _unknown(act: str) -> HttpError:
-    return HttpError(400, f"There is no action {act!r}; go back and use a button on the page.")
+    return HttpError(400, f"Unknown action {act!r}; go back and use a button on the page.")

@@ -30,13 +30,13 @@ class Console:
     """The pages of one app.
 
     Args:
-        service: What they show.
-        access: Who may see and do what.
-        dagster: URL of Dagster's web server; None links to none.
-        traces: URL of a trace, with ``{trace_id}`` for its id; None links to none.
+        service: The app's service.
+        access: The tokens and what they allow.
+        dagster: URL of Dagster's web server; None for no links.
+        traces: URL of a trace, with ``{trace_id}`` for its id; None for no links.
 
     Raises:
-        UsageError: A URL begins with neither ``http://`` nor ``https://``, or that of a trace has no place for its id.
+        UsageError: A URL begins with neither ``http://`` nor ``https://``, or that of traces lacks ``{trace_id}``.
     """
 
     def __init__(self, service: Service, access: Access, dagster: str | None = None, traces: str | None = None) -> None:
@@ -58,11 +58,11 @@ class Console:
         self.routes = (*self._pages.routes, *self._acts.routes, *sign_in)
 
     async def aclose(self) -> None:
-        """Stop reading what no request waits for."""
+        """Stop background reads."""
         await self._pages.aclose()
 
     async def answer(self, route: Route, request: Request) -> Response:
-        """Answer a request of a browser: pages for errors too, and the way to sign in."""
+        """Answer a request of a browser, with pages for errors and for signing in."""
         session, is_new = self._session(request)
         csrf = self._csrf(session)
         queues = [request.params["name"]] if route.names_queue else []
@@ -84,7 +84,7 @@ class Console:
             self.views.request.set(request)
             self.views.can_act.set(self._can_act(session, request, queues))
             response = await route.handler(request)
-            # An act ends in a redirection; a question and a form that is refused have changed nothing.
+            # A successful action ends in a redirection; a question or a refused form has changed nothing.
             if route.scope in (Scope.ACT, Scope.ADMIN) and isinstance(response, Raw) and response.status == 303:
                 act = request.form.get("act", [route.path])[0]
                 subject = request.subject or request.params.get("id") or ", ".join(request.form.get("id", ()))
@@ -101,7 +101,7 @@ class Console:
         return self._with_cookie(response, session, request) if is_new and isinstance(response, Raw) else response
 
     def _session(self, request: Request) -> tuple[str, bool]:
-        """Return the session's text, and whether the browser has yet to be given it."""
+        """Return the session's text, and whether it is new to the browser."""
         try:
             found = SimpleCookie(request.headers.get("cookie", "")).get(_COOKIE)
         except CookieError:
@@ -137,7 +137,7 @@ class Console:
         return self.access.check(scope, request.headers, queues)
 
     def _can_act(self, session: str, request: Request, queues: list[str]) -> frozenset[str]:
-        """Return the scopes that the user has, so that no button is shown that would be refused."""
+        """Return the scopes that the user has, so that pages show only allowed buttons."""
         found = set()
         for scope in (Scope.ACT, Scope.ADMIN):
             try:
@@ -159,13 +159,13 @@ class Console:
     async def _sign_in(self, request: Request) -> Raw:
         token = self.access.find(request.form.get("token", [""])[0].strip())
         if token is None:
-            return self.views.page("login.html", 401, title="Sign in", problem="This token is not known here.")
+            return self.views.page("login.html", 401, title="Sign in", problem="This token is unknown.")
         return self._with_cookie(self.views.redirect("/ui"), self._new_session(token.digest), request)
 
     async def _static(self, request: Request) -> Raw:
         found = self.views.static(request.params["file"])
         if found is None:
-            raise HttpError(404, "There is no such file.")
+            raise HttpError(404, "This file does not exist.")
         body, kind = found
         return Raw(body, 200, ((b"content-type", kind), (b"cache-control", b"max-age=%d" % _STATIC_S)))
 

@@ -1,4 +1,4 @@
-"""Pages of ChasquiMQ's and qless's queues: what each has, and the few acts that their servers know."""
+"""Pages of ChasquiMQ and qless queues, with the actions that these wires support."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _STATES = ("waiting", *QLESS_STATES)
 
 
 class DialectPages:
-    """The queues of other wires.
+    """Pages of the queues of other wires.
 
     Args:
-        service: What they are read through.
-        views: How they are shown.
+        service: The app's service.
+        views: Renders the pages.
     """
 
     def __init__(self, service: Service, views: Views) -> None:
@@ -114,4 +114,4 @@ class DialectPages:
 
 
 def _unknown(act: str) -> HttpError:
-    return HttpError(400, f"There is no action {act!r}; go back and use a button on the page.")
+    return HttpError(400, f"Unknown action {act!r}; go back and use a button on the page.")

@@ -13,9 +13,9 @@ from orchestration_queue.client import FlowNode
 __all__ = ["MOST_NODES", "Bar", "Box", "Chart", "DrawnGraph", "draw_graph", "draw_run"]
 
 MOST_NODES = 1000
-"""Larger flows are drawn by group: the nodes of a level whose names differ in their number alone."""
+"""Larger flows are drawn by group: the nodes of a level whose names differ only in a number."""
 _MOST_GROUPS = 300
-"""Of a flow with more groups, each level is one."""
+"""If a flow has more groups, each level is drawn as one."""
 _PRESSING = (
     "failed",
     "upstream_failed",
@@ -26,7 +26,7 @@ _PRESSING = (
     "group-waiting",
     "waiting-children",
 )
-"""States by what a group that has several is colored by."""
+"""States by priority: a group with several states has the color of the first."""
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 152, 34, 44, 12
 _CHART = 720
 _ROW = 22
@@ -39,13 +39,13 @@ class Box:
     """A node, or a group of nodes, in its place.
 
     Attributes:
-        label: What is written in it.
+        label: Its text.
         title: Its whole name.
-        state: What colors it.
+        state: The state that determines its color.
         x: Left.
         y: Top.
         node: The node; None for a group.
-        parts: Of a group, by state: the state, where its share of the nodes starts, and how wide it is.
+        parts: For a group: each state, with the left and the width of its share of the nodes.
     """
 
     label: str
@@ -63,9 +63,9 @@ class DrawnGraph:
 
     Attributes:
         boxes: The nodes.
-        edges: SVG paths from what is waited for to what waits.
-        width: Of the whole.
-        height: Of the whole.
+        edges: SVG paths from dependencies to dependents.
+        width: Total width.
+        height: Total height.
     """
 
     boxes: Sequence[Box]
@@ -82,10 +82,10 @@ class Bar:
 
     Attributes:
         node: The node.
-        x: Where it starts.
-        width: How long it took.
+        x: Its start.
+        width: Its duration.
         y: Its row.
-        state: What colors it.
+        state: The state that determines its color.
     """
 
     node: FlowNode
@@ -101,9 +101,9 @@ class Chart:
 
     Attributes:
         bars: The nodes that have started, by start.
-        seconds: How much time the chart spans.
-        width: Of the whole.
-        height: Of the whole.
+        seconds: The time span of the chart.
+        width: Total width.
+        height: Total height.
     """
 
     bars: Sequence[Bar]
@@ -113,12 +113,12 @@ class Chart:
 
 
 def state_of(node: FlowNode) -> str:
-    """Return what a node's color says."""
+    """Return the state that determines a node's color."""
     return node.outcome or (str(node.state) if node.state else "gone")
 
 
 def draw_graph(nodes: Sequence[FlowNode]) -> DrawnGraph:
-    """Place the nodes in columns by depth, each near those that it waits for."""
+    """Place the nodes in columns by depth, each near its dependencies."""
     if len(nodes) > MOST_NODES:
         return _draw_groups(nodes)
     boxes = {node.name: _Item(node.depth, node.deps) for node in nodes}
@@ -128,7 +128,7 @@ def draw_graph(nodes: Sequence[FlowNode]) -> DrawnGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What is drawn as one box: its column, and which others it waits for."""
+    """A box before it is placed: its column, and its dependencies."""
 
     depth: int
     deps: Collection[str]
@@ -162,7 +162,7 @@ def _node_box(node: FlowNode, x: int, y: int) -> Box:
 
 
 def _draw_groups(nodes: Sequence[FlowNode]) -> DrawnGraph:
-    """Draw one box for all nodes of a group, with an edge for all that lead from one group to another."""
+    """Draw one box for all nodes of a group, and one edge for all edges between two groups."""
     stems = {node.name: _NUMBER.sub("", node.name) or node.name for node in nodes}
     if len({(node.depth, stems[node.name]) for node in nodes}) > _MOST_GROUPS:
         stems = {node.name: f"level {node.depth}" for node in nodes}
@@ -181,7 +181,7 @@ def _group_box(stem: str, states: Counter[str], x: int, y: int) -> Box:
     total = states.total()
     ordered = sorted(states, key=lambda state: (_PRESSING.index(state) if state in _PRESSING else 99, state))
     parts, begin = [], 0
-    for state in reversed(ordered):  # what is done first
+    for state in reversed(ordered):  # finished states first
         begin += states[state]
         left = (begin - states[state]) * _WIDTH // total
         parts.append((state, left, max(1, begin * _WIDTH // total - left)))

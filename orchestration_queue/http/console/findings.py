@@ -1,4 +1,4 @@
-"""The doctor's pages: what is wrong, as the last check found it, and the fixes that are safe."""
+"""The doctor's pages: the findings of the last check, and their fixes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["FindingPages"]
 
 _FRESH_S = 60.0
 _AT_ONCE_S = 2.0
-"""A small server is checked within this; of a large one the page shows what comes later."""
+"""How long a page waits for a check; the findings of a longer one appear later."""
 
 
 class FindingPages:
-    """What is wrong with the server and its queues.
+    """Pages of the findings on the server and its queues.
 
     Args:
-        service: What is checked.
-        views: How it is shown.
+        service: The app's service, which is checked.
+        views: Renders the pages.
 
     Attributes:
         at: When the last check ended; None before the first.
@@ -58,7 +58,7 @@ class FindingPages:
             await asyncio.gather(self._checking, return_exceptions=True)
 
     async def _show(self, request: Request) -> Raw:
-        """Show what is wrong; a check begins when the last is older than a minute."""
+        """Show the findings; start a check if the last one is older than a minute."""
         if self.at is None or (datetime.now(UTC) - self.at).total_seconds() > _FRESH_S:
             await self._check()
         rows = [(_id(finding), finding) for finding in self._found]
@@ -88,7 +88,7 @@ class FindingPages:
         return self._checking is not None and not self._checking.done()
 
     async def _check(self) -> None:
-        """Check all, one check at a time; return when it has ended, or takes long."""
+        """Run all checks, unless they run already; return when they have ended, or take long."""
         checking = self._checking
         if checking is None or checking.done():
             self._checking = checking = asyncio.create_task(self._run())

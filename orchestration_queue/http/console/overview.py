@@ -1,4 +1,4 @@
-"""The first page: all queues, read in two exchanges however many are shown."""
+"""The first page: all queues, read in two exchanges."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from orchestration_queue.client import JobCounts
+from orchestration_queue.http.console.cache import PATIENCE_S, Rate, Rates, Recent, Registry
 from orchestration_queue.http.console.findings import FindingPages
-from orchestration_queue.http.console.rates import Rate, Rates
-from orchestration_queue.http.console.recent import Recent
-from orchestration_queue.http.console.registry import PATIENCE_S, Registry
 from orchestration_queue.http.console.views import Views
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.service import Service
@@ -30,19 +28,19 @@ __all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "depth", "ended_until", "min
 STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
 MOST_QUEUES = 100
 _DAY, _SLOT = 1440, 30
-"""Minutes of the chart, and of one bar of it."""
+"""Minutes of the chart, and of one of its bars."""
 _FRESH = 3 * _SLOT
 """Minutes that each page reads again; earlier ones no longer change."""
 _KEPT_S, _STALE_S = 1800, 1500
 _AT_ONCE = 4
 _ENDED = (JobState.COMPLETED, JobState.FAILED)
 _Day: TypeAlias = tuple[Mapping[int, int], Mapping[int, int]]
-"""How many jobs completed, and how many failed, by slot since the epoch."""
+"""Numbers of completed and of failed jobs, by slot since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What the page shows of a queue."""
+    """A queue's row on the page."""
 
     name: str
     counts: JobCounts
@@ -55,14 +53,14 @@ class _Row:
 
 
 class OverviewPage:
-    """All queues with their depths and rates, and what is wrong.
+    """The page of all queues with their depths and rates, and of problems.
 
     Args:
-        service: What it is read through.
-        views: How it is shown.
-        registry: Knows the queues.
-        doctor: Knows what is wrong.
-        rates: Knows how many jobs come and end.
+        service: The app's service.
+        views: Renders the page.
+        registry: Lists the queues.
+        doctor: Has the problems of the last check.
+        rates: Computes the rates of queues.
     """
 
     def __init__(self, service: Service, views: Views, registry: Registry, doctor: FindingPages, rates: Rates) -> None:
@@ -72,7 +70,7 @@ class OverviewPage:
         self._days = Recent(_KEPT_S, at_once=_STALE_S)
 
     async def aclose(self) -> None:
-        """Stop reading what no request waits for."""
+        """Stop background reads."""
         await self._days.aclose()
 
     async def show(self, request: Request) -> Raw:
@@ -107,7 +105,7 @@ class OverviewPage:
         return rows
 
     async def _days_soon(self, queues: Iterable[str]) -> dict[str, _Day]:
-        """Return what ended in the last day, of the queues for which it is known soon."""
+        """Return the last day's finished jobs of the queues for which they are known soon."""
         readings = {name: asyncio.create_task(self._days.get(name, partial(self._day, name))) for name in queues}
         if readings:
             await asyncio.wait(readings.values(), timeout=PATIENCE_S)
@@ -124,12 +122,12 @@ class OverviewPage:
 
 
 def depth(counts: JobCounts) -> int:
-    """Return how many jobs have not ended."""
+    """Return the number of unfinished jobs."""
     return counts.waiting + counts.active + counts.delayed + counts.suspended
 
 
 def ended_until(keys: QueueKeys, minute: int, minutes: int) -> list[Conversation[dict[int, int]]]:
-    """Read how many jobs completed, and how many failed, in the minutes up to one."""
+    """Return reads of the jobs that completed and of those that failed in the minutes up to one."""
     return [queue_state.ended_by_minute(keys, kind, minute - minutes + 1, minute) for kind in _ENDED]
 
 
@@ -153,7 +151,7 @@ def _is_paused(keys: QueueKeys) -> Conversation[bool]:
 
 
 def minutes_of(ended: Mapping[int, int], last: int, minutes: int, bucket: int) -> list[int]:
-    """Return how many jobs ended in each of the minutes up to the last, ``bucket`` of them in one number."""
+    """Return the number of jobs that ended in each bucket of minutes up to the last minute."""
     values = [0] * (minutes // bucket)
     for minute, count in ended.items():
         place = (minutes - 1 - (last - minute)) // bucket

@@ -1,4 +1,4 @@
-"""The console's pages: what each reads, in as few exchanges as it takes."""
+"""The console's pages of queues, jobs, flows, workers and the server."""
 
 from __future__ import annotations
 
@@ -11,21 +11,16 @@ from typing import Any
 from orchestration_queue.client import AsyncBroadcast, AsyncFlow, AsyncJob, AsyncQueue, FlowNode, FlowStatus
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
+from orchestration_queue.http.console.cache import PATIENCE_S, Rates, Recent, Registry, or_none
 from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, ended_until, minutes_of
-from orchestration_queue.http.console.pool_pages import PoolPages
-from orchestration_queue.http.console.queue_pages import QueuePages
-from orchestration_queue.http.console.rates import Rates
-from orchestration_queue.http.console.recent import Recent, or_none
-from orchestration_queue.http.console.registry import PATIENCE_S, Registry
+from orchestration_queue.http.console.queue_pages import PoolPages, QueuePages, Search
 from orchestration_queue.http.console.schedules import SchedulePages
-from orchestration_queue.http.console.search import Search
 from orchestration_queue.http.console.views import Views, query
 from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
-from orchestration_queue.http.messages import Raw, Request, Stream
-from orchestration_queue.http.parameters import FINISHED
+from orchestration_queue.http.messages import FINISHED, Raw, Request, Stream
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call, Reply, text, together
@@ -40,7 +35,7 @@ __all__ = ["Pages"]
 _PER_PAGE = 50
 _REASONS_S = 3.0
 _FLOW_REST, _MOST_FLOWS = 4, 16
-"""A large flow is read at most a fifth of the time, however many watch it."""
+"""Reading a large flow takes at most a fifth of the time, for any number of viewers."""
 _LOG_LINES = 200
 _MOST_FOUND = 200
 _MOST_WORDS, _LONGEST_COMMAND = 12, 200
@@ -50,11 +45,11 @@ _SLOWEST, _SLOWEST_OF = 10, 128
 
 
 class Pages:
-    """What can be seen.
+    """The pages that show queues and the server; they change nothing.
 
     Args:
-        service: What it is read through.
-        views: How it is shown.
+        service: The app's service.
+        views: Renders the pages.
     """
 
     def __init__(self, service: Service, views: Views) -> None:
@@ -90,7 +85,7 @@ class Pages:
         self.routes = (*own, *(route for group in groups for route in group.routes))
 
     async def aclose(self) -> None:
-        """Stop reading what no request waits for."""
+        """Stop background reads."""
         for each in (self._registry, self._reasons, self._flows, self._doctor, self._overview):
             await each.aclose()
 
@@ -181,7 +176,7 @@ class Pages:
     async def flow(self, request: Request) -> Raw:
         """Show one flow: its graph and its run."""
         queue = self._service.queue(request.params["name"])
-        did = request.query.get("done", "")  # what was just done must be seen
+        did = request.query.get("done", "")  # part of the key, so that an action's effect is visible
 
         async def read() -> tuple[AsyncFlow, set[str], FlowStatus, list[FlowNode]]:
             flow = await queue.flows.find(request.params["id"])
@@ -237,7 +232,7 @@ class Pages:
         )  # fmt: skip
 
     async def server(self, _: Request) -> Raw:
-        """Show the server's own figures, its keys by kind, its slow log and the last acts."""
+        """Show the server's figures, its keys by kind, its slow log and the last actions."""
         connection = self._service.connection
         info, functions, logged = await asyncio.gather(
             connection.execute(Call("INFO")), or_none(connection.execute(Call("FUNCTION", args=("LIST",)))),
@@ -251,7 +246,7 @@ class Pages:
         )  # fmt: skip
 
     async def live(self, request: Request) -> Stream:
-        """Stream a line whenever something happened in the queue, a few times a second at most."""
+        """Stream a line whenever something changed in the queue, at most a few times per second."""
         keys = self._service.keys(request.params["name"])
         return Stream(self._changes(keys, await self._service.connection.look(event_log.last_event_id(keys))))
 
@@ -276,7 +271,7 @@ def _readable(read: Callable[[], Any]) -> Any:
 
 
 def _started_at(record: JobRecord) -> datetime | None:
-    """Return when the latest attempt began; the wire overwrites that of a failed one with the time of its failure."""
+    """Return when the latest attempt began. The wire overwrites the start of a failed one with its end."""
     if record.fields.get("state") == "failed" and record.history:
         last = record.history[-1]
         if last.event is HistoryEvent.FAILED and last.started_at is not None:
@@ -291,7 +286,7 @@ def _took(record: JobRecord) -> float | None:
 
 
 def _stages(record: JobRecord) -> list[tuple[str, datetime, float | None]]:
-    """Return what happened to a job so far, with the time since the stage before."""
+    """Return the stages of a job so far, each with the time since the previous one."""
     ended = "completed" if record.fields.get("state") == "completed" else "failed"
     times = [("added", record.added_at), ("started", _started_at(record)), (ended, record.finished_at)]
     found: list[tuple[str, datetime, float | None]] = []
@@ -302,7 +297,7 @@ def _stages(record: JobRecord) -> list[tuple[str, datetime, float | None]]:
 
 
 def _facts(info: Reply, functions: Sequence[Reply]) -> Mapping[str, str]:
-    """Return the members of ``INFO``, with keys, persistence and libraries in words."""
+    """Return the members of ``INFO``, with readable keys, persistence and libraries."""
     found = dict(line.split(":", 1) for line in text(info).splitlines() if ":" in line)
     counts = dict(each.split("=", 1) for each in found.get("db0", "").split(",") if "=" in each)
     if counts:
@@ -314,7 +309,7 @@ def _facts(info: Reply, functions: Sequence[Reply]) -> Mapping[str, str]:
 
 
 def _slow_log(entries: Sequence[Reply]) -> list[tuple[datetime | None, float, str]]:
-    """Return when a slow command ran, how many seconds it took and its first words, the slowest first."""
+    """Return the time, the seconds and the first words of slow commands, slowest first."""
     found: list[tuple[datetime | None, float, str]] = []
     for _, at_s, microseconds, words, *_rest in entries:
         said = " ".join(word.decode("utf-8", "replace") for word in words[:_MOST_WORDS])

@@ -1,22 +1,95 @@
-"""Pages of one queue besides its jobs: settings, statistics by day, and tags."""
+"""The search of a queue's page, and the pages of a queue's settings, statistics and tags, and of pools."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
+from orchestration_queue.client import AsyncJob, AsyncQueue
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http.console.views import Views, part
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
-from orchestration_queue.http.v1.reading import plain
-from orchestration_queue.http.v1.statistics import KEPT_DAYS, parse_day
+from orchestration_queue.http.v1.jobs import bounded
+from orchestration_queue.http.v1.queues import KEPT_DAYS, parse_day, pools_to_change, read_pools
+from orchestration_queue.http.v1.reading import data_filter, plain
+from orchestration_queue.protocol.record import when
 from orchestration_queue.protocol.statistics import Distribution
+from orchestration_queue.states import JobState
 
-__all__ = ["QueuePages"]
+__all__ = ["PoolPages", "QueuePages", "Search"]
+
+_READY = ("waiting", "prioritized", "group-waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The criteria of a search for jobs.
+
+    Attributes:
+        state: The jobs' state, one of the page's.
+        text: The jobs' id, name or one of their tags.
+        kind: The kind of their failure.
+        data: Members of their data, as JSON text.
+    """
+
+    state: str
+    text: str = ""
+    kind: str = ""
+    data: str = ""
+
+    @classmethod
+    def read(cls, state: str, get: Callable[[str], str | None]) -> Search:
+        """Return the search that a query or a form describes."""
+        text, kind, data = ((get(name) or "").strip() for name in ("q", "kind", "data"))
+        return cls(state, text, kind, data)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it has criteria besides the state."""
+        return bool(self.text or self.kind or self.data)
+
+    @property
+    def query(self) -> str:
+        """The query string of its page."""
+        given = {"state": self.state, "q": self.text, "kind": self.kind, "data": self.data}
+        return urlencode({name: value for name, value in given.items() if value})
+
+    def __str__(self) -> str:
+        more = [f"whose id, name or tag is {self.text!r}"] if self.text else []
+        more += [f"whose failure is {self.kind!r}"] if self.kind else []
+        more += [f"with {self.data} in their data"] if self.data else []
+        return " ".join([f"{self.state} jobs", " and ".join(more)]).strip()
+
+    async def jobs(self, queue: AsyncQueue, limit: int) -> list[AsyncJob]:
+        """Return the jobs.
+
+        Raises:
+            UsageError: The data is not a JSON object, or a kind of failure is given for completed jobs.
+        """
+        data, kind, state = data_filter(self.data), self.kind or None, JobState(self.state)
+        found: dict[str, AsyncJob] = {}
+        async with bounded("reads jobs until it has found enough; search for the id of a job"):
+            if self.text and not (data or kind):
+                exact = await queue.find(self.text)
+                found |= {exact.id: exact} if exact else {}
+                with suppress(UsageError):  # it is not a valid tag
+                    tagged = await queue.tags.jobs(self.text, limit=limit)
+                    found |= {job.id: job for job in tagged if self._is_in_state(job)}
+            named = await queue.search(self.text or None, state, data, limit, kind)
+        found |= {job.id: job for job in named}
+        return list(found.values())[:limit]
+
+    def _is_in_state(self, job: AsyncJob) -> bool:
+        stored: Any = job.record.fields.get("state")
+        return stored in _READY if self.state == "waiting" else stored == self.state
+
 
 _FIELDS = (
     ("attempts", "Attempts"),
@@ -39,11 +112,11 @@ _SHOWN = 200
 
 
 class QueuePages:
-    """What else can be seen and set of a queue.
+    """Pages of a queue's settings, statistics and tags.
 
     Args:
-        service: What it is read through.
-        views: How it is shown.
+        service: The app's service.
+        views: Renders the pages.
     """
 
     def __init__(self, service: Service, views: Views) -> None:
@@ -72,7 +145,7 @@ class QueuePages:
         )  # fmt: skip
 
     async def _change_settings(self, request: Request) -> Raw:
-        """Change a queue's settings to what the form says; empty fields set nothing."""
+        """Change a queue's settings to those of the form; empty fields remove a setting."""
         queue = self._service.queue(request.params["name"])
         given = {name: request.form.get(name, [""])[0].strip() for name, _ in _FIELDS}
         changes = _changes(given)
@@ -85,7 +158,7 @@ class QueuePages:
         return self._views.redirect(f"/ui/queues/{part(queue.name)}/settings?done=save-1")
 
     async def _statistics(self, request: Request) -> Raw:
-        """Show how long a day's jobs waited and ran, by task, and how many ended on each of 30 days."""
+        """Show how long a day's jobs waited and ran, by task, and the number of finished jobs on each of 30 days."""
         queue = self._service.queue(request.params["name"])
         today = await queue.statistics()
         days = [today.day - timedelta(days=back) for back in range(KEPT_DAYS)]
@@ -121,7 +194,7 @@ def _get(stored: Mapping[str, Any], name: str) -> Any:
 
 
 def _changes(given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a form; text that is no number stays, for the refusal to name it."""
+    """Return the settings of a form; text that is not a number is kept, so that the error names it."""
     changes: dict[str, Any] = {name.partition(".")[0]: None for name in given}
     for name, text in given.items():
         if not text:
@@ -148,3 +221,57 @@ def _bars(spread: Distribution) -> list[int]:
     if not spread.buckets:
         return []
     return [spread.buckets.get(bucket, 0) for bucket in range(min(spread.buckets), max(spread.buckets) + 1)]
+
+
+_MOST_DIGITS = 6
+
+
+class PoolPages:
+    """The page of the slots that jobs of all queues share.
+
+    Args:
+        service: The app's service.
+        views: Renders the page.
+    """
+
+    def __init__(self, service: Service, views: Views) -> None:
+        self._service, self._views = service, views
+        self.routes = (
+            Route("GET", "/ui/pools", Scope.READ, self._show),
+            Route("POST", "/ui/pools", Scope.ACT, self._set),
+            Route("POST", "/ui/pools/remove", Scope.ADMIN, self._remove),
+        )
+
+    async def _show(self, request: Request) -> Raw:
+        """List all pools with the jobs that hold their slots."""
+        return await self._page(did=request.query.get("done", ""))
+
+    async def _page(self, status: int = 200, **given: str) -> Raw:
+        return self._views.page(
+            "pools.html", status, title="Pools", pools=await read_pools(self._service), when=when,
+            served=self._service.allowed, **{"did": "", "problem": "", "name": "", "slots": ""} | given,
+        )  # fmt: skip
+
+    async def _set(self, request: Request) -> Raw:
+        """Define a pool, or change its number of slots."""
+        name, slots = (request.form.get(field, [""])[0].strip() for field in ("pool", "slots"))
+        request.subject = name
+        try:
+            if not (slots.isascii() and slots.isdecimal() and len(slots) < _MOST_DIGITS):
+                raise UsageError(f"Slots must be an integer from 0 to 1,000, got {slots[:80]!r}; enter 8, for example.")
+            await pools_to_change(self._service).set(name, int(slots))
+        except UsageError as error:
+            return await self._page(400, problem=str(error), name=name, slots=slots)
+        return self._views.redirect("/ui/pools?done=set-1")
+
+    async def _remove(self, request: Request) -> Raw:
+        """Remove a pool, after a question."""
+        request.subject = name = request.form.get("pool", [""])[0]
+        if "confirmed" not in request.form:
+            return self._views.page(
+                "confirm.html", title="Confirm", act="remove-pool", question=f"Remove pool {name}?",
+                note="Jobs that name it later fail until it is defined again.",
+                fields=[("pool", name), ("act", "remove-pool")], back="/ui/pools",
+            )  # fmt: skip
+        done = await pools_to_change(self._service).remove(name)
+        return self._views.redirect(f"/ui/pools?done=remove-{int(done)}")

@@ -1,4 +1,4 @@
-"""The pages of schedules: next runs by the zone's clock and in UTC, and edits with a preview."""
+"""The pages of schedules: next runs in the schedule's zone and in UTC, and edits with a preview."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import UsageError
-from orchestration_queue.http.console.recent import or_none
+from orchestration_queue.http.console.cache import or_none
 from orchestration_queue.http.console.views import Views, part
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
-from orchestration_queue.http.v1.schedule_edits import edit_scheduler, edited_schedule, foreseen, schedule_members
+from orchestration_queue.http.v1.schedulers import edit_schedule, edit_scheduler, preview_runs, schedule_members
 from orchestration_queue.protocol.record import when
 
 __all__ = ["SchedulePages"]
@@ -29,9 +29,9 @@ class SchedulePages:
     """The list of schedules, and the page of each.
 
     Args:
-        service: What they are read through.
-        views: How they are shown.
-        queues: The queues that a request is about.
+        service: The app's service.
+        views: Renders the pages.
+        queues: Returns the queues that a request concerns.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class SchedulePages:
         return await self._page(request)
 
     async def preview(self, request: Request) -> Raw:
-        """Show when a schedule would run after an edit, or why it could not."""
+        """Show when a schedule would run after an edit, or why the edit is invalid."""
         changes = _changes(request)
         queue = self._service.queue(request.params["name"])
         entry = await queue.schedulers.get(request.params["id"])
         try:
-            runs = foreseen(entry, edited_schedule(entry, changes), _RUNS)
+            runs = preview_runs(entry, edit_schedule(entry, changes), _RUNS)
         except UsageError as error:
             return await self._page(request, 400, changes, problem=str(error))
         return await self._page(request, 200, changes, preview=runs)
@@ -109,7 +109,7 @@ class SchedulePages:
 
 
 def _changes(request: Request) -> dict[str, Any]:
-    """Return what the form says; text that is no number stays, for the refusal to name it."""
+    """Return the changes of the form; text that is not a number is kept, so that the error names it."""
     form = request.form
     changes: dict[str, Any] = {
         name: form[name][0].strip() or None

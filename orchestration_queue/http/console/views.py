@@ -1,4 +1,4 @@
-"""Templates and what they need: escaping is always on, and nothing that a job holds is ever markup."""
+"""Templates and their filters. Escaping is always on, so that job data is never markup."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Views:
     """The console's templates.
 
     Args:
-        dagster: URL of Dagster's web server; None links to none.
-        traces: URL of a trace, with ``{trace_id}`` for its id; None links to none.
+        dagster: URL of Dagster's web server; None for no links.
+        traces: URL of a trace, with ``{trace_id}`` for its id; None for no links.
 
     Attributes:
-        csrf: What the forms of the current request carry.
+        csrf: The CSRF token for forms of the current request.
         request: The current request.
-        can_act: The scopes of who asks.
+        can_act: The scopes of the current user.
     """
 
     def __init__(self, dagster: str | None = None, traces: str | None = None) -> None:
@@ -82,11 +82,11 @@ class Views:
         }
 
     def show_dialects(self, are_any: bool) -> None:
-        """Have the navigation show the page of other wires' queues, or not."""
+        """Set whether the navigation shows the page of other wires' queues."""
         self._environment.globals["has_dialects"] = are_any
 
     def _link(self, header: str, value: str) -> str | None:
-        """Return the page of what a header of a job names, if there is one."""
+        """Return the URL of the run or trace that a job's header names, if links are configured."""
         if self._dagster and header == "dagster.run_id":
             return f"{self._dagster}/runs/{part(value)}"
         if self._traces and header == "traceparent" and (found := _TRACEPARENT.fullmatch(value)):
@@ -106,7 +106,7 @@ class Views:
         return Raw(text.encode("utf-8", "replace"), status, _HEADERS)
 
     def error(self, status: int, text: str) -> Raw:
-        """Render what went wrong."""
+        """Render an error page."""
         return self.page("error.html", status, title="Not possible", text=text)
 
     def redirect(self, where: str) -> Raw:
@@ -122,7 +122,7 @@ class Views:
 
 
 def age(at: datetime | None) -> str:
-    """Format how long ago something was, or in how long it will be."""
+    """Format the time since, or until, a moment."""
     if at is None:
         return _NOTHING
     seconds = (datetime.now(UTC) - at).total_seconds()
@@ -147,7 +147,7 @@ def duration(seconds: float | timedelta | None) -> str:
 
 
 def clock(at: datetime | None) -> str:
-    """Format a time in UTC; the browser shows its own zone beside it."""
+    """Format a time in UTC; the browser adds its local time."""
     return _NOTHING if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -158,7 +158,7 @@ def there(at: datetime) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number, short where it is large."""
+    """Format a number, abbreviated when it is large."""
     for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (100_000, "k")):
         if value >= limit:
             base = 1000 if unit == "k" else limit
@@ -177,7 +177,7 @@ def compact(value: object) -> str:
 
 
 def pretty(value: object) -> str:
-    """Format a value as readable JSON, cut when it is very long."""
+    """Format a value as indented JSON, truncated when it is very long."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     return (
         text
@@ -197,7 +197,7 @@ def schedule_text(entry: Any) -> str:
 
 
 def spark(values: list[int], height: int = 22, step: int = 3, failed: list[int] | None = None) -> dict[str, Any]:
-    """Return the geometry of a small bar chart; failures come on top of the other bars."""
+    """Return the geometry of a small bar chart; failures are stacked on the other bars."""
     above = failed or [0] * len(values)
     most = max(map(sum, zip(values, above, strict=True)), default=0) or 1
     low = [max(1, round(value / most * (height - 1))) if value else 0 for value in values]
@@ -216,5 +216,5 @@ def spark_application(progress: object) -> tuple[str, str | None] | None:
 
 
 def query(**values: object) -> str:
-    """Return a query string of those values that are given."""
+    """Return a query string of the values that are not empty."""
     return urlencode({name: value for name, value in values.items() if value not in (None, "")})

@@ -1,4 +1,4 @@
-"""Own routes of ChasquiMQ's and qless's queues that the app was started with: read, pause, and replay what died."""
+"""Own routes of the ChasquiMQ and qless queues that the app serves: read, pause, and replay dead letters."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ QLESS_STATES = ("running", "stalled", "scheduled", "depends")
 
 
 def _shape(value: Any, *left_out: str) -> Any:
-    """Return a value of another wire as JSON can say it; what JSON cannot carry is text."""
+    """Convert a value of another wire to JSON; what JSON cannot represent becomes text."""
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: _shape(getattr(value, each.name)) for each in fields(value) if each.name not in left_out}
     if isinstance(value, Mapping):
@@ -65,7 +65,7 @@ async def show_chasqui(request: Request) -> Json:
 
 
 async def list_chasqui_jobs(request: Request) -> Json:
-    """List a ChasquiMQ queue's jobs: ready or running, the oldest first, and those that wait for their time."""
+    """List a ChasquiMQ queue's jobs: ready or running, the oldest first, and delayed ones."""
     queue = request.service.dialects.chasqui_queue(request.params["name"])
     limit = whole(request, "limit", 100, most=1000)
     jobs, delayed = await asyncio.gather(queue.list_jobs(limit), queue.list_delayed(limit))
@@ -151,7 +151,7 @@ async def qless_jobs(service: Service, name: str, state: str, limit: int, offset
     """Return a page of a qless queue's jobs; ``waiting`` are those that would be taken next.
 
     Raises:
-        UsageError: There is no such state.
+        UsageError: The state is unknown.
     """
     client = service.dialects.qless_client(name)
     if state == "waiting":

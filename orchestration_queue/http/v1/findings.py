@@ -34,10 +34,10 @@ def _shape(finding: Finding) -> dict[str, Any]:
 
 
 async def repair(service: Service, where: str, what: str) -> str:
-    """Perform the fix of a finding that is still there, and return what was done.
+    """Perform the fix of a finding that still applies, and return what was done.
 
     Raises:
-        StateError: It is there no more, has no fix, or cannot be fixed safely at present.
+        StateError: It no longer applies, has no fix, or cannot be fixed safely at present.
     """
     url, queue = service.connection.url, where.removeprefix("queue ")
     if queue != where:

@@ -33,7 +33,7 @@ async def list_flows(request: Request) -> Json:
     offset = whole(request, "offset", 0, least=0, most=1_000_000)
     state = text(request, "state")
     if state is not None and state not in list(FlowState):
-        raise UsageError(f"`state` must be one of {', '.join(FlowState)}; got {state!r}.")
+        raise UsageError(f"`state` must be one of {', '.join(FlowState)}, got {state!r}.")
     flows = request.service.queue(request.params["name"]).flows
     found = await flows.list(None if state is None else FlowState(state), limit=limit, offset=offset)
     return Json({"flows": plain(found)})

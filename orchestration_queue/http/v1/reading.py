@@ -1,4 +1,4 @@
-"""Parameters of own routes, refused in the package's sentences, and values as JSON."""
+"""Parameters of own routes, and values as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_DIGITS = 9
 
 
 def whole(request: Request, name: str, default: int, *, least: int = 1, most: int) -> int:
-    """Return a whole number of the query."""
+    """Return an integer of the query."""
     given = request.query.get(name)
     if given is None:
         return default
@@ -43,12 +43,12 @@ def seconds_of(body: Mapping[str, Any], name: str, default: float, *, most: floa
 
 
 def text(request: Request, name: str) -> str | None:
-    """Return a text of the query; None when it is absent or empty."""
+    """Return a string of the query; None when it is absent or empty."""
     return request.query.get(name) or None
 
 
 def data_filter(given: str | None) -> dict[str, Any] | None:
-    """Return the fields that a query such as ``{"user": 7}`` wants in jobs' data; None when it is absent or empty."""
+    """Return the fields that jobs' data must have, from JSON such as ``{"user": 7}``; None when it is empty."""
     if not given:
         return None
     try:
@@ -64,10 +64,10 @@ def members(request: Request, *known: str) -> Mapping[str, Any]:
     """Return the body, a JSON object of known members; empty without a body."""
     body = {} if request.body is MISSING else request.body
     if not isinstance(body, dict):
-        raise UsageError(f"The body must be a JSON object with {_listed(known)}, and is a list.")
+        raise UsageError(f"The body must be a JSON object with {_join(known)}, got a list.")
     for name in body:
         if name not in known:
-            raise UsageError(f"The body's {name[:80]!r} is unknown; pass {_listed(known)}.")
+            raise UsageError(f"The body has an unknown member {name[:80]!r}; pass {_join(known)}.")
     return body
 
 
@@ -83,12 +83,12 @@ def destination(request: Request, *more: str) -> tuple[str, Any]:
     return to, body.get("delay")
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join(names: tuple[str, ...]) -> str:
     return " or ".join(f"`{name}`" for name in names) if names else "no members"
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON can say it: times in ISO 8601, durations in seconds."""
+    """Convert a value to JSON: times in ISO 8601, durations in seconds."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
     if isinstance(value, Mapping):
@@ -103,7 +103,7 @@ def plain(value: Any) -> Any:
 
 
 def job_shape(job: AsyncJob) -> dict[str, Any]:
-    """Return a job, by the names of its attributes."""
+    """Return a job as JSON, with the names of its attributes."""
     record = job.record
     return {
         "id": record.id,

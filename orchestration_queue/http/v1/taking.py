@@ -16,11 +16,11 @@ __all__ = ["complete_taken", "fail_taken", "heartbeat_taken", "release_taken", "
 
 _LONGEST_WAIT_S = 60
 _LOOK_S = 2
-"""A client that has gone is noticed this late."""
+"""How long it may take to notice that a client disconnected."""
 
 
 class _LastFailedError(Failed, UnrecoverableError):
-    """A failure after which no attempt is made."""
+    """A failure after which the job is not retried."""
 
 
 async def take_jobs(request: Request) -> Json:

@@ -113,11 +113,11 @@ class ServerProcess:
         return ServerState(self.name, self.port, self.token)
 
     def is_alive(self) -> bool:
-        """Whether its process runs."""
+        """Return whether its process runs."""
         return self._process.poll() is None
 
     def is_ready(self) -> bool:
-        """Whether it listens."""
+        """Return whether it listens."""
         if not self.port and (said := _STARTED.search(self._log())):
             self.port = int(said[1])
         return self.port > 0

@@ -139,7 +139,7 @@ class SparkSubmit(SparkOptions):
         return said | {name: str(value) for name, value in values.items() if value is not None}
 
     def properties(self, scratch: Path, name: str, job_id: str | None) -> dict[str, str]:
-        """All of Spark's properties for one run; see :meth:`SparkOptions.properties`."""
+        """Return all of Spark's properties for one run; see :meth:`SparkOptions.properties`."""
         properties = self.own_properties | super().properties(scratch, name, job_id)
         if self.deploy_mode == "client":
             return properties
