@@ -1,6 +1,6 @@
-"""Dagster on the queue: steps and assets that workers make, sensors that listen, and the queue as a resource.
+"""Dagster on the queue: run steps and assets on workers, react to events with sensors, use queues as resources.
 
-The names below are loaded when they are first used: a machine that only reports to Dagster needs no Dagster.
+The names below are loaded on first use: a machine that only reports to Dagster needs no Dagster.
 """
 
 from __future__ import annotations

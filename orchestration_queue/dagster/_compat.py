@@ -1,4 +1,4 @@
-"""Everything we take from Dagster's private modules, in one place, because it may move."""
+"""All imports from Dagster's private modules, in one place because they may move."""
 
 from __future__ import annotations
 
@@ -132,96 +132,96 @@ __all__ = [
 ]
 
 RunTarget: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition | dg.AssetSelection
-"""What a sensor's runs execute. The second is what ``dagster.define_asset_job`` returns, a type it does not export."""
+"""The target of a sensor's runs. ``dagster.define_asset_job`` returns the second type; Dagster does not export it."""
 
 StepContext: TypeAlias = dg.OpExecutionContext | dg.AssetExecutionContext
-"""What a step's function is given."""
+"""The context that Dagster passes to a step's function."""
 
 StepKey: TypeAlias = tuple[str, str, int]
-"""A run's id, a step's key, and how many attempts came before."""
+"""A run's id, a step's key, and the number of earlier attempts."""
 
 LISTENS: Mapping[str, str] = {"orchestration_queue/listens": "true"}
-"""The tag of a sensor whose tick waits for events itself."""
+"""Tag of a sensor whose ticks wait for events."""
 
 
 def storage_id(instance: dg.DagsterInstance) -> str:
-    """Return the id that an instance's run storage was created with; empty where the storage has none."""
+    """Return the id of an instance's run storage; empty if the storage has none."""
     storage = instance.run_storage
     return storage.get_run_storage_id() if isinstance(storage, SqlRunStorage) else ""
 
 
 def attempt_of(context: StepContext) -> StepKey:
-    """Which attempt of which step of which run it is; each element of a dynamic output has a step of its own."""
+    """Return the run, step and attempt of a context; each element of a dynamic output has its own step."""
     return step_key_of(context.get_step_execution_context())
 
 
 def step_key_of(step: StepExecutionContext) -> StepKey:
-    """Return the same for what Dagster's IO managers are given."""
+    """Return the run, step and attempt of the context that Dagster passes to IO managers."""
     return step.run_id, step.step.key, step.previous_attempt_count
 
 
 def running_step() -> StepExecutionContext | None:
-    """Return the step whose function runs here; None outside of one."""
+    """Return the step whose function calls this; None outside a step."""
     context = current_execution_context.get()
     return None if context is None else context.op_execution_context.get_step_execution_context()
 
 
-# What workers do with the bodies of Dagster's own commands. They are imported late: they bring the whole command line.
+# Bodies of Dagster's own commands, which workers run. They import Dagster's whole command line, so import them late.
 
 
 def execute_step(
     args: ExecuteStepArgs, instance: dg.DagsterInstance, run: dg.DagsterRun, attempt: int, isolation: str
 ) -> None:
-    """Do what ``dagster api execute_step`` does.
+    """Run the body of ``dagster api execute_step``.
 
     Args:
-        args: What to execute.
-        instance: Where the events go.
+        args: The step to execute.
+        instance: The instance that stores the events.
         run: The run.
-        attempt: Which attempt it is, counting those that were lost: a later one writes STEP_RESTARTED, as in Dagster's
-            own executors. The retry policy of the step does not count them, so its known state leaves them out.
-        isolation: What the event STEP_WORKER_STARTED says of the process.
+        attempt: The number of the attempt, lost ones included: a later one writes STEP_RESTARTED, as in Dagster's
+            own executors. The retry policy of the step does not count lost attempts, so its known state omits them.
+        isolation: The isolation that the event STEP_WORKER_STARTED shows.
     """
     from dagster._cli.api import _execute_step_command_body
 
-    made_by: dict[str, Any] = {
+    originals: dict[str, Any] = {
         "step_start_event": dg.DagsterEvent.step_start_event,
         "step_worker_started": dg.DagsterEvent.step_worker_started,
     }
 
-    def tell(*facts: Any, metadata: Mapping[str, Any], **others: Any) -> Any:
+    def start_worker_event(*args: Any, metadata: Mapping[str, Any], **others: Any) -> Any:
         metadata = {**metadata, "isolation": isolation}
-        return made_by["step_worker_started"](*facts, metadata=metadata, **others)
+        return originals["step_worker_started"](*args, metadata=metadata, **others)
 
-    changed: dict[str, Any] = {"step_worker_started": tell}
+    replaced: dict[str, Any] = {"step_worker_started": start_worker_event}
     if attempt > 1:
-        changed["step_start_event"] = partial(dg.DagsterEvent.step_restarted_event, previous_attempts=attempt - 1)
+        replaced["step_start_event"] = partial(dg.DagsterEvent.step_restarted_event, previous_attempts=attempt - 1)
     try:
-        for name, made in changed.items():
-            setattr(dg.DagsterEvent, name, staticmethod(made))
+        for name, build in replaced.items():
+            setattr(dg.DagsterEvent, name, staticmethod(build))
         for _ in _execute_step_command_body(args, instance, run):
             pass
     finally:
-        for name, made in made_by.items():
-            setattr(dg.DagsterEvent, name, staticmethod(made))
+        for name, build in originals.items():
+            setattr(dg.DagsterEvent, name, staticmethod(build))
 
 
 def execute_run(run_id: str, instance: dg.DagsterInstance) -> int:
-    """Do what ``dagster api execute_run`` does; 1 when the run failed, else 0."""
+    """Run the body of ``dagster api execute_run``; return 1 if the run failed, else 0."""
     from dagster._cli.api import _execute_run_command_body
 
     return _execute_run_command_body(run_id, instance, lambda _: None, set_exit_code_on_failure=True)
 
 
 def resume_run(run_id: str, instance: dg.DagsterInstance) -> int:
-    """Do what ``dagster api resume_run`` does; 1 when the run failed, else 0."""
+    """Run the body of ``dagster api resume_run``; return 1 if the run failed, else 0."""
     from dagster._cli.api import _resume_run_command_body
 
     return _resume_run_command_body(run_id, instance, lambda _: None, set_exit_code_on_failure=True)
 
 
 def resumptions(messages: Iterable[str]) -> int:
-    """How often a run was resumed, by the messages of its engine events: Dagster counts these, too."""
+    """Return how often a run was resumed, from the messages of its engine events, as Dagster counts it."""
     from dagster._daemon.monitoring import RESUME_RUN_LOG_MESSAGE
 
     return sum(message == RESUME_RUN_LOG_MESSAGE for message in messages)
@@ -231,19 +231,19 @@ def guard_events(instance: dg.DagsterInstance, check: Callable[[], None]) -> Non
     """Call ``check`` before each event that this process stores through this instance."""
     storage = instance.event_log_storage
     for name in ("store_event", "store_event_batch"):
-        setattr(storage, name, _checked(getattr(storage, name), check))
+        setattr(storage, name, _with_check(getattr(storage, name), check))
 
 
-def _checked(store: Callable[..., None], check: Callable[[], None]) -> Callable[..., None]:
-    def checked(*args: object, **kwargs: object) -> None:
+def _with_check(store: Callable[..., None], check: Callable[[], None]) -> Callable[..., None]:
+    def check_and_store(*args: object, **kwargs: object) -> None:
         check()
         store(*args, **kwargs)
 
-    return checked
+    return check_and_store
 
 
 def warm_up(instance: dg.DagsterInstance) -> None:
-    """Have the instance's storage load what it will need, so that copies of this process have it."""
+    """Load what the instance's storage needs, so that forks of this process inherit it."""
     from dagster._core.storage.event_log.migration import ASSET_KEY_INDEX_COLS
     from dagster._core.storage.event_log.schema import AssetEventTagsTable
 
@@ -261,13 +261,13 @@ def warm_up(instance: dg.DagsterInstance) -> None:
     instance.get_latest_materialization_event(dg.AssetKey("warm_up"))
     manager = (ref := instance.get_ref()) and ref.compute_logs_data
     if manager is not None and manager.module_name.startswith(("dagster.", "orchestration_queue.")):
-        _ = instance.compute_log_manager  # which those of others might connect for, or start threads
+        _ = instance.compute_log_manager  # other managers might connect or start threads when they load
 
 
 def read_migrations_once() -> None:
-    """Keep Dagster's migrations once they are read.
+    """Cache Dagster's migrations after they are read.
 
-    Dagster reads the hundred of them for each SQLite file it opens, one for each run, which takes 45 ms.
+    Dagster reads about a hundred of them for each SQLite file that it opens, one per run, which takes 45 ms.
     """
     from alembic.script import ScriptDirectory
     from dagster._core.storage import sql
@@ -277,10 +277,10 @@ def read_migrations_once() -> None:
 
 
 def rehearse(adopt: Callable[[Any], None]) -> None:
-    """Run a step of no consequence, in memory.
+    """Run a step that does nothing, in memory.
 
-    Dagster and SQLAlchemy make much on first use: constructors of records, patterns, statements. What is made here,
-    forked processes have.
+    Dagster and SQLAlchemy build constructors of records, patterns and statements on first use. Forked processes
+    inherit those that this builds.
 
     Args:
         adopt: Called with each SQLAlchemy engine before it is used.
@@ -288,7 +288,7 @@ def rehearse(adopt: Callable[[Any], None]) -> None:
 
     @dg.asset
     def rehearsal() -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     with dg.DagsterInstance.ephemeral() as instance:
         for storage in (instance.run_storage, instance.event_log_storage):
@@ -298,7 +298,7 @@ def rehearse(adopt: Callable[[Any], None]) -> None:
 
 
 def sqlite_storages() -> Sequence[ModuleType]:
-    """Return the modules that open SQLite files, each by its name ``create_engine``."""
+    """Return Dagster's modules that open SQLite files, each with its attribute ``create_engine``."""
     from dagster._core.storage.event_log.sqlite import sqlite_event_log
     from dagster._core.storage.runs.sqlite import sqlite_run_storage
     from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
@@ -307,7 +307,7 @@ def sqlite_storages() -> Sequence[ModuleType]:
 
 
 def sqlite_event_log(instance: dg.DagsterInstance) -> Any:
-    """Return the event log of an instance where it is Dagster's own in SQLite files, one for each run; else None."""
+    """Return an instance's event log if it is Dagster's own in SQLite files, one per run; else None."""
     from dagster._core.storage.event_log import SqliteEventLogStorage
 
     storage = instance.event_log_storage
@@ -315,9 +315,9 @@ def sqlite_event_log(instance: dg.DagsterInstance) -> Any:
 
 
 def can_be_copied(instance: dg.DagsterInstance) -> bool:
-    """Whether a forked process can keep using this instance.
+    """Return whether a forked process can keep using this instance.
 
-    Dagster's own storages open a connection for each transaction and keep none. Others are unknown.
+    Dagster's own storages open a connection for each transaction and keep none. Other storages might.
     """
     storages = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
     homes = {type(storage).__module__.partition(".")[0] for storage in storages}
@@ -325,17 +325,17 @@ def can_be_copied(instance: dg.DagsterInstance) -> bool:
 
 
 error_log_listeners: list[Callable[[str], None]] = []
-"""Who in this process is to know which file takes the standard error, also of managers that Dagster does not have."""
+"""Functions to call with the path of the file that receives the standard error, for any compute log manager."""
 
 
 def capture_logs_directly(opened: Callable[[str], None]) -> None:
-    """Have this process write its compute logs itself, where Dagster starts four helpers a step that copy them.
+    """Make this process write its compute logs itself, without the four helpers that Dagster starts per step.
 
-    The managers for clouds upload the same local files, and work as before. What Dagster does beside is to copy all
-    output to the process's own, too.
+    The managers for clouds upload the same local files and work as before. Unlike Dagster, this does not also copy
+    the output to the process's own.
 
     Args:
-        opened: Called with the path of the file that takes the standard error.
+        opened: Called with the path of the file that receives the standard error.
     """
     from dagster._core.execution.compute_logs import redirect_to_file
     from dagster._core.storage import local_compute_log_manager
@@ -354,13 +354,13 @@ def capture_logs_directly(opened: Callable[[str], None]) -> None:
 
 
 def run_daemon(arguments: Sequence[str], pause_s: float) -> None:
-    """Do what ``dagster-daemon run`` does, but look for due sensors more often than every five seconds.
+    """Run ``dagster-daemon run``, but check for due sensors more often than every five seconds.
 
-    A sensor that listens, and whose tick did not fail, is due at once: it waits within its tick, and the second that
-    Dagster has between the starts of two ticks would only delay what happens right after a run.
+    A sensor that listens, and whose last tick did not fail, is due at once: it waits within its tick, and Dagster's
+    minimum of a second between the starts of two ticks would only delay events right after a run.
 
     Raises:
-        UsageError: This Dagster has another loop.
+        UsageError: This version of Dagster has a different loop.
     """
     from dagster._daemon import sensor
     from dagster._daemon.cli import run_command
@@ -382,8 +382,8 @@ def run_daemon(arguments: Sequence[str], pause_s: float) -> None:
 
 
 def load_definitions(origin: LoadableTargetOrigin, name: str) -> None:
-    """Import a code location, and make all its definitions, as a code server does when it starts."""
-    import dagster._cli.api  # noqa: F401  it is needed for every work, and takes its time
+    """Import a code location and build all its definitions, as a code server does when it starts."""
+    import dagster._cli.api  # noqa: F401  every work item needs it, and it is slow to import
     from dagster._core.definitions.definitions_load_context import DefinitionsLoadContext
     from dagster._grpc.server import LoadedRepositories
 
@@ -392,7 +392,7 @@ def load_definitions(origin: LoadableTargetOrigin, name: str) -> None:
 
 
 def location_origins(workspace_files: Sequence[str]) -> dict[str, LoadableTargetOrigin]:
-    """Return the code locations of workspace files that are Python's, by their names."""
+    """Return the Python code locations of workspace files, by name."""
     from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
     from dagster._core.workspace.load import location_origins_from_yaml_paths
 

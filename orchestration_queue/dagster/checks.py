@@ -1,6 +1,6 @@
-"""What callers pass to the parts of Dagster's side, checked where it is written and before anything is sent.
+"""Checks of the arguments of Dagster definitions, made before anything is sent.
 
-Dagster is imported late: workers check their options here and leave Dagster to their fork servers.
+Import Dagster late here: workers check their options with this module and leave Dagster to their fork servers.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def _refuse(value: object, name: str, expected: str, advice: str = "") -> Invali
 
 
 def checked(value: T, kind: type[Any], name: str, *, optional: bool = True) -> T:
-    """Return a value of a kind; None, too, where that is optional.
+    """Return the value if it has the given type, or is None and optional.
 
     Raises:
-        InvalidOptionError: It is something else.
+        InvalidOptionError: The value has another type.
     """
     if isinstance(value, kind) or (optional and value is None):
         return value
@@ -48,10 +48,10 @@ def checked(value: T, kind: type[Any], name: str, *, optional: bool = True) -> T
 
 
 def checked_text(value: str, name: str) -> str:
-    """Return a text that is not empty.
+    """Return the value if it is a non-empty string.
 
     Raises:
-        InvalidOptionError: It is empty, or not text.
+        InvalidOptionError: The value is empty or not a string.
     """
     if not isinstance(value, str) or not value:
         raise _refuse(value, name, "a non-empty string")
@@ -59,10 +59,10 @@ def checked_text(value: str, name: str) -> str:
 
 
 def checked_flow_name(value: str | None, name: str = "flow") -> str | None:
-    """Return the name of a flow's graph; None for any.
+    """Return the name of a flow's graph; None for any flow.
 
     Raises:
-        InvalidOptionError: No flow has such a name.
+        InvalidOptionError: No flow can have this name.
     """
     if value is None:
         return None
@@ -72,10 +72,10 @@ def checked_flow_name(value: str | None, name: str = "flow") -> str | None:
 
 
 def checked_number(value: int, name: str, least: int | None = None) -> int:
-    """Return a whole number.
+    """Return the value if it is an integer of at least ``least``.
 
     Raises:
-        InvalidOptionError: It is below the least, or not a whole number.
+        InvalidOptionError: The value is too small or not an integer.
     """
     if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
         raise _refuse(value, name, "a whole number" + ("" if least is None else f" >= {least}"))
@@ -83,10 +83,10 @@ def checked_number(value: int, name: str, least: int | None = None) -> int:
 
 
 def checked_function(value: T, name: str) -> T:
-    """Return a function; None, too.
+    """Return the value if it is callable or None.
 
     Raises:
-        InvalidOptionError: It cannot be called.
+        InvalidOptionError: The value cannot be called.
     """
     if value is not None and not callable(value):
         raise _refuse(value, name, "a function")
@@ -94,10 +94,10 @@ def checked_function(value: T, name: str) -> T:
 
 
 def checked_target(value: T, name: str = "job", *, optional: bool = False) -> T:
-    """Return what a sensor's runs execute.
+    """Return the target of a sensor's runs.
 
     Raises:
-        InvalidOptionError: It is neither a job nor an asset selection.
+        InvalidOptionError: The value is neither a job nor an asset selection.
     """
     import dagster as dg
 
@@ -110,10 +110,10 @@ def checked_target(value: T, name: str = "job", *, optional: bool = False) -> T:
 
 
 def checked_items(values: Iterable[T], kind: type[Any] | tuple[type[Any], ...], name: str) -> tuple[T, ...]:
-    """Return several values of a kind, or of some kinds.
+    """Return the values as a tuple if all have one of the given types.
 
     Raises:
-        InvalidOptionError: They are not a list, or one of them is something else.
+        InvalidOptionError: The values are not a list, or one has another type.
     """
     kinds = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
@@ -126,10 +126,10 @@ def checked_items(values: Iterable[T], kind: type[Any] | tuple[type[Any], ...], 
 
 
 def checked_words(values: Iterable[str], name: str) -> tuple[str, ...]:
-    """Return several texts.
+    """Return the values as a tuple if all are non-empty strings.
 
     Raises:
-        InvalidOptionError: They are not a list, or one of them is empty or not text.
+        InvalidOptionError: The values are not a list, or one is empty or not a string.
     """
     words = checked_items(values, str, name)
     for word in words:
@@ -138,10 +138,10 @@ def checked_words(values: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def checked_word(value: T, name: str, known: Collection[str]) -> T:
-    """Return one of several known words.
+    """Return the value if it is one of the known words.
 
     Raises:
-        InvalidOptionError: It is another one.
+        InvalidOptionError: The word is unknown.
     """
     if value in known:
         return value
@@ -151,10 +151,10 @@ def checked_word(value: T, name: str, known: Collection[str]) -> T:
 
 
 def checked_mapping(value: T | None, name: str) -> T | None:
-    """Return values by their names; None, too.
+    """Return the value if it is a dict with string keys, or None.
 
     Raises:
-        InvalidOptionError: It is not a dict, or a name is not text.
+        InvalidOptionError: The value is not a dict, or a key is not a string.
     """
     if value is None:
         return None
@@ -167,10 +167,10 @@ def checked_mapping(value: T | None, name: str) -> T | None:
 
 
 def checked_asset(asset: dg.AssetKey | str, name: str = "asset") -> dg.AssetKey:
-    """Return the key of an asset that is named as ``part/part``.
+    """Return the asset key of a name such as ``part/part``.
 
     Raises:
-        InvalidOptionError: It is neither a key nor text.
+        InvalidOptionError: The value is neither a key nor a name.
     """
     import dagster as dg
 

@@ -1,4 +1,4 @@
-"""One call for all that a queue is to a code location."""
+"""Build all definitions of one queue for a code location in one call."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def build_queue_definitions(
             "schedulers": JobSchedulerResource(**server),
         },
     )
-    parts = [own, *(_made(name, queue, tasks) for name, tasks in (flows or {}).items())]
+    parts = [own, *(_flow_definitions(name, queue, tasks) for name, tasks in (flows or {}).items())]
     if schedules:
         status = dg.DefaultScheduleStatus.RUNNING if running else dg.DefaultScheduleStatus.STOPPED
         parts.append(queue_schedules(queue, schedules, default_status=status))
@@ -136,8 +136,8 @@ def _pair(on_backlog: tuple[Limits, RunTarget]) -> tuple[Limits, RunTarget]:
     )
 
 
-def _made(name: str, queue: str, tasks: Sequence[AssetTask]) -> dg.Definitions:
-    """Build a flow's assets, and a job for them all in its own process: the workers do the work."""
+def _flow_definitions(name: str, queue: str, tasks: Sequence[AssetTask]) -> dg.Definitions:
+    """Build a flow's assets, and a job for all of them that runs in one process: the workers do the work."""
     if not (name.isascii() and name.isidentifier()):
         raise InvalidNameError(f"{name!r} is not a valid name for a flow of Dagster assets; use letters, digits and _.")
     assets = queue_flow_assets(tasks, name=name, queue=queue)

@@ -1,4 +1,4 @@
-"""Dagster's development server with workers beside it, for ``oq dagster dev``. It needs no Dagster itself."""
+"""Run Dagster's development server together with workers, for ``oq dagster dev``; imports no Dagster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("orchestration_queue.dagster")
 
 _POLL_S = 0.2
 _RESTART_S = 3.0
-"""The pause before a worker starts again whose code could not be loaded: the user is editing it."""
+"""The pause before a worker that ended is restarted: its code may not load while the user edits it."""
 _END_S = 20.0
 """How long Dagster and the workers may take to end before they are killed."""
 
@@ -75,7 +75,7 @@ def _watch(children: Sequence[_Program], must_stop: threading.Event) -> int:
 
 
 class _Program:
-    """A command that runs beside this process, in a group of its own.
+    """A command that runs beside this process, in its own process group.
 
     Args:
         command: The program and its arguments.
@@ -94,7 +94,7 @@ class _Program:
         return self._process.poll()
 
     def restart_if_ended(self) -> None:
-        """Start it again some seconds after it has ended."""
+        """Restart it some seconds after it has ended."""
         now = time.monotonic()
         if self.exit_code is None:
             return
@@ -109,7 +109,7 @@ class _Program:
             self._process.send_signal(signal.SIGINT)
 
     def end(self, deadline: float) -> None:
-        """Wait until it has ended, and kill what is left of it."""
+        """Wait until it has ended, and kill the processes that it left."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, deadline - time.monotonic()))
         with suppress(ProcessLookupError, PermissionError):

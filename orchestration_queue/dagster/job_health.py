@@ -1,4 +1,4 @@
-"""Whether a job of Dagster's can still be expected to end by itself: one judgement for steps and for runs."""
+"""Judge whether the job of a Dagster step or run will still end on its own."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = [
 ]
 
 LOST = "Lost: "
-"""What the reason of a job begins with whose process was lost: nothing is known against the work itself."""
+"""Prefix of the failure reason of a job whose process was lost; the work itself may be fine."""
 CRASHED = "Crashed: "
-"""How the failure reason of a job begins whose process ended itself: by its exit code, or by a signal."""
+"""Prefix of the failure reason of a job whose process exited or was killed by a signal."""
 STOPPED = "The process has ended."
-"""The last line of the log of a job that was revoked: its process is gone, whether it could tell Dagster or not."""
+"""Last log line of a revoked job: its process is gone, whether or not it reported to Dagster."""
 OVERTIME = "Job timeout exceeded"
-"""The failure reason of a job that took longer than its timeout; every worker of this wire writes it."""
+"""Failure reason of a job that exceeded its timeout; every worker of this wire writes it."""
 _STALLED = "job stalled more than maxStalledCount"
 _LINES = 40
 _TAIL_BYTES = 16_384
 
 
 class Cause(Enum):
-    """Why a step ended that could not report its end."""
+    """The cause of a step's end that the step itself did not report."""
 
     LOST = "StepWorkerLost"
-    """Its worker or its fork server is gone; nothing is known against the step itself."""
+    """Its worker or its fork server is gone; the step itself may be fine."""
     CRASHED = "StepProcessCrashed"
     """Its own process exited or was killed."""
     FAILED = "StepFailed"
@@ -56,7 +56,7 @@ def cause_of(reason: str) -> Cause:
 
 
 def last_lines(note: Mapping[str, str]) -> str:
-    """Return the last lines that a work wrote to its standard error, as far as it told where that is."""
+    """Return the last lines of a work item's standard error; empty if it did not report the file."""
     path = Path(note.get("stderr", ""))
     if not path.is_file():
         return ""
@@ -79,7 +79,7 @@ class Condition(Enum):
     SILENT = "silent"
     """Its worker no longer renews its lease."""
     OPEN = "open"
-    """It waits for a worker, or a worker has it."""
+    """It waits for a worker, or a worker runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class JobHealth:
 
     Attributes:
         condition: Its condition.
-        message: The same as a clause for logs and events.
-        cause: Why it ended, if it did without reporting to Dagster.
+        message: The condition as a clause for logs and events.
+        cause: The cause of its end, if it did not report it to Dagster.
     """
 
     condition: Condition
@@ -103,11 +103,11 @@ def judge(where: str, record: JobRecord | None, silent_s: float, lease_s: float)
     Args:
         where: The job and its queue, as the subject of a clause.
         record: The job; None when its queue does not have it.
-        silent_s: How long ago its worker renewed its lease.
-        lease_s: How long a lease lasts; 0 when that is unknown.
+        silent_s: The time since its worker renewed its lease.
+        lease_s: The duration of a lease; 0 if unknown.
     """
     if record is None or "state" not in record.fields:
-        return JobHealth(Condition.UNKNOWN, f"{where} is unknown there: it was removed, or the server has lost it")
+        return JobHealth(Condition.UNKNOWN, f"{where} does not exist: it was removed, or the server lost it")
     match record.state:
         case JobState.COMPLETED:
             return JobHealth(Condition.COMPLETED, f"{where} is done")
@@ -115,7 +115,7 @@ def judge(where: str, record: JobRecord | None, silent_s: float, lease_s: float)
             reason = record.failed_reason or "without a reason"
             return JobHealth(Condition.FAILED, f"{where} failed: {reason}", cause_of(reason))
         case JobState.ACTIVE if lease_s and silent_s > lease_s + LEASE_GRACE_S:
-            message = f"the worker of {where} has given no sign of life for {silent_s:.0f} s, and its lease has ended"
+            message = f"the worker of {where} has not renewed its lease for {silent_s:.0f} s, and the lease has expired"
             return JobHealth(Condition.SILENT, message)
         case state:
             return JobHealth(Condition.OPEN, f"{where} is {state}")

@@ -17,21 +17,21 @@ from orchestration_queue.server import Connection, parse_url
 
 __all__ = ["CARRIER", "ClientsResource", "FlowResource", "JobSchedulerResource", "QueueResource", "ServerResource"]
 
-CARRIER = "What takes a flow's calls to the server: 'transaction' or 'packed'; default as the graph needs."
+CARRIER = "How a flow is sent to the server: 'transaction' or 'packed'; default as the graph needs."
 
 
 class Closable(Protocol):
-    """A client that is closed once."""
+    """A client that can be closed."""
 
     def close(self) -> None:
-        """Close its connection."""
+        """Close the connection."""
 
 
 C = TypeVar("C", bound=Closable)
 
 
 class UrlResource(dg.ConfigurableResource["UrlResource"]):
-    """What every resource of a server has: its URL, and an end when the step or tick ends.
+    """Base of all resources: a server's URL, and connections that close when the step or tick ends.
 
     Give a URL with a password as ``dg.EnvVar("OQ_URL")``: Dagster then stores and shows the variable's name only.
     """
@@ -39,7 +39,7 @@ class UrlResource(dg.ConfigurableResource["UrlResource"]):
     url: str | None = Field(
         default=None,
         repr=False,
-        description="Where the server is; default the environment's OQ_URL, else an embedded server in `.oq`.",
+        description="The server's URL; default the environment's OQ_URL, else an embedded server in `.oq`.",
     )
 
     @field_validator("url", mode="before")  # afterwards an EnvVar is plain text
@@ -50,14 +50,14 @@ class UrlResource(dg.ConfigurableResource["UrlResource"]):
         return value
 
     def __init__(self, **data: Any) -> None:
-        """Refuse what is misspelled or out of place in one sentence.
+        """Check the fields, and report the first mistake in one sentence.
 
         Raises:
-            InvalidOptionError: A field is unknown, or has a value that does not fit.
+            InvalidOptionError: A field is unknown, or its value is invalid.
         """
         name, known = type(self).__name__, type(self).model_fields
         for given in data.keys() - known.keys():
-            raise InvalidOptionError(f"{name} has no field {given!r}; it has {', '.join(known)}.")
+            raise InvalidOptionError(f"Unknown field {given!r} of {name}; use {', '.join(known)}.")
         try:
             super().__init__(**data)
         except ValidationError as error:
@@ -70,19 +70,19 @@ class UrlResource(dg.ConfigurableResource["UrlResource"]):
 
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:  # noqa: ARG002  Dagster's
-        """Lend the resource to one step or tick, and disconnect afterwards."""
+        """Provide the resource to one step or tick, and disconnect afterwards."""
         try:
             yield self
         finally:
             self.close()
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close all connections."""
         raise NotImplementedError
 
 
 class ClientsResource(UrlResource):
-    """A resource whose clients have connections of their own, closed when the step or tick ends."""
+    """A resource whose clients each open a connection, which closes when the step or tick ends."""
 
     _clients: list[Closable] = PrivateAttr(default_factory=list)
 
@@ -97,14 +97,14 @@ class ClientsResource(UrlResource):
 
 
 class ServerResource(UrlResource):
-    """What the resources of one server share: its URL, and a connection for each step or tick.
+    """Base of the resources of one server: its URL, and one connection for each step or tick.
 
-    Nothing connects before a client is asked for; all clients of a step or tick share one connection, which is
-    closed when the step or tick ends. A forked process opens sockets of its own. Give a URL with a password as
-    ``dg.EnvVar("OQ_URL")``: Dagster then stores and shows the variable's name only.
+    The first client connects; all clients of a step or tick share one connection, which closes when the step or tick
+    ends. A forked process opens its own sockets. Give a URL with a password as ``dg.EnvVar("OQ_URL")``: Dagster then
+    stores and shows the variable's name only.
     """
 
-    prefix: str = Field(default=DEFAULT_PREFIX, description="What the server's keys begin with.")
+    prefix: str = Field(default=DEFAULT_PREFIX, description="Prefix of all keys.")
 
     _connection: Connection | None = PrivateAttr(default=None)
 
@@ -117,7 +117,7 @@ class ServerResource(UrlResource):
 
     @property
     def connection(self) -> Connection:
-        """The shared connection, opened when first asked for.
+        """The shared connection, opened on first use.
 
         Raises:
             TransportError: The server cannot be reached.
@@ -138,7 +138,7 @@ class ServerResource(UrlResource):
 
 
 class SubmittingResource(ServerResource):
-    """A resource that submits flows, and says what carries them."""
+    """A resource that submits flows with a carrier."""
 
     carrier: str | None = Field(default=None, description=CARRIER)  # Dagster's config knows no Literal
 
@@ -146,7 +146,7 @@ class SubmittingResource(ServerResource):
     @classmethod
     def _check_carrier(cls, carrier: str | None) -> str | None:
         if carrier is not None and not isinstance(carrier, dg.EnvVar) and carrier not in CARRIERS:
-            raise ValueError(f"`carrier` must be 'transaction' or 'packed', got {carrier!r}; or leave it out")
+            raise ValueError(f"`carrier` must be 'transaction' or 'packed', got {carrier!r}; pass one, or remove it")
         return carrier
 
     def _flow_producer(self) -> FlowProducer:

@@ -1,4 +1,4 @@
-"""Where the work of steps and runs goes, read from their tags, and the headers that say where it comes from."""
+"""Read the queue and options of steps and runs from their tags, and build the headers that name their origin."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ _instance_ids: WeakKeyDictionary[dg.DagsterInstance, str] = WeakKeyDictionary()
 
 
 def instance_id(instance: dg.DagsterInstance) -> str:
-    """Return the id of an instance's run storage, which is read once."""
+    """Return the id of an instance's run storage; read it once per instance."""
     if (known := _instance_ids.get(instance)) is None:
         known = _instance_ids[instance] = storage_id(instance)
     return known
 
 
 def headers_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Headers:
-    """Build the headers by which jobs of a run and its steps say where they come from."""
+    """Build the headers that name the instance and run of a job."""
     return Headers({INSTANCE: instance_id(instance), _RUN: run.run_id, _JOB: run.job_name})
 
 
 def with_origin(options: JobOptions, context: StepContext) -> JobOptions:
-    """Add headers to options that name the run and the step; those of the caller stay."""
+    """Add headers that name the run and the step to options; the caller's headers take precedence."""
     run_id, step_key, _ = attempt_of(context)
-    said = {_RUN: run_id, "dagster.step_key": step_key, _JOB: context.run.job_name}
-    return options.model_copy(update={"headers": Headers({**said, **options.headers})})
+    origin = {_RUN: run_id, "dagster.step_key": step_key, _JOB: context.run.job_name}
+    return options.model_copy(update={"headers": Headers({**origin, **options.headers})})
 
 
 def console_link(queue: str, job_id: str) -> dict[str, dg.MetadataValue]:
@@ -75,59 +75,59 @@ T = TypeVar("T")
 
 PREFIX = "orchestration_queue/"
 QUEUE_TAGS = (f"{PREFIX}queue", "dagster-celery/queue")
-"""Tags of ops and runs that name a queue, the first that is there wins."""
+"""Tags of ops and runs that name a queue; the first one present applies."""
 RUN_QUEUE_TAG = f"{PREFIX}run_queue"
-"""Names the queue of a run itself, where the others name that of its steps, too."""
+"""Tag for the queue of a run itself; the other tags apply to its steps, too."""
 CONFIG_TAG = f"{PREFIX}config"
 """JSON with the fields of :class:`StepConfig`."""
 _PRIORITY = f"{PREFIX}priority"
 _CELERY_DEFAULT = 5
-"""What an op of dagster-celery's has without a tag; here that is 0, as everywhere else in Dagster."""
+"""The priority in dagster-celery of an op without a tag; elsewhere in Dagster that is 0."""
 _PLAIN = MAX_PRIORITY // 2
 
 
 class StepConfig(Options):
-    """What the tag ``orchestration_queue/config`` of an op, an asset or a run sets, as JSON."""
+    """The fields of the tag ``orchestration_queue/config`` of an op, an asset or a run, as JSON."""
 
     timeout: Positive | None = None
-    """Seconds that the step may take."""
+    """Time limit of the step in seconds."""
     isolation: Isolation | None = None
     """The process of the step: auto, fork, in_process or spawn."""
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables, beside the executor's. They pass the queue: no secrets."""
+    """Environment variables in addition to the executor's. They go through the queue, so pass no secrets."""
     crash_retries: int | None = Field(default=None, ge=0)
-    """How often the step is tried again whose own process crashed."""
+    """How often to retry the step after its process crashed."""
     worker_lost_retries: int | None = Field(default=None, ge=0)
-    """How often the step is tried again that was lost with its worker."""
+    """How often to retry the step after its worker was lost."""
     code_version: str | None = None
-    """Only workers of this version of the code do the step."""
+    """Run the step only on workers with this version of the code."""
     memory_mib: int | None = Field(default=None, ge=1)
-    """Memory that the step's process may allocate, with what its fork server has; more raises ``MemoryError``."""
+    """Memory limit of the step's process, including that of its fork server; above it ``MemoryError`` is raised."""
     cpu_seconds: int | None = Field(default=None, ge=1)
-    """Processor time of the step's process; the kernel kills one that takes more."""
+    """Processor time limit of the step's process; the kernel kills a process that exceeds it."""
     pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights)] | None = None
-    """Slots of the queue's pools that the step holds while it runs."""
+    """Slots of the queue's pools that the step uses while it runs."""
     share: Annotated[str, BeforeValidator(checked_job_share)] | None = None
-    """The fair share of the queue that the step starts from, such as a tenant's."""
+    """The step's fair share of the queue, such as a tenant's."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRoute:
-    """Where and how one step is done.
+    """The queue and options of one step.
 
     Attributes:
         queue: The queue's name.
-        priority: As Dagster counts: the higher, the earlier.
-        isolation: In which process.
-        timeout: How long it may take; None for no limit.
-        crash_retries: How often it is tried again after its process crashed.
-        worker_lost_retries: How often it is tried again after its worker was lost.
-        env: Environment variables to set for it.
-        code_version: Only workers of this version of the code may do it; '' for any.
-        memory_mib: The memory that its process may allocate; None for no limit.
-        cpu_seconds: The processor time that its process may take; None for no limit.
-        pools: Slots of the queue's pools that it holds while it runs.
-        share: The fair share that it starts from; None for none.
+        priority: Dagster's priority: the higher, the earlier.
+        isolation: The process that runs the step.
+        timeout: Time limit; None for no limit.
+        crash_retries: How often to retry the step after its process crashed.
+        worker_lost_retries: How often to retry the step after its worker was lost.
+        env: Environment variables to set for the step.
+        code_version: The code version that workers must have; '' for any.
+        memory_mib: Memory limit of the process; None for no limit.
+        cpu_seconds: Processor time limit of the process; None for no limit.
+        pools: Slots of the queue's pools that the step uses while it runs.
+        share: The step's fair share; None for none.
     """
 
     queue: str
@@ -144,10 +144,10 @@ class JobRoute:
     share: str | None = None
 
     def with_tags(self, step: Mapping[str, str], run: Mapping[str, str]) -> JobRoute:
-        """Apply the tags of a step and its run; a step's own go before its run's.
+        """Apply the tags of a step and its run; the step's tags take precedence.
 
         Raises:
-            InvalidOptionError: A tag says something impossible.
+            InvalidOptionError: A tag is invalid.
         """
         route = self._with(run)._with(step)
         if route.isolation is Isolation.IN_PROCESS and (route.memory_mib or route.cpu_seconds):
@@ -158,7 +158,7 @@ class JobRoute:
         return replace(route, priority=priority_of(step, run))
 
     def _with(self, tags: Mapping[str, str]) -> JobRoute:
-        """Return the route after these tags, except for the priority. A single tag takes precedence over the config."""
+        """Apply tags except for the priority. A single tag takes precedence over the config."""
         settings = read_tag(tags, CONFIG_TAG, json.loads, "a JSON object of settings")
         config = StepConfig.coerce(settings, f"the tag {CONFIG_TAG}")
         found: dict[str, Any] = {name: value for name, value in config if value is not None}
@@ -173,10 +173,10 @@ class JobRoute:
 
 
 def priority_of(step: Mapping[str, str], run: Mapping[str, str]) -> int:
-    """Return the priority of a step, that of its run added. Runs themselves have no step's tags.
+    """Return the sum of the priorities of a step and its run; pass no tags of a step for a run itself.
 
     Raises:
-        InvalidOptionError: A tag is no number.
+        InvalidOptionError: A tag is not a number.
     """
     return _priority(step, "dagster-celery/priority", _CELERY_DEFAULT) + _priority(
         run, "dagster-celery/run_priority", 0
@@ -184,9 +184,9 @@ def priority_of(step: Mapping[str, str], run: Mapping[str, str]) -> int:
 
 
 def wire_priority(priority: int) -> int:
-    """Convert Dagster's priority to the queue's, where 1 is the most urgent and 0 comes after all that have one.
+    """Convert Dagster's priority to the queue's, where 1 is the most urgent and 0, no priority, comes last.
 
-    What Dagster would do last, with a priority below 0, is done together with what has none.
+    Negative priorities, which Dagster starts last, become 0.
     """
     return 0 if priority <= 0 else max(1, _PLAIN + 1 - priority)
 
@@ -200,10 +200,10 @@ def _priority(tags: Mapping[str, str], celery_name: str, celery_default: int) ->
 
 
 def read_tag(tags: Mapping[str, str], name: str, read: Callable[[str], T], expected: str) -> T | None:
-    """Read a tag; return None when it is not there.
+    """Read a tag; return None if it is not set.
 
     Raises:
-        InvalidOptionError: It says something else than what is expected of it.
+        InvalidOptionError: The tag's value is invalid.
     """
     if (stored := tags.get(name)) is None:
         return None
@@ -211,8 +211,8 @@ def read_tag(tags: Mapping[str, str], name: str, read: Callable[[str], T], expec
         return read(stored)
     except ValueError:
         near = suggestion(stored, list(read)) if isinstance(read, EnumType) else ""
-        advice = near or f"; give it {expected}."
-        raise InvalidOptionError(f"The tag {name!r} is {stored!r}{advice}") from None
+        advice = near or "; correct it."
+        raise InvalidOptionError(f"The tag {name!r} must be {expected}, got {stored!r}{advice}") from None
 
 
 def _seconds(stored: str) -> timedelta:

@@ -1,4 +1,4 @@
-"""Schedules both ways: Dagster's make the queue's jobs, or the queue's make Dagster's runs; one place decides."""
+"""Add the queue's jobs by Dagster's schedules, or request Dagster's runs by the queue's schedulers."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
@@ -29,7 +29,7 @@ from orchestration_queue.schedules.scheduled_run import scheduled_job_id
 __all__ = ["Scheduled", "queue_schedules", "scheduler_sensor"]
 
 Scheduled: TypeAlias = Schedule | tuple[Schedule, JobTemplate]
-"""When jobs are made; and what jobs, if not some of the scheduler's name without data."""
+"""A schedule, optionally with a template of its jobs; default: jobs with the scheduler's name and no data."""
 
 _OURS = "orchestration_queue/"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,12 +47,12 @@ def queue_schedules(
 
     Each time a schedule is due, a run of a small Dagster job adds the queue's job. The run key is the scheduled time,
     and the added job has the id that the queue's own scheduler would use, so no time runs twice, even if a run is
-    launched again by hand. If the queue has a scheduler with the same name that is not paused, the run fails, because
-    both would decide.
+    launched again manually. If the queue has a scheduler with the same name that is not paused, the run fails, because
+    both would add jobs.
 
     Args:
         queue: The queue.
-        schedulers: By name, when which jobs are added: a ``Cron``, or ``(Cron, JobTemplate)``.
+        schedulers: The schedules by name: a ``Cron``, or ``(Cron, JobTemplate)``.
         resource_key: The :class:`QueueResource` among the definitions' resources.
         job_name: The Dagster job's name; default: derived from the queue's.
         default_status: Whether the schedules run without being switched on.
@@ -70,16 +70,16 @@ def queue_schedules(
     checked(default_status, dg.DefaultScheduleStatus, "default_status", optional=False)
     if not schedulers:
         raise InvalidOptionError(f"`schedulers` of queue {queue!r} is empty; name at least one.")
-    parted = {name: _part(name, entry) for name, entry in schedulers.items()}
-    patterns = {name: _checked(name, schedule) for name, (schedule, _) in parted.items()}
-    templates = {name: template for name, (_, template) in parted.items()}
-    add_jobs = _adding(queue, templates, job_name or default_name("add_scheduled", queue), resource_key)
-    shown = [_shown(queue, name, pattern, add_jobs, default_status) for name, pattern in patterns.items()]
-    return dg.Definitions(jobs=[add_jobs], schedules=shown)
+    parts = {name: _split(name, entry) for name, entry in schedulers.items()}
+    patterns = {name: _check_schedule(name, schedule) for name, (schedule, _) in parts.items()}
+    templates = {name: template for name, (_, template) in parts.items()}
+    add_jobs = _build_add_job(queue, templates, job_name or default_name("add_scheduled", queue), resource_key)
+    schedules = [_build_schedule(queue, name, cron, add_jobs, default_status) for name, cron in patterns.items()]
+    return dg.Definitions(jobs=[add_jobs], schedules=schedules)
 
 
-def _part(name: str, entry: Scheduled) -> tuple[Schedule, JobTemplate]:
-    """Return when a scheduler's jobs are made, and what jobs."""
+def _split(name: str, entry: Scheduled) -> tuple[Schedule, JobTemplate]:
+    """Return a scheduler's schedule and the template of its jobs."""
     match entry:
         case Schedule() as schedule, JobTemplate() as template:
             return schedule, template
@@ -91,8 +91,8 @@ def _part(name: str, entry: Scheduled) -> tuple[Schedule, JobTemplate]:
     )
 
 
-def _checked(name: str, schedule: Schedule) -> Cron:
-    """Refuse what Dagster's schedules cannot say, or would read otherwise."""
+def _check_schedule(name: str, schedule: Schedule) -> Cron:
+    """Return the schedule if Dagster supports it and reads it in the same way as the queue."""
     if not (name.isascii() and name.isidentifier()):
         raise InvalidNameError(
             f"{name!r} is not a valid name for a Dagster schedule; use letters, digits and _, and don't begin with "
@@ -100,25 +100,25 @@ def _checked(name: str, schedule: Schedule) -> Cron:
         )
     if not isinstance(schedule, Cron) or schedule != Cron(schedule.pattern, schedule.tz, day_or=schedule.day_or):
         raise InvalidOptionError(
-            f"Dagster's schedules support only cron patterns and time zones, and scheduler {name!r} has more "
+            f"Dagster's schedules support only cron patterns and time zones, but scheduler {name!r} has other "
             "options; upsert it in the queue instead, and let scheduler_sensor request the runs."
         )
     if len(schedule.pattern.split()) != 5:
         raise InvalidOptionError(
-            f"Dagster's schedules don't support seconds, and scheduler {name!r} has some; drop that field, or "
+            f"Dagster's schedules don't support seconds, but scheduler {name!r} has some; remove that field, or "
             "upsert it in the queue instead, and let scheduler_sensor request the runs."
         )
     days, weekdays = schedule.pattern.split()[2], schedule.pattern.split()[4]
     if "*" not in (days, weekdays) and not (schedule.day_or and not days.startswith("*") and weekdays[0] != "*"):
         raise InvalidOptionError(
-            f"Scheduler {name!r} restricts days of month and of week: in the queue both must match, in Dagster "
-            "one; restrict one of them, or pass day_or=True with plain numbers."
+            f"Scheduler {name!r} restricts the days of the month and of the week: the queue requires both to match, "
+            "Dagster either; restrict one of them, or pass day_or=True with plain numbers."
         )
     return schedule
 
 
-def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resource_key: str) -> dg.JobDefinition:
-    """Build the job that adds one scheduler's job for one time."""
+def _build_add_job(queue: str, templates: Mapping[str, JobTemplate], name: str, resource_key: str) -> dg.JobDefinition:
+    """Build the Dagster job that adds one scheduler's job for one time."""
 
     @dg.op(
         name=f"{name}_op",
@@ -129,11 +129,11 @@ def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resourc
         scheduler, due_ms = str(context.op_config["scheduler"]), int(context.op_config["due_ms"])
         resource: QueueResource = getattr(context.resources, resource_key)
         client = resource.queue(queue)
-        rival = client.schedulers.find(scheduler)
-        if rival is not None and not rival.is_paused:
+        own = client.schedulers.find(scheduler)
+        if own is not None and not own.is_paused:
             raise StateError(
                 f"Queue {queue!r} has its own scheduler {scheduler!r}, so both would add its jobs; remove it with `oq "
-                f"scheduler rm {queue} {scheduler}`, or drop Dagster's schedule."
+                f"scheduler rm {queue} {scheduler}`, or remove Dagster's schedule."
             )
         template = templates[scheduler]
         members = {"name": scheduler, "data": {}, **template.members()}
@@ -149,7 +149,7 @@ def _adding(queue: str, templates: Mapping[str, JobTemplate], name: str, resourc
     return add_scheduled
 
 
-def _shown(
+def _build_schedule(
     queue: str, name: str, schedule: Cron, job: dg.JobDefinition, default_status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
     def request(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
@@ -184,14 +184,14 @@ def scheduler_sensor(
 ) -> dg.SensorDefinition:
     """Build a sensor that requests a run for each job of one of the queue's own schedulers.
 
-    The queue's workers evaluate the scheduler, one of them at a time, with everything that it supports: intervals,
-    jitter, limits, missed and overlapping runs. The run key is the scheduled time, so no time runs twice. A worker runs
-    the job like any other; it can be a task that does nothing.
+    The queue's workers evaluate the scheduler with all its options: intervals, jitter, limits, missed and overlapping
+    runs. The run key is the scheduled time, so no time runs twice. A worker runs the job like any other; its task may
+    do nothing.
 
     Args:
         queue: The queue.
         scheduler: The scheduler's name.
-        job: What its runs execute: a job, or an asset selection.
+        job: The target of its runs: a job, or an asset selection.
         on: Whether to request the run when the job is added or when it has completed.
         name: The sensor's name; default: derived from queue and scheduler.
         partition: Returns the partition for a scheduled time (in UTC); default: none.
@@ -199,7 +199,7 @@ def scheduler_sensor(
 
     Raises:
         InvalidOptionError: An option is out of range, or ``on`` is another event.
-        InvalidNameError: The queue's name is invalid, or the scheduler has none.
+        InvalidNameError: The queue's name is invalid, or the scheduler's is empty.
     """
     checked_target(job)
     checked_function(partition, "partition")
@@ -235,7 +235,7 @@ def scheduler_sensor(
 
 
 def _due_ms(scheduler: str, job_id: str) -> int | None:
-    """When the scheduler's job was due, by its id; None for any other job."""
+    """Return the time at which the scheduler's job was due, from its id; None for any other job."""
     due = job_id.rpartition(".")[2]
     if not (due.isascii() and due.isdecimal() and len(due) < 16):
         return None

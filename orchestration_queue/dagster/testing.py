@@ -1,8 +1,8 @@
-"""What tests of definitions on a queue need: a real instance, the queue as a resource, and ticks of sensors.
+"""Tools for testing definitions on a queue: a real instance, the queue as a resource, and ticks of sensors.
 
-In a ``conftest.py``, ``pytest_plugins = ["orchestration_queue.dagster.testing"]`` brings the fixtures
-``oq_dagster_instance`` and ``oq_resource``, beside those that come with the package: ``oq_server``, ``oq_queue`` and
-``oq_worker`` (see docs/how-to/test-your-pipelines.md).
+In a ``conftest.py``, ``pytest_plugins = ["orchestration_queue.dagster.testing"]`` adds the fixtures
+``oq_dagster_instance`` and ``oq_resource`` to those of the package: ``oq_server``, ``oq_queue`` and ``oq_worker`` (see
+docs/how-to/test-your-pipelines.md).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["SensorTick", "evaluate_sensor", "oq_dagster_instance", "oq_resource"
 
 @pytest.fixture
 def oq_dagster_instance() -> Iterator[dg.DagsterInstance]:
-    """Create a real Dagster instance in a directory of its own, which is gone after the test."""
+    """Create a real Dagster instance in a temporary directory, which is removed after the test."""
     with dg.instance_for_test() as instance:
         yield instance
 
 
 @pytest.fixture
 def oq_resource(oq_server: str) -> Iterator[QueueResource]:
-    """Open the queue's server, as definitions would hold it."""
+    """Open the queue's server as a resource."""
     with queue_resource(oq_server) as resource:
         yield resource
 
 
 @contextmanager
 def queue_resource(url: str) -> Iterator[QueueResource]:
-    """Open a resource outside of a run or tick; it disconnects when the context ends."""
+    """Open a resource outside a run or tick; disconnect when the context ends."""
     resource = QueueResource(url=url)
     try:
         yield resource
@@ -50,12 +50,12 @@ class SensorTick:
     """The result of one tick of a sensor.
 
     Attributes:
-        run_requests: The runs that it requests.
-        asset_events: The asset events that it reports.
-        dynamic_partitions_requests: The dynamic partitions that it adds.
-        cursor: Where the next tick continues.
+        run_requests: The requested runs.
+        asset_events: The reported asset events.
+        partitions: The keys of the added dynamic partitions.
+        cursor: The cursor of the next tick.
         skip_message: Why there is no run; None if there is one.
-        log: What it logged, line by line.
+        log: The logged lines.
     """
 
     run_requests: Sequence[dg.RunRequest]
@@ -78,15 +78,15 @@ def evaluate_sensor(
 
     Args:
         sensor: The sensor.
-        resources: What it needs, by key.
-        cursor: Where it continues; None for its first tick.
+        resources: The sensor's resources, by key.
+        cursor: The cursor; None for the first tick.
         instance: The instance to read; needed for dynamic partitions.
-        definitions: The definitions it belongs to; needed for partitioned assets.
+        definitions: The definitions of the sensor; needed for partitioned assets.
 
     Raises:
-        Exception: What the sensor raised; the daemon would keep the cursor and try again.
+        Exception: The sensor's exception; the daemon would keep the cursor and retry.
     """
-    lines = _KeptLines()
+    lines = _LogCapture()
     with dg.build_sensor_context(
         cursor=cursor,
         resources=dict(resources),
@@ -105,8 +105,8 @@ def evaluate_sensor(
     )
 
 
-class _KeptLines(logging.Handler):
-    """Keeps what a tick logs; Dagster's logger of a tick is outside the tree that pytest captures."""
+class _LogCapture(logging.Handler):
+    """Captures the lines that a tick logs; pytest does not, because Dagster's logger of a tick has no parent."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -377,7 +377,7 @@ def test_priorities_of_the_wire_are_the_other_way_round() -> None:
     ],
 )
 def test_a_tag_that_says_nothing_is_refused(name: str, value: str) -> None:
-    with pytest.raises(InvalidOptionError, match=f"The tag '{name}' is '{value}'; give it"):
+    with pytest.raises(InvalidOptionError, match=f"The tag '{name}' must be .+, got '{value}'; correct it"):
         ROUTE.with_tags({name: value}, {})
 
 

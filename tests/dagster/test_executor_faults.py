@@ -137,7 +137,7 @@ def test_a_step_ends_when_its_sleeping_worker_cannot_renew_its_lease(fleet: Flee
             os.kill(worker.pid, signal.SIGCONT)
     assert not result.success
     (failure,) = [event for event in result.all_events if event.is_step_failure]
-    assert "no sign of life" in str(failure.step_failure_data.error)
+    assert "has not renewed its lease" in str(failure.step_failure_data.error)
 
 
 def test_a_worker_that_is_told_to_stop_lets_its_steps_end(fleet: Fleet) -> None:

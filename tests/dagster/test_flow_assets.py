@@ -309,9 +309,9 @@ def test_arguments_may_depend_on_the_partition(
         (True, "ERROR", None),
         (False, "ERROR", None),
         ({"passed": False, "severity": "WARN", "description": "few", "metadata": {"rows": 2}}, "WARN", "few"),
-        (None, "ERROR", "The task's result has to say in 'checks' whether 'enough' passed, and says nothing."),
-        ("yes", "ERROR", "The task's result has to say in 'checks' whether 'enough' passed, and says 'yes'."),
-        ({"passed": 1}, "ERROR", "The task's result has to say in 'checks' whether 'enough' passed, and says {"),
+        (None, "ERROR", "The task's result must state in 'checks' whether 'enough' passed, got nothing."),
+        ("yes", "ERROR", "The task's result must state in 'checks' whether 'enough' passed, got 'yes'."),
+        ({"passed": 1}, "ERROR", "The task's result must state in 'checks' whether 'enough' passed, got {"),
     ],
 )
 def test_a_task_tells_what_its_checks_found(

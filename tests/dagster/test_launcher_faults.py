@@ -137,7 +137,7 @@ def test_a_run_whose_job_was_removed_is_not_found(launched: Launches) -> None:
         assert queue.remove(f"dagster.{run_id}.-run")
     found = launched.instance.run_launcher.check_run_worker_health(run)
     assert found.status is WorkerStatus.NOT_FOUND
-    assert "is unknown there" in str(found.msg)
+    assert "does not exist: it was removed" in str(found.msg)
     assert found.run_worker_id == f"dagster.{run_id}.-run"
 
 
@@ -155,7 +155,7 @@ def test_a_killed_worker_is_noticed_and_a_run_that_it_had_not_begun_starts_elsew
             os.kill(pid, signal.SIGKILL)
 
         wait_until_sync(lambda: health(own, begun)[0] is WorkerStatus.FAILED, "the loss to be noticed")
-        assert "no sign of life" in health(own, begun)[1]
+        assert "has not renewed its lease" in health(own, begun)[1]
         stack.enter_context(own.worker())
         own.reaches(taken, SUCCESS)
         assert own.lines("hello") == [taken]

@@ -16,8 +16,8 @@ def a_job(state: str, reason: str = "") -> JobRecord:
 @pytest.mark.parametrize(
     ("record", "silent_s", "lease_s", "condition", "message"),
     [
-        (None, 0, 30, Condition.UNKNOWN, "job 1 is unknown there: it was removed, or the server has lost it"),
-        (JobRecord("1", {}), 0, 30, Condition.UNKNOWN, "job 1 is unknown there: it was removed, or the server"),
+        (None, 0, 30, Condition.UNKNOWN, "job 1 does not exist: it was removed, or the server lost it"),
+        (JobRecord("1", {}), 0, 30, Condition.UNKNOWN, "job 1 does not exist: it was removed, or the server"),
         (a_job("completed"), 99, 30, Condition.COMPLETED, "job 1 is done"),
         (a_job("failed", "why"), 99, 30, Condition.FAILED, "job 1 failed: why"),
         (a_job("waiting"), 99, 30, Condition.OPEN, "job 1 is waiting"),
@@ -27,7 +27,7 @@ def a_job(state: str, reason: str = "") -> JobRecord:
             31 + LEASE_GRACE_S,
             30,
             Condition.SILENT,
-            "the worker of job 1 has given no sign of life for",
+            "the worker of job 1 has not renewed its lease for",
         ),
         (a_job("active"), 99, 0, Condition.OPEN, "job 1 is active"),
     ],

@@ -1,4 +1,4 @@
-"""One attempt of a step whose work is a flow: submit it or join it, and yield each node as it ends."""
+"""One attempt of a step that runs a flow: submit or join the flow, and yield each node as it completes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
 
-__all__ = ["FlowListener", "FlowStep", "Made"]
+__all__ = ["FlowListener", "FlowStep", "NodeOutput"]
 
 _DATA_VERSION = "dagster/data_version"
 
-_LOOK_AGAIN = timedelta(seconds=2)
+_MAX_PAUSE = timedelta(seconds=2)
 """The longest pause between two reads of the flow: events may be lost, the jobs' records are not."""
 
 
@@ -43,10 +43,10 @@ class FlowListener:
 
     Args:
         flow: The submitted flow.
-        connection: Where to listen.
+        connection: The connection to its server.
 
     Attributes:
-        failed: By node, why it failed for good.
+        failed: The reasons of nodes that failed for good, by name.
     """
 
     def __init__(self, flow: Flow, connection: Connection) -> None:
@@ -68,15 +68,15 @@ class FlowListener:
         }
         with EventReader(self._connection, cursors) as events:
             while True:
-                yield from self._look()
+                yield from self._read_nodes()
                 if self._progress.is_settled:
                     return
-                self._await_news(events)
+                self._await_events(events)
 
     def _queues(self) -> set[QueueKeys]:
         return {step.keys for step in self._flow.plan.nodes.values()}
 
-    def _look(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
+    def _read_nodes(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
         records = self._flow.records()
         for name, step in self._flow.plan.nodes.items():
             if name not in self._progress.unfinished:
@@ -88,26 +88,26 @@ class FlowListener:
             elif outcome_of(record) != record.state:
                 self._unrun.append(name)
             elif record.state is JobState.FAILED:
-                self.failed[name] = record.failed_reason or "it left no reason"
+                self.failed[name] = record.failed_reason or "no reason given"
             elif record.state is JobState.COMPLETED:
                 yield step, record
 
-    def _await_news(self, events: EventReader) -> None:
-        """Wait until one of the open nodes may have finished, or it is time to look anyway."""
+    def _await_events(self, events: EventReader) -> None:
+        """Wait until one of the open nodes may have finished, or the longest pause is over."""
         open_jobs = {self._flow.plan.nodes[name].job_id for name in self._progress.unfinished}
-        deadline = time.monotonic() + _LOOK_AGAIN.total_seconds()
+        deadline = time.monotonic() + _MAX_PAUSE.total_seconds()
         while (left_s := deadline - time.monotonic()) > 0:
             if any(event.job_id in open_jobs and event.type in ENDINGS for _, event in events.read(left_s)):
                 return
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What a node makes.
+class NodeOutput:
+    """The asset, or partition of an asset, that a node makes.
 
     Attributes:
-        asset: An asset.
-        partition: The partition of it; None for all of it.
+        asset: The asset.
+        partition: The partition; None for the whole asset.
     """
 
     asset: dg.AssetKey
@@ -116,24 +116,24 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class FlowStep:
-    """One attempt of a step: it submits the flow, or joins it, and stays until its end.
+    """One attempt of a step: submits or joins the flow, and waits until it ends.
 
     Attributes:
         context: The step's context.
-        resource: Where the queue is.
-        dag: What to run.
-        made: What each node makes.
-        checks: Those that are selected, by asset.
+        resource: The server's resource.
+        dag: The flow to run.
+        outputs: The output of each node.
+        checks: The selected checks, by asset.
     """
 
     context: dg.AssetExecutionContext
     resource: QueueResource
     dag: Dag
-    made: Mapping[str, Made]
+    outputs: Mapping[str, NodeOutput]
     checks: Mapping[dg.AssetKey, Sequence[dg.AssetCheckSpec]]
 
     def run(self) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-        """Each asset, as soon as its node has completed, and the checks of those with partitions after their last.
+        """Yield each asset as its node completes, and the checks of a partitioned asset after its last partition.
 
         Raises:
             dagster.Failure: A node failed for good.
@@ -144,17 +144,17 @@ class FlowStep:
         try:
             flow = self.resource.flow_producer().submit(self.dag, flow_id=flow_id)
             listener = FlowListener(flow, self.resource.connection)
-            self._take_up(flow)
+            self._join_or_retry(flow)
             for step, record in listener.completed():
-                made, result = self.made[step.node.name], self._materialized(flow, step, record)
-                if made.partition is None:
+                output, result = self.outputs[step.node.name], self._materialize(flow, step, record)
+                if output.partition is None:
                     yield result
                     continue
-                # Dagster takes one result for all partitions of a step's output, and these differ.
-                self._log_partition(made, result)
-                done = partitions.setdefault(made.asset, {})
-                done[made.partition] = list(result.check_results or ())
-                if len(done) == sum(one.asset == made.asset for one in self.made.values()):
+                # Dagster takes one result for all partitions of a step's output, but these differ.
+                self._log_partition(output, result)
+                done = partitions.setdefault(output.asset, {})
+                done[output.partition] = list(result.check_results or ())
+                if len(done) == sum(one.asset == output.asset for one in self.outputs.values()):
                     yield from _merge_checks(done)
         except (dg.DagsterExecutionInterruptedError, GeneratorExit):
             self.context.log.info(f"Cancelling flow {flow_id}")
@@ -164,12 +164,12 @@ class FlowStep:
             raise _failure(flow, listener.failed, listener.blocked)
 
     def _cancel(self, flow: Flow | None, flow_id: str) -> None:
-        """Cancel the flow. It may be there also if the interrupt came before the reply to its submission."""
+        """Cancel the flow. It may exist even if the interrupt came before the reply to its submission."""
         with suppress(StateError):
             (flow or self.resource.queue(self.dag.queue).flows.get(flow_id)).cancel()
 
-    def _take_up(self, flow: Flow) -> None:
-        """In a further attempt the flow was there already, and what failed gets its attempts again."""
+    def _join_or_retry(self, flow: Flow) -> None:
+        """Log the flow; in a later attempt of the step, retry the nodes that failed."""
         queues = ", ".join(sorted({step.keys.queue for step in flow.plan.nodes.values()}))
         verb = "Submitted" if flow.is_new else "Joined"
         self.context.log.info(f"{verb} flow {flow.id}: {len(flow.plan.nodes)} nodes in {queues}")
@@ -180,11 +180,11 @@ class FlowStep:
             reason = records[name].failed_reason if name in records else None
             self.context.log.info(f"Retrying node {name}, which failed before: {reason}")
 
-    def _materialized(self, flow: Flow, step: PlannedNode, record: JobRecord) -> dg.MaterializeResult[None]:
+    def _materialize(self, flow: Flow, step: PlannedNode, record: JobRecord) -> dg.MaterializeResult[None]:
         logs = self.resource.connection.run(job_records.logs(step.keys, record.id), repeatable=True)
         for line in logs:
             self.context.log.info(f"{step.node.name}: {line}")
-        asset = self.made[step.node.name].asset
+        asset = self.outputs[step.node.name].asset
         return dg.MaterializeResult(
             asset_key=asset,
             metadata={
@@ -195,15 +195,15 @@ class FlowStep:
             data_version=_data_version(record.result),
         )
 
-    def _log_partition(self, made: Made, result: dg.MaterializeResult[None]) -> None:
+    def _log_partition(self, output: NodeOutput, result: dg.MaterializeResult[None]) -> None:
         tags = {_DATA_VERSION: result.data_version.value} if result.data_version else None
         self.context.log_event(
-            dg.AssetMaterialization(made.asset, metadata=result.metadata, partition=made.partition, tags=tags)
+            dg.AssetMaterialization(output.asset, metadata=result.metadata, partition=output.partition, tags=tags)
         )
 
 
 def _merge_checks(partitions: Mapping[str, Sequence[dg.AssetCheckResult]]) -> Iterator[dg.AssetCheckResult]:
-    """Yield each check of an asset's partitions as one that passed if all did, with what each partition's says."""
+    """Merge the checks of an asset's partitions: each passed if it did for all, and shows the metadata of all."""
     for results in zip(*partitions.values(), strict=True):
         of_each = dict(zip(partitions, results, strict=True))
         failed = {name: result.severity for name, result in of_each.items() if not result.passed}
@@ -225,7 +225,7 @@ def _data_version(result: object) -> dg.DataVersion | None:
 
 
 def _failure(flow: Flow, failed: Mapping[str, str], blocked: Sequence[str]) -> dg.Failure:
-    """Build the flow's failure: which nodes, why, and which others could not run for it."""
+    """Build the flow's failure from the nodes that failed, their reasons, and the nodes that could not run."""
     records = flow.records()
     reasons = "; ".join(f"node {name!r} failed: {reason}" for name, reason in failed.items())
     rest = f" Not run, because they depend on it: {', '.join(blocked)}." if blocked else ""

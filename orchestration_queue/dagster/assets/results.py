@@ -18,9 +18,9 @@ Metadata: TypeAlias = Mapping[str, dg.MetadataValue]
 
 _OURS = "orchestration_queue/"
 _NOT_METADATA = {"checks", "data_version"}
-"""What Dagster shows elsewhere."""
+"""Keys of a result that Dagster shows elsewhere."""
 _LONGEST_LOG = 200
-"""Most log lines shown with an asset; all of them stay with the job."""
+"""The number of log lines shown with an asset; the job keeps all of them."""
 _MOST_HISTORIES = 10
 
 
@@ -29,12 +29,12 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, l
 
     Args:
         record: The job.
-        queue: Where it ran.
-        flow_id: The flow it belongs to; None for a job of its own.
-        logs: The lines its handler wrote.
+        queue: The queue of the job.
+        flow_id: The flow of the job; None for a single job.
+        logs: The log lines of its handler.
 
     Returns:
-        What the task returned under its own names (a result that is no object as ``result``), and how it ran under
+        The task's result under its own names (or as ``result`` if it is not an object), and data about the job under
         ``orchestration_queue/...``. An integer ``rows`` also appears as Dagster's own row count.
     """
     ours: dict[str, object] = {
@@ -46,7 +46,7 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, l
         "workers_lost": record.stalled_count,
         "seconds": record.seconds,
     }
-    described = _described(record.result)
+    described = _describe(record.result)
     described |= {_OURS + name: metadata_value(name, value) for name, value in ours.items()}
     described |= console_link(queue, record.id)
     described |= history_metadata({queue: record})
@@ -56,20 +56,20 @@ def job_metadata(record: JobRecord, *, queue: str, flow_id: str | None = None, l
 
 
 def history_metadata(records: Mapping[str, JobRecord]) -> Metadata:
-    """Show what happened to jobs besides success: each attempt with worker, kind, reason, log lines and traceback.
+    """Show the failed attempts of jobs, each with worker, kind, reason, log lines and traceback.
 
     Args:
-        records: The jobs, by what to call them when there are several; the first 10 are shown.
+        records: The jobs by name, which is shown if there are several; only the first 10 are shown.
 
     Returns:
-        One block each under ``orchestration_queue/history``; nothing when nothing happened.
+        One block per job under ``orchestration_queue/history``; empty if no attempt failed.
     """
-    told = {name: record.history for name, record in list(records.items())[:_MOST_HISTORIES] if record.history}
-    if not told:
+    histories = {name: record.history for name, record in list(records.items())[:_MOST_HISTORIES] if record.history}
+    if not histories:
         return {}
     blocks = [
         (f"**{name}**\n\n" if len(records) > 1 else "") + _block([line for entry in history for line in entry.lines()])
-        for name, history in told.items()
+        for name, history in histories.items()
     ]
     return {f"{_OURS}history": dg.MetadataValue.md("\n\n".join(blocks))}
 
@@ -80,7 +80,7 @@ def submission_metadata(plan: FlowPlan, node: str, carrier: Carrier | None) -> M
     Args:
         plan: The flow's plan.
         node: The node's name.
-        carrier: What took the calls to the server; None for what the plan's size asks for.
+        carrier: The carrier of the flow; None for the default of the plan's size.
     """
     carrier = carrier or plan.carrier
     calls = [
@@ -94,7 +94,7 @@ def submission_metadata(plan: FlowPlan, node: str, carrier: Carrier | None) -> M
     }
 
 
-def _described(result: object) -> dict[str, dg.MetadataValue]:
+def _describe(result: object) -> dict[str, dg.MetadataValue]:
     if result is None:
         return {}
     if not isinstance(result, Mapping):
@@ -109,7 +109,7 @@ def _described(result: object) -> dict[str, dg.MetadataValue]:
 
 
 def metadata_value(name: str, value: object) -> dg.MetadataValue:
-    """Choose the fitting kind of metadata: names say what is a path, values the rest."""
+    """Build metadata of the type that fits the value; a path is known by its name."""
     match value:
         case None:
             return dg.MetadataValue.null()
@@ -132,7 +132,7 @@ def metadata_value(name: str, value: object) -> dg.MetadataValue:
 
 
 def _block(logs: Sequence[str]) -> str:
-    """Log lines as a Markdown code block that no line can break out of."""
+    """Format log lines as a Markdown code block that no line can close."""
     shown = [line.replace("```", "'''") for line in logs[-_LONGEST_LOG:]]
     if len(logs) > len(shown):
         shown.insert(0, f"({len(logs) - len(shown)} earlier lines: `oq job show`)")
@@ -149,23 +149,23 @@ class _Outcome(BaseModel):
 
 
 def check_results(specs: Sequence[dg.AssetCheckSpec], result: object) -> list[dg.AssetCheckResult]:
-    """Read a task's ``checks``. A check that the task says nothing about, or nothing that can be read, has failed.
+    """Read a task's ``checks``. A check whose outcome is missing or invalid has failed.
 
     Args:
         specs: The asset's checks.
-        result: What the task returned.
+        result: The task's result.
     """
-    told = result.get("checks") if isinstance(result, Mapping) else None
-    outcomes = told if isinstance(told, Mapping) else {}
+    checks = result.get("checks") if isinstance(result, Mapping) else None
+    outcomes = checks if isinstance(checks, Mapping) else {}
     return [_read(spec, outcomes.get(spec.name)) for spec in specs]
 
 
-def _read(spec: dg.AssetCheckSpec, told: object) -> dg.AssetCheckResult:
+def _read(spec: dg.AssetCheckSpec, value: object) -> dg.AssetCheckResult:
     try:
-        outcome = _Outcome.model_validate({"passed": told} if isinstance(told, bool) else told)
+        outcome = _Outcome.model_validate({"passed": value} if isinstance(value, bool) else value)
     except ValidationError:
-        said = "nothing" if told is None else repr(told)[:200]
-        must = f"The task's result has to say in 'checks' whether {spec.name!r} passed, and says {said}."
+        got = "nothing" if value is None else repr(value)[:200]
+        must = f"The task's result must state in 'checks' whether {spec.name!r} passed, got {got}."
         outcome = _Outcome(passed=False, description=must)
     return dg.AssetCheckResult(
         passed=outcome.passed,

@@ -1,4 +1,4 @@
-"""Assets whose work is done by the queue's workers: a group of them as one flow, or a single one as one job."""
+"""Assets that the queue's workers make: several as one flow, or a single one as one job."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from orchestration_queue.dagster.assets.flow_step import FlowStep, Made
+from orchestration_queue.dagster.assets.flow_step import FlowStep, NodeOutput
 from orchestration_queue.dagster.checks import checked, checked_asset, checked_function, checked_items, checked_text
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.routing import with_origin
@@ -22,7 +22,7 @@ from orchestration_queue.tasks.task import Isolation
 __all__ = ["Arguments", "AssetTask", "queue_asset", "queue_flow_assets", "queue_task_asset"]
 
 Arguments: TypeAlias = Mapping[str, object] | Callable[[dg.AssetExecutionContext], Mapping[str, object]]
-"""A task's keyword arguments, or a function that returns them when the run exists, for example from its partition."""
+"""A task's keyword arguments, or a function that returns them for a run, for example from its partition."""
 
 _KIND = "queue"
 
@@ -35,8 +35,8 @@ class AssetTask:
         asset: The asset, or just its key. Its ``deps`` on assets of the same group become the flow's edges.
         task: The task's name; None: the last part of the asset's key.
         arguments: The task's keyword arguments.
-        queue: Where the job runs; None: the group's queue.
-        options: How the job is retried, limited and kept.
+        queue: The queue of the job; None: the group's queue.
+        options: The job's options.
         checks: Asset checks whose results the task returns, under the key ``checks`` of its result: for each check,
             whether it passed, or a dict with ``passed`` and optionally ``severity``, ``description`` and ``metadata``.
         partition_arguments: Additional arguments for one partition, by its key. The asset, whose spec has partitions,
@@ -65,7 +65,7 @@ class AssetTask:
         checked_function(self.partition_arguments, "partition_arguments")
         if self.partition_arguments is not None and self.spec.partitions_def is None:
             raise UsageError(
-                f"Asset {self.node!r} has partition_arguments and no partitions; pass "
+                f"`partition_arguments` of asset {self.node!r} requires partitions; pass "
                 "AssetSpec(..., partitions_def=...)."
             )
 
@@ -89,7 +89,7 @@ class AssetTask:
         return self.spec.key.to_user_string()
 
     def nodes_in(self, context: dg.AssetExecutionContext | None) -> Mapping[str, str | None]:
-        """Return the asset's nodes, and the partition that each makes, for a run; without one, all.
+        """Return the partition of each of the asset's nodes in a run; without a run, of all nodes.
 
         Raises:
             dagster.Failure: The run has no partition.
@@ -178,17 +178,17 @@ def queue_flow_assets(
         context: dg.AssetExecutionContext,
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         resource: QueueResource = getattr(context.resources, resource_key)
-        selected = _selected(tasks, context)
+        selected = _select(tasks, context)
         checks = {
             task.spec.key: [check for check in task.check_specs if check.key in context.selected_asset_check_keys]
             for task in selected
         }
-        made = {
-            node: Made(task.spec.key, partition)
+        outputs = {
+            node: NodeOutput(task.spec.key, partition)
             for task in selected
             for node, partition in task.nodes_in(context).items()
         }
-        yield from FlowStep(context, resource, _graph(name, queue, selected, context), made, checks).run()
+        yield from FlowStep(context, resource, _graph(name, queue, selected, context), outputs, checks).run()
 
     return flow_assets
 
@@ -207,7 +207,7 @@ def queue_task_asset(
 
     Args:
         task: The asset and its task.
-        queue: Where the job runs, unless the task names a queue.
+        queue: The queue of the job, unless the task names one.
         resource_key: The :class:`QueueResource` among the definitions' resources.
         partitions_def: The asset's partitions.
         backfill_policy: How backfills run.
@@ -228,7 +228,7 @@ def queue_task_asset(
 
 
 def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetExecutionContext | None = None) -> Dag:
-    """Build a graph of the tasks; an edge is a dependency between two. Arguments are known in a run only."""
+    """Build the graph of the tasks; its edges are the dependencies between them. Only a run has arguments."""
     nodes = {task.spec.key: task.nodes_in(context) for task in tasks}
     return Dag(
         name,
@@ -248,8 +248,8 @@ def _graph(name: str, queue: str, tasks: Sequence[AssetTask], context: dg.AssetE
     )
 
 
-def _selected(tasks: Sequence[AssetTask], context: dg.AssetExecutionContext) -> list[AssetTask]:
-    """Return what this run makes.
+def _select(tasks: Sequence[AssetTask], context: dg.AssetExecutionContext) -> list[AssetTask]:
+    """Return the tasks of the assets that this run makes.
 
     Raises:
         dagster.Failure: A check is selected without its asset.
@@ -258,7 +258,7 @@ def _selected(tasks: Sequence[AssetTask], context: dg.AssetExecutionContext) -> 
         alone = [check.name for check in task.check_specs if check.key in context.selected_asset_check_keys]
         if alone and task.spec.key not in context.selected_asset_keys:
             raise dg.Failure(
-                f"Check {alone[0]!r} is told by the task that makes {task.node!r}, and that is not selected; "
+                f"The task of asset {task.node!r} reports check {alone[0]!r}, but the asset is not selected; "
                 "select it, too.",
                 allow_retries=False,
             )
@@ -280,17 +280,17 @@ def queue_asset(
     retry_policy: dg.RetryPolicy | None = None,
     pool: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Make a function an asset, and a task that makes it on a worker.
+    """Define an asset, and the task that makes it on a worker, from one function.
 
-    Dagster's process only passes the arguments on, and reports the result. Start workers with the registry, as for any
+    Dagster's process only sends the arguments and reports the result. Start workers with the registry, as for any
     task: ``oq worker module:tasks --queue ...``.
 
     Args:
         tasks: The registry that the workers serve.
         asset: The asset, or just its key; default: the function's name, with its docstring as description.
-        arguments: The function's keyword arguments, or a function that returns them when the run exists.
-        queue: Where the job runs; default: the registry's queue.
-        options: How the job is retried, limited and kept.
+        arguments: The function's keyword arguments, or a function that returns them for a run.
+        queue: The queue of the job; default: the registry's queue.
+        options: The job's options.
         isolation: ``process`` runs it in a separate process; see :meth:`Tasks.task`.
         checks: Asset checks whose results the function returns; see :class:`AssetTask`.
         resource_key: The :class:`QueueResource` among the definitions' resources.
@@ -314,7 +314,7 @@ def queue_asset(
     if target is None:
         raise InvalidOptionError("Neither the asset nor its registry names a queue; pass queue=, or Tasks(queue=...).")
 
-    def made(function: Callable[..., Any]) -> dg.AssetsDefinition:
+    def define(function: Callable[..., Any]) -> dg.AssetsDefinition:
         spec = asset if isinstance(asset, dg.AssetSpec) else dg.AssetSpec(asset or function.__name__)
         if spec.description is None:
             spec = spec.replace_attributes(description=function.__doc__)
@@ -322,7 +322,7 @@ def queue_asset(
             name=spec.key.to_python_identifier(), options=options or JobOptions(), isolation=isolation
         )(function)
         return queue_task_asset(
-            AssetTask(spec, task.name, _checked(task, arguments or {}), options=task.options, checks=checks),
+            AssetTask(spec, task.name, _check_arguments(task, arguments or {}), options=task.options, checks=checks),
             queue=target,
             resource_key=resource_key,
             partitions_def=partitions_def,
@@ -331,15 +331,15 @@ def queue_asset(
             pool=pool,
         )
 
-    return made
+    return define
 
 
-def _checked(task: Task[..., Any], arguments: Arguments) -> Arguments:
-    """Return the arguments as the job's data, once they fit the function."""
+def _check_arguments(task: Task[..., Any], arguments: Arguments) -> Arguments:
+    """Return the arguments as the job's data if they match the function's signature."""
 
     def data(given: Mapping[str, object]) -> Mapping[str, object]:
-        fitting: Mapping[str, object] = task.job(**given).data
-        return fitting
+        bound: Mapping[str, object] = task.job(**given).data
+        return bound
 
     if callable(arguments):
         find = arguments

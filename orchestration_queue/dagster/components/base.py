@@ -1,7 +1,7 @@
-"""What the components share: how lists, functions and partitions are read from YAML, and what ``dg`` scaffolds.
+"""Base of the components: resolvers for lists, functions and partitions in YAML, and scaffolders for ``dg``.
 
-Dagster lets every list also be a template, and so can say of a wrong one only that it is "not valid under any of the
-given schemas". Here the schema is that of the list alone, and what a schema cannot say is checked element by element.
+Dagster accepts a template for every list, so its only error for a wrong one is "not valid under any of the given
+schemas". Here the schema is that of the list alone, and each element is checked when it is resolved.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pydantic_core import ErrorDetails
 
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 
-__all__ = ["QueueScaffolder", "ScaffoldParams", "element_of", "function", "listed", "partitions_definition", "words"]
+__all__ = ["QueueScaffolder", "ScaffoldParams", "element_of", "function", "list_of", "partitions_definition", "words"]
 
 R = TypeVar("R", bound=dg.Resolvable)
 
 
-def listed(kind: type[R], field: str) -> dg.Resolver:
-    """How a field that is a list of such elements is read.
+def list_of(kind: type[R], field: str) -> dg.Resolver:
+    """Return a resolver for a field that is a list of elements.
 
     Args:
-        kind: What the elements are.
+        kind: The type of the elements.
         field: The field's name, for errors.
     """
     model = kind.model()
@@ -33,18 +33,18 @@ def listed(kind: type[R], field: str) -> dg.Resolver:
 
     def read(context: dg.ResolutionContext, value: Any) -> Sequence[R]:
         if not isinstance(value, list) or not value:
-            raise InvalidOptionError(f"{field} must be a list of one or more, got {value!r}; write each as '- ...'.")
+            raise InvalidOptionError(f"{field} must be a non-empty list, got {value!r}; write each element as '- ...'.")
         return [element_of(kind, context, item, f"{field}[{index}]") for index, item in enumerate(value)]
 
     return dg.Resolver(read, model_field_type=Any, json_schema_extra=schema)
 
 
 def words(field: str, *, or_one: bool = False) -> dg.Resolver:
-    """How a field that is a list of words is read.
+    """Return a resolver for a field that is a list of words.
 
     Args:
         field: The field's name, for errors.
-        or_one: Whether a word alone will do, too.
+        or_one: Whether to accept a single word, too.
     """
     many = {"type": "array", "minItems": int(or_one), "items": {"type": "string"}}
     schema = {"anyOf": [{"type": "string"}, many]} if or_one else many
@@ -54,17 +54,17 @@ def words(field: str, *, or_one: bool = False) -> dg.Resolver:
         if or_one and isinstance(found, str):
             return found
         if not isinstance(found, list):
-            raise InvalidOptionError(f"{field} must be a list of words, got {found!r}; write each as '- ...'.")
+            raise InvalidOptionError(f"{field} must be a list of words, got {found!r}; write each word as '- ...'.")
         for index, word in enumerate(found):
             if not isinstance(word, str):
-                raise InvalidOptionError(f"{field}[{index}] must be a word, got {word!r}; quote it, or drop it.")
+                raise InvalidOptionError(f"{field}[{index}] must be a word, got {word!r}; quote or remove it.")
         return found
 
     return dg.Resolver(read, model_field_type=Any, json_schema_extra=schema, inject_before_resolve=False)
 
 
 def function(field: str) -> dg.Resolver:
-    """How a field that is a function is read: from a template variable, as YAML has none.
+    """Return a resolver for a field that is a function, which comes from a template variable.
 
     Args:
         field: The field's name, for errors.
@@ -74,8 +74,8 @@ def function(field: str) -> dg.Resolver:
         found: object = context.resolve_value(value)
         if not callable(found):
             raise InvalidOptionError(
-                f"{field} is {found!r}, and not a function; write '{{{{ name }}}}', and let a template variable of "
-                "that name return the function."
+                f"{field} must be a function, got {found!r}; write '{{{{ name }}}}', and define a template variable of "
+                "that name that returns the function."
             )
         return found
 
@@ -86,12 +86,12 @@ def element_of(kind: type[R], context: dg.ResolutionContext, value: Any, place: 
     """Read one element.
 
     Raises:
-        InvalidOptionError: The value is not valid; the message names the place, and what is wrong there.
+        InvalidOptionError: The value is invalid; the message names the place and the mistake.
     """
     model = kind.model()
     if not isinstance(value, dict):
         fields = ", ".join(model.model_fields)
-        raise InvalidOptionError(f"{place} must be a mapping, got {value!r}; write it with keys out of {fields}.")
+        raise InvalidOptionError(f"{place} must be a mapping, got {value!r}; use the keys {fields}.")
     name = next((value[key] for key in ("name", "asset") if isinstance(value.get(key), str)), None)
     shown = f"{place} ({name!r})" if name else place
     try:
@@ -104,7 +104,7 @@ def element_of(kind: type[R], context: dg.ResolutionContext, value: Any, place: 
 
 
 def _first(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first mistake as a sentence. An unknown key comes first: it may be why another is missing."""
+    """Return the first mistake as a sentence. Unknown keys come first: they may be the reason for missing ones."""
     mistakes = sorted(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
     return _sentence(mistakes[0], model)
 
@@ -113,44 +113,44 @@ def _sentence(mistake: ErrorDetails, model: type[BaseModel]) -> str:
     key = str(mistake["loc"][0]) if mistake["loc"] else ""
     if mistake["type"] == "extra_forbidden":
         near = get_close_matches(key, model.model_fields, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(model.model_fields)}."
-        return f"there is no {key!r}; {hint}"
+        hint = f"did you mean {near[0]!r}?" if near else f"use {', '.join(model.model_fields)}."
+        return f"unknown key {key!r}; {hint}"
     if mistake["type"] == "missing":
         return f"{key!r} is missing; add it."
     if not key:
         return mistake["msg"].removeprefix("Value error, ")
-    return f"{key!r} is {mistake['input']!r}, which does not do: {mistake['msg'].removeprefix('Value error, ')}."
+    return f"invalid value {mistake['input']!r} of {key!r}: {mistake['msg'].removeprefix('Value error, ')}."
 
 
 class ScaffoldParams(BaseModel):
-    """What may be said on the command line."""
+    """Options of ``dg scaffold``."""
 
     queue: str = Field(default="default", description="The queue.")
-    name: str | None = Field(default=None, description="What it is called; default after the directory.")
+    name: str | None = Field(default=None, description="The component's name; default the directory's.")
 
 
 class QueueScaffolder(dg.Scaffolder[ScaffoldParams]):
-    """Writes the attributes of an example, with the queue and the name in place."""
+    """Writes an example's attributes with the given queue and name."""
 
     example: ClassVar[dict[str, Any]] = {}
-    """The attributes; ``{queue}`` and ``{name}`` stand for what is said."""
+    """The attributes, with the placeholders ``{queue}`` and ``{name}``."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldParams]:
-        """Options of the command."""
+        """Return the options of the command."""
         return ScaffoldParams
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
         """Write the file."""
         name = request.params.name or request.target_path.stem.replace("-", "_")
-        dg.scaffold_component(request, _filled(self.example, {"queue": request.params.queue, "name": name}))
+        dg.scaffold_component(request, _fill(self.example, {"queue": request.params.queue, "name": name}))
 
 
-def _filled(value: Any, names: dict[str, str]) -> Any:
+def _fill(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
-        return {key: _filled(item, names) for key, item in value.items()}
+        return {key: _fill(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, names) for item in value]
+        return [_fill(item, names) for item in value]
     return value.format(**names) if isinstance(value, str) else value
 
 
@@ -165,25 +165,25 @@ _OF_TIME: dict[str, Any] = {
 def partitions_definition(
     kind: str, start: str | None, end: str | None, tz: str | None, values: Sequence[str], name: str | None
 ) -> dg.PartitionsDefinition[str]:
-    """Partitions of one kind.
+    """Build partitions.
 
     Args:
         kind: ``hourly``, ``daily``, ``weekly``, ``monthly``, ``static`` or ``dynamic``.
-        start: The first, of those of time.
-        end: Where they end; None for never.
-        tz: Whose clock they go by; None for UTC.
-        values: The keys of static ones.
-        name: That of dynamic ones.
+        start: The start of the first partition of time.
+        end: The end of the last partition of time; None for no end.
+        tz: The time zone of partitions of time; None for UTC.
+        values: The keys of static partitions.
+        name: The name of dynamic partitions.
 
     Raises:
-        InvalidOptionError: Something is missing, or belongs to another kind.
+        InvalidOptionError: An argument is missing, or belongs to another kind.
     """
     needs = {"static": "values", "dynamic": "name"}.get(kind, "start")
     takes = {needs, "end", "tz"} if kind in _OF_TIME else {needs}
-    said = {"start": start, "end": end, "tz": tz, "values": list(values), "name": name}
-    if strange := next((word for word, value in said.items() if value and word not in takes), None):
-        raise InvalidOptionError(f"{kind} partitions have no {strange!r}; there are {', '.join(sorted(takes))}.")
-    if not said[needs]:
+    given = {"start": start, "end": end, "tz": tz, "values": list(values), "name": name}
+    if unknown := next((word for word, value in given.items() if value and word not in takes), None):
+        raise InvalidOptionError(f"Unknown key {unknown!r} of {kind} partitions; use {', '.join(sorted(takes))}.")
+    if not given[needs]:
         raise InvalidOptionError(f"{kind} partitions require {needs!r}; add it.")
     try:
         if kind == "static":

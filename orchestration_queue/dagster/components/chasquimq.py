@@ -1,7 +1,7 @@
-"""Components for ChasquiMQ's queues: the resource, and sensors on events and dead letters."""
+"""Components for ChasquiMQ's queues: the resource, and sensors for events and dead letters."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
-# What they build is imported late: it needs the extra `msgpack`, and `dg` imports this module wherever Dagster is.
+# The resource and sensors are imported late: they need the extra `msgpack`, but `dg` always imports this module.
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.dagster.components.base import QueueScaffolder, words
-from orchestration_queue.dagster.components.sensors import TARGET, SensorComponent, selected
+from orchestration_queue.dagster.components.sensors import TARGET, SensorComponent, parse_target
 from orchestration_queue.dagster.sensors.options import SensorOptions
 
 __all__ = ["ChasquiDeadLetterSensorComponent", "ChasquiEventSensorComponent", "ChasquiResourceComponent"]
@@ -22,8 +22,8 @@ _RESOURCE_KEY = Field(default="chasqui", description="The ChasquiResource among 
 class ChasquiResourceComponent(dg.Component, dg.Model, dg.Resolvable):
     """The server of ChasquiMQ's queues. Its URL comes from the environment, never from the file."""
 
-    resource_key: str = Field(default="chasqui", description="What the other components call it.")
-    url_variable: str = Field(default="OQ_URL", description="The environment variable that says where the server is.")
+    resource_key: str = Field(default="chasqui", description="The key by which other components refer to it.")
+    url_variable: str = Field(default="OQ_URL", description="The environment variable with the server's URL.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
         """Build the resource."""
@@ -50,10 +50,10 @@ class ChasquiEventSensorComponent(SensorComponent):
         default=("completed",), description="The types of events to react to."
     )
     job_names: Annotated[Sequence[str], words("job_names")] = Field(
-        default=(), description="React to events of jobs of these names only."
+        default=(), description="React to events of jobs with these names only."
     )
     start: str | int = Field(  # Dagster's templates make a number of "0"
-        default="$", description="Where to begin without a cursor: '$' for now, 0 for all events, or an event's id."
+        default="$", description="Where to start without a cursor: '$' for now, 0 for all events, or an event's id."
     )
     wait_seconds: float = Field(default=20.0, description="How long one tick listens, at most 50.")
     limit: int = Field(default=500, description="How many events one tick reads.")
@@ -61,12 +61,12 @@ class ChasquiEventSensorComponent(SensorComponent):
     resource_key: str = _RESOURCE_KEY
 
     def sensor(self, options: SensorOptions) -> dg.SensorDefinition:
-        """Return the same as code would write it."""
+        """Build the sensor."""
         from orchestration_queue.dagster.chasquimq import chasqui_event_sensor
 
         return chasqui_event_sensor(
             self.queue,
-            job=selected(self.target),
+            job=parse_target(self.target),
             name=self.name,
             events=self.events,
             job_names=self.job_names,
@@ -96,12 +96,12 @@ class ChasquiDeadLetterSensorComponent(SensorComponent):
     resource_key: str = _RESOURCE_KEY
 
     def sensor(self, options: SensorOptions) -> dg.SensorDefinition:
-        """Return the same as code would write it."""
+        """Build the sensor."""
         from orchestration_queue.dagster.chasquimq import chasqui_dead_letter_sensor
 
         return chasqui_dead_letter_sensor(
             self.queue,
-            job=selected(self.target),
+            job=parse_target(self.target),
             name=self.name,
             reasons=self.reasons,
             react=self.react,

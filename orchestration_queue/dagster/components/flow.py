@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.dagster.assets.task_assets import AssetTask, queue_flow_assets
-from orchestration_queue.dagster.components.base import QueueScaffolder, listed
+from orchestration_queue.dagster.components.base import QueueScaffolder, list_of
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 
@@ -18,7 +18,7 @@ __all__ = ["FlowNodeModel", "QueueFlowComponent", "QueueTaskComponent"]
 
 
 class FlowNodeModel(dg.Model, dg.Resolvable):
-    """One asset, and the task by which a worker makes it."""
+    """One asset, and the task that makes it on a worker."""
 
     asset: str = Field(description="The asset's key; parts are separated by '/'.")
     task: str | None = Field(default=None, description="The task's name; default the last part of the key.")
@@ -27,25 +27,25 @@ class FlowNodeModel(dg.Model, dg.Resolvable):
     checks: list[str] = Field(default_factory=list, description="Names of the checks that the task reports on.")
     partitions: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
-        description="Keys of the partitions, each with its further arguments; a job for each.",
+        description="Keys of the partitions, each with its additional arguments; each gets a job.",
     )
-    queue: str | None = Field(default=None, description="Where its job runs; default the flow's queue.")
-    description: str | None = Field(default=None, description="What the UI shows.")
+    queue: str | None = Field(default=None, description="The queue of its job; default the flow's queue.")
+    description: str | None = Field(default=None, description="Text for the UI.")
     group: str | None = Field(default=None, description="The asset's group.")
-    owners: list[str] = Field(default_factory=list, description="Mail addresses, or team:name.")
+    owners: list[str] = Field(default_factory=list, description="Email addresses, or team:name.")
     tags: dict[str, str] = Field(default_factory=dict, description="The asset's tags.")
-    kinds: list[str] = Field(default_factory=list, description="What the UI marks it with, such as spark.")
-    attempts: int = Field(default=1, description="How often the job is tried.")
+    kinds: list[str] = Field(default_factory=list, description="Kinds that the UI shows, such as spark.")
+    attempts: int = Field(default=1, description="Maximum attempts of the job.")
     timeout_seconds: float | None = Field(default=None, description="The task's time limit.")
     priority: int = Field(default=0, description="1 is the most urgent, 0 means no priority.")
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse at once what could never run; limits in the fields themselves would refuse templates."""
+        """Check the values; constraints of the fields themselves would reject templates."""
         super().model_post_init(context)
         self.asset_task()
 
     def asset_task(self) -> AssetTask:
-        """Return the same as code would write it."""
+        """Build the asset's task."""
         key = dg.AssetKey.from_user_string(self.asset)
         spec = dg.AssetSpec(
             key,
@@ -89,7 +89,7 @@ def _definitions(
     tasks: Sequence[AssetTask], name: str, queue: str, resource_key: str, retries: int, pool: str | None
 ) -> dg.Definitions:
     if retries < 0:
-        raise InvalidOptionError(f"`retries` must be 0 or more, got {retries}.")
+        raise InvalidOptionError(f"`retries` must be >= 0, got {retries}.")
     policy = dg.RetryPolicy(max_retries=retries) if retries else None
     assets = queue_flow_assets(tasks, name=name, queue=queue, resource_key=resource_key, retry_policy=policy, pool=pool)
     return dg.Definitions(assets=[assets])
@@ -100,14 +100,14 @@ class QueueFlowComponent(dg.Component, dg.Model, dg.Resolvable):
     """Assets that are made together, as one flow on the queue. Dependencies between them are the flow's edges."""
 
     name: str = Field(description="The flow's name.")
-    queue: str = Field(description="Where the jobs run that name no queue.")
-    nodes: Annotated[Sequence[FlowNodeModel], listed(FlowNodeModel, "nodes")]
+    queue: str = Field(description="The queue of jobs without their own.")
+    nodes: Annotated[Sequence[FlowNodeModel], list_of(FlowNodeModel, "nodes")]
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
-    retries: int = Field(default=0, description="How often Dagster tries the step again.")
+    retries: int = Field(default=0, description="How often Dagster retries the step.")
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
-        """Build the assets, as one step."""
+        """Build the assets as one step."""
         tasks = [node.asset_task() for node in self.nodes]
         return _definitions(tasks, self.name, self.queue, self.resource_key, self.retries, self.pool)
 
@@ -116,9 +116,9 @@ class QueueFlowComponent(dg.Component, dg.Model, dg.Resolvable):
 class QueueTaskComponent(dg.Component, FlowNodeModel):
     """One asset that is made by one job on the queue."""
 
-    queue: str = Field(description="Where the job runs.")
+    queue: str = Field(description="The queue of the job.")
     resource_key: str = Field(default="queue", description="The QueueResource among the definitions' resources.")
-    retries: int = Field(default=0, description="How often Dagster tries the step again.")
+    retries: int = Field(default=0, description="How often Dagster retries the step.")
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's

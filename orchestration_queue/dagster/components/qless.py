@@ -1,4 +1,4 @@
-"""Components for qless's queues: the resource, and sensors on messages, failures and stalled jobs."""
+"""Components for qless's queues: the resource, and sensors for messages, failures and stalled jobs."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from orchestration_queue.dagster.components.base import QueueScaffolder, words
-from orchestration_queue.dagster.components.sensors import TARGET, SensorComponent, selected
+from orchestration_queue.dagster.components.sensors import TARGET, SensorComponent, parse_target
 from orchestration_queue.dagster.qless import (
     QlessResource,
     qless_event_sensor,
@@ -33,9 +33,9 @@ _INTERVAL = Field(default=30.0, description="The time between two ticks, at leas
 class QlessResourceComponent(dg.Component, dg.Model, dg.Resolvable):
     """The server of qless's queues. Its URL comes from the environment, never from the file."""
 
-    resource_key: str = Field(default="qless", description="What the other components call it.")
-    url_variable: str = Field(default="OQ_URL", description="The environment variable that says where the server is.")
-    worker: str | None = Field(default=None, description="The name under which jobs are taken; default host and pid.")
+    resource_key: str = Field(default="qless", description="The key by which other components refer to it.")
+    url_variable: str = Field(default="OQ_URL", description="The environment variable with the server's URL.")
+    worker: str | None = Field(default=None, description="The worker name for taking jobs; default host and pid.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
         """Build the resource."""
@@ -54,7 +54,7 @@ class _EventSensorScaffolder(QueueScaffolder):
 
 @dg.scaffold_with(_EventSensorScaffolder)
 class QlessEventSensorComponent(SensorComponent):
-    """A sensor that requests a run for each message of qless's log that a tick hears."""
+    """A sensor that requests a run for each message of qless's log."""
 
     events: Annotated[Sequence[str], words("events")] = Field(
         default=("completed",), description="The events to react to."
@@ -68,9 +68,9 @@ class QlessEventSensorComponent(SensorComponent):
     resource_key: str = _RESOURCE_KEY
 
     def sensor(self, options: SensorOptions) -> dg.SensorDefinition:
-        """Return the same as code would write it."""
+        """Build the sensor."""
         return qless_event_sensor(
-            job=selected(self.target),
+            job=parse_target(self.target),
             name=self.name,
             events=self.events,
             queues=self.queues,
@@ -92,15 +92,15 @@ class QlessFailureSensorComponent(SensorComponent):
     groups: Annotated[Sequence[str], words("groups")] = Field(
         default=(), description="React to failures of these groups only."
     )
-    limit: int = Field(default=200, description="How many failures one tick asks runs for.")
+    limit: int = Field(default=200, description="How many failures one tick handles.")
     interval_seconds: float = _INTERVAL
     target: str = _TARGET
     resource_key: str = _RESOURCE_KEY
 
     def sensor(self, options: SensorOptions) -> dg.SensorDefinition:
-        """Return the same as code would write it."""
+        """Build the sensor."""
         return qless_failure_sensor(
-            job=selected(self.target),
+            job=parse_target(self.target),
             name=self.name,
             groups=self.groups,
             react=self.react,
@@ -125,10 +125,10 @@ class QlessStalledSensorComponent(SensorComponent):
     resource_key: str = _RESOURCE_KEY
 
     def sensor(self, options: SensorOptions) -> dg.SensorDefinition:
-        """Return the same as code would write it."""
+        """Build the sensor."""
         return qless_stalled_sensor(
             self.queue,
-            job=selected(self.target),
+            job=parse_target(self.target),
             name=self.name,
             react=self.react,
             limit=self.limit,

@@ -1,4 +1,4 @@
-"""What components that are a sensor share: their fields, and when a wrong one is refused."""
+"""Base of the components that are sensors: their common fields and checks."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
@@ -13,29 +13,29 @@ from orchestration_queue.dagster.components.base import function
 from orchestration_queue.dagster.sensors.options import SensorOptions
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
 
-__all__ = ["TARGET", "Function", "SensorComponent", "selected"]
+__all__ = ["TARGET", "Function", "SensorComponent", "parse_target"]
 
 Function: TypeAlias = Callable[..., Any]
-TARGET = "What its runs make: a selection of assets, such as 'key:report' or 'group:daily'."
+TARGET = "The assets of its runs: a selection such as 'key:report' or 'group:daily'."
 
 
 class SensorComponent(dg.Component, dg.Model, dg.Resolvable):
-    """A sensor. Options that are functions are the values of template variables."""
+    """A sensor. Pass functions as template variables."""
 
     name: str = Field(description="The sensor's name.")
     react: Annotated[Function | None, function("react")] = Field(
-        default=None, description="'{{ name }}' of a function that says what to request; default a run of the target."
+        default=None, description="'{{ name }}' of a function that handles an event; default requests a run."
     )
     running: bool = Field(default=False, description="Whether it runs without being switched on.")
-    description: str | None = Field(default=None, description="What the UI shows.")
+    description: str | None = Field(default=None, description="Text for the UI.")
     resource_key: str
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse at once what could never run; limits in the fields themselves would refuse templates."""
+        """Check the values; constraints of the fields themselves would reject templates."""
         super().model_post_init(context)
-        self._checked()
+        self._build()
 
-    def _checked(self) -> dg.SensorDefinition:
+    def _build(self) -> dg.SensorDefinition:
         try:
             return self.sensor(self._options())
         except OrchestrationQueueError as error:
@@ -50,26 +50,26 @@ class SensorComponent(dg.Component, dg.Model, dg.Resolvable):
 
     @abstractmethod
     def sensor(self, options: SensorOptions) -> dg.SensorDefinition:
-        """Return the same as code would write it.
+        """Build the sensor.
 
         Args:
-            options: What all sensors have.
+            options: The options that all sensors have.
         """
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
         """Build the sensor."""
-        return dg.Definitions(sensors=[self._checked()])
+        return dg.Definitions(sensors=[self._build()])
 
 
-def selected(target: str) -> dg.AssetSelection:
-    """Return the assets that a target selects.
+def parse_target(target: str) -> dg.AssetSelection:
+    """Parse a target into a selection of assets.
 
     Raises:
-        InvalidOptionError: It cannot be read.
+        InvalidOptionError: The target is not a selection of assets.
     """
     try:
         return dg.AssetSelection.from_string(target)
     except dg.DagsterError as error:
         raise InvalidOptionError(
-            f"target is {target!r}, which selects no assets ({error}); write such as 'key:report' or 'group:daily'."
+            f"`target` must be a selection of assets, got {target!r} ({error}); use 'key:report' or 'group:daily', say."
         ) from None

@@ -175,7 +175,7 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
         if self.script is not None:
             ScriptItem.of(self.script, self._arguments(""), None)
         if self.retries < 0:
-            raise InvalidOptionError(f"`retries` of {where} must be 0 or more, got {self.retries}.")
+            raise InvalidOptionError(f"`retries` of {where} must be >= 0, got {self.retries}.")
         if self.partitions is None and _PARTITION in str(self.arguments):
             raise InvalidOptionError(f"{where} has {_PARTITION} in its arguments and no partitions; add partitions.")
         self._options()
