@@ -248,7 +248,7 @@ def test_two_steps_in_threads_of_one_process_do_not_mix_up_its_output(
         os.write(1, b"whose?\n")
     assert text(manager, KEY) == "whose?\n"
     assert text(manager, ["run", "compute_logs", "other"]) == ""
-    assert "run/compute_logs/other runs beside another step" in caplog.text
+    assert "run/compute_logs/other separately: another step runs in its process" in caplog.text
 
 
 def test_the_output_goes_where_it_went_before_too(

@@ -193,10 +193,10 @@ def test_to_terminate_takes_15_seconds_at_most_all_in_all(launched: Launches, mo
     with launcher_with(launched) as launcher:
         stop = launcher.jobs.stop
 
-        def watched(places: Iterable[JobAddress], patience_s: float) -> bool:
+        def watched(places: Iterable[JobAddress], timeout_s: float) -> bool:
             begun = time.monotonic()
-            has_ended = stop(places, patience_s)
-            patience.append(patience_s)
+            has_ended = stop(places, timeout_s)
+            patience.append(timeout_s)
             took.append(time.monotonic() - begun)
             return has_ended
 
@@ -305,7 +305,7 @@ def test_a_server_that_is_away_is_no_sign_of_a_runs_death(launched: Launches, tm
 
 def test_a_run_without_code_is_refused(launched: Launches) -> None:
     run = launched.instance.create_run_for_job(_nothing)
-    with pytest.raises(UsageError, match="does not say where its code is"):
+    with pytest.raises(UsageError, match="has no code origin"):
         launched.instance.run_launcher.launch_run(LaunchRunContext(run, None))
 
 

@@ -207,7 +207,7 @@ def test_a_job_that_another_worker_takes_over_counts_once(
     lines = logged(instance, result.run_id)
     assert [line for line in lines if line.startswith("run ")] == ["run 1", "run 2"]
     assert "told: (2,)" in lines
-    assert "[pipes] The external work runs again, so that 2 reports of the run before are void." in lines
+    assert "[pipes] The external work runs again; discarded 2 reports of its previous run." in lines
 
 
 def test_cancelling_the_run_revokes_the_job(
@@ -348,7 +348,7 @@ def test_a_handler_that_no_step_added_is_told_so(
     with Queue(queue_name, url=server_url) as queue:
         job = queue.add("report", {"scratch": scratch, "rows": 1})
         with pytest.raises(
-            JobFailedError, match=r"There is no Pipes context at key glide:pipes:\{.*\}:context: the step wrote it"
+            JobFailedError, match=r"Pipes context at key glide:pipes:\{.*\}:context does not exist: the step wrote it"
         ):
             job.wait(120)
 
@@ -388,7 +388,7 @@ def test_bad_arguments_are_refused(
 
 
 def test_a_limit_of_nothing_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="1 or more messages"):
+    with pytest.raises(InvalidOptionError, match="`limit` must be >= 1, got 0"):
         PipesStreamMessageReader("redis://localhost", limit=0)
 
 

@@ -42,7 +42,7 @@ def test_ids_are_compared_as_numbers() -> None:
 
 
 def test_lost_logs_are_told() -> None:
-    lost = "[pipes] 2 messages of the external side's log were lost."
+    lost = "[pipes] 2 log messages of the external side were lost."
     assert words(Inbox().logs([log(3)])) == [lost, "line 3"]
     assert words(Inbox().logs([log(1), log(4)])) == ["line 1", lost, "line 4"]
     assert words(Inbox("7-0").logs([log(8)])) == ["line 8"], "an earlier reader may have passed them on"
@@ -64,7 +64,7 @@ def test_a_run_that_begins_anew_makes_the_results_before_it_void() -> None:
     made = entry("report_asset_materialization", 2, asset_key="a")
     inbox.results([entry("opened", 1), made, entry("closed", 3)])
     again = inbox.results([entry("opened", 1, writer="x", run="2")])
-    assert words(again) == ["[pipes] The external work runs again, so that 1 reports of the run before are void."]
+    assert words(again) == ["[pipes] The external work runs again; discarded 1 reports of its previous run."]
     zombie = entry("report_asset_materialization", 4, asset_key="z")
     inbox.results([zombie, entry("opened", 1, writer="y", run="1"), entry("closed", 2, writer="x", run="2")])
     assert [message["method"] for message in inbox.conclude()] == ["closed"]
@@ -94,6 +94,6 @@ def test_several_writers_of_one_run_add_up_and_the_last_one_closes() -> None:
 def test_what_is_no_message_is_told_and_passed_over(fields: Mapping[str, str]) -> None:
     flat = [word.encode() for pair in fields.items() for word in pair]
     entries = read_entries([(b"5-1", flat)])
-    note = "[pipes] Entry 5-1 of the external side is no message of Pipes, and was passed over."
+    note = "[pipes] Entry 5-1 of the external side is not a Pipes message and was ignored."
     assert words(Inbox().logs(entries)) == [note]
     assert words(Inbox().results(entries)) == [note]

@@ -1,7 +1,7 @@
-"""Catching all that a process writes, below Python: its output goes straight to files, and one thread follows these.
+"""Capture a process's output at the level of file descriptors: it goes to files, which one thread reads.
 
-A pipe would do without files, but a writer that holds the interpreter's lock while the pipe is full would wait for the
-thread that cannot read it. A file is never full, is there when the process is killed, and needs no helper process.
+A pipe would need no files, but a writer that holds the interpreter's lock while the pipe is full would wait for the
+thread that cannot read it. A file is never full, survives a killed process, and needs no helper process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
-__all__ = ["CapturedOutput", "OutputReader", "alone", "redirected"]
+__all__ = ["CapturedOutput", "OutputReader", "claim_output", "redirect"]
 
 _INTERVAL_S = 0.2
 _CHUNK = 64 * 1024
@@ -23,42 +23,42 @@ _capturing_process = 0
 
 
 @contextmanager
-def alone() -> Iterator[bool]:
+def claim_output() -> Iterator[bool]:
     """Claim the capture of this process's output, which all threads share; yield whether it was free."""
     global _capturing_process
     with _guard:
-        is_alone = _capturing_process != os.getpid()
+        was_free = _capturing_process != os.getpid()
         _capturing_process = os.getpid()
     try:
-        yield is_alone
+        yield was_free
     finally:
-        if is_alone:
+        if was_free:
             _capturing_process = 0
 
 
 @contextmanager
-def redirected(stream: IO[str], number: int, to: int) -> Iterator[int | None]:
-    """Have what this process writes to one of its outputs go elsewhere, and that of its children too.
+def redirect(stream: IO[str], number: int, to: int) -> Iterator[int | None]:
+    """Redirect an output of this process and its children to a file.
 
     Args:
-        stream: The output as Python has it; it may write to another file than the process's own output does.
-        number: The process's own output: 1 or 2.
-        to: The open file that takes it.
+        stream: Python's stream for the output; it may have another file descriptor than the output itself.
+        number: The file descriptor of the output: 1 or 2.
+        to: The open file.
 
     Yields:
-        Where the output went before; None when it was closed.
+        A duplicate of the previous file descriptor; None if it was closed.
     """
-    kept: dict[int, int] = {}
+    previous: dict[int, int] = {}
     stream.flush()
     for place in {number, _number_of(stream)}:
         with suppress(OSError):  # closed, as a daemon's may be
-            kept[place] = os.dup(place)
+            previous[place] = os.dup(place)
             os.dup2(to, place)
     try:
-        yield kept.get(number)
+        yield previous.get(number)
     finally:
         stream.flush()
-        for place, before in kept.items():
+        for place, before in previous.items():
             os.dup2(before, place)
             os.close(before)
 
@@ -72,12 +72,12 @@ def _number_of(stream: IO[str]) -> int:
 
 @dataclass(slots=True)
 class CapturedOutput:
-    """One of the captured outputs.
+    """One captured output.
 
     Attributes:
-        file: The file that takes it.
-        offset: How far it was passed on.
-        taker: Called with what is new, as offset and bytes; called again with the same when it raises.
+        file: The file with the output.
+        offset: The end of the output that was passed on.
+        taker: Called with the offset and the bytes of new output; called again with the same if it raises.
     """
 
     file: int
@@ -85,10 +85,10 @@ class CapturedOutput:
     taker: Callable[[int, bytes], None]
 
     def pass_on(self, most: int | None = None) -> None:
-        """Pass on what is new.
+        """Pass on new output.
 
         Args:
-            most: The number of last bytes to keep; those before are left out.
+            most: Skip all but this number of last bytes.
         """
         end = os.fstat(self.file).st_size
         if most is not None:
@@ -99,11 +99,11 @@ class CapturedOutput:
 
 
 class OutputReader:
-    """A thread that passes on what is written to captured files, a few times a second.
+    """A thread that passes on new output a few times a second.
 
     Args:
-        outputs: The files, and who gets what is new in them.
-        most: Of a backlog, how many bytes are passed on.
+        outputs: The captured outputs.
+        most: Maximum bytes of a backlog to pass on.
     """
 
     def __init__(self, outputs: Sequence[CapturedOutput], most: int) -> None:
@@ -114,11 +114,11 @@ class OutputReader:
         self.fault: Exception | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and pass on what is left; then :attr:`fault` says why that was not possible, if so."""
+        """Stop, and pass on the remaining output; if that fails, :attr:`fault` is the exception."""
         self._must_stop.set()
         self._thread.join()
         self._pass_on()

@@ -1,4 +1,4 @@
-"""What steps write to their standard output and error, on the queue's server: seen in the UI while they run."""
+"""Store the standard output and error of steps on the queue's server, so that the UI shows them while they run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from orchestration_queue.dagster._compat import (
     LocalComputeLogManager,
     error_log_listeners,
 )
-from orchestration_queue.dagster.logs.capture import CapturedOutput, OutputReader, alone, redirected
+from orchestration_queue.dagster.logs.capture import CapturedOutput, OutputReader, claim_output, redirect
 from orchestration_queue.dagster.logs.store import CHUNK, LiveTail, LogKey, LogStore, LogSubscription, Uploads
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, TransportError
 from orchestration_queue.options import milliseconds, name_problem
@@ -46,8 +46,8 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
     """Stores compute logs on the queue's server, so that the UI can follow them while they are written.
 
     A step's output goes directly to two files, without helper processes. A thread sends new output to the server and,
-    if configured, to where the output would have gone otherwise. If the server is unreachable, the step continues:
-    output is sent later, and what was never sent stays in the files.
+    if configured, to the process's own output. If the server is unreachable, the step continues: output is sent later,
+    or stays in the files.
 
     In ``dagster.yaml``::
 
@@ -61,10 +61,10 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         prefix: First part of every key.
         local_dir: The directory of the files while they are written; default: the system's temporary directory.
-        keep_local_files: Keep the files afterwards; the UI shows them once the server has expired the log.
-        max_bytes: Maximum bytes of one log that the server keeps, from its end. Default: 4 MiB.
-        ttl_seconds: How long it keeps them after the last byte. Default: one week.
-        echo: Pass the output on to where it would have gone otherwise, such as a container's log.
+        keep_local_files: Keep the files afterwards; the UI shows them after the server has expired the log.
+        max_bytes: The server keeps this many bytes of the end of each log. Default: 4 MiB.
+        ttl_seconds: How long the server keeps a log after its last byte. Default: one week.
+        echo: Also write the output to the process's own, such as a container's log.
         inst_data: Dagster's own.
 
     Raises:
@@ -87,7 +87,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
     ) -> None:
         if problem := name_problem(prefix):
             raise InvalidNameError(
-                f"compute_logs: the prefix {prefix!r} {problem}, which keys cannot carry; change it."
+                f"compute_logs: the prefix {prefix!r} {problem}; use letters, digits, '.', '-' and '_'."
             )
         if max_bytes < CHUNK:
             raise InvalidOptionError(
@@ -113,12 +113,12 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     @property
     def inst_data(self) -> ConfigurableClassData | None:
-        """What Dagster makes another instance of."""
+        """Dagster's data for creating another instance."""
         return self._inst_data
 
     @classmethod
     def config_type(cls) -> dict[str, dg.Field]:
-        """Return what ``dagster.yaml`` may say."""
+        """Return the schema of the configuration in ``dagster.yaml``."""
         fields: dict[str, Any] = {
             "url": StringSource,
             "prefix": StringSource,
@@ -132,39 +132,39 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> Self:
-        """Make one of what ``dagster.yaml`` says."""
+        """Create one from the configuration in ``dagster.yaml``."""
         return cls(inst_data=inst_data, **config_value)
 
     def _connect(self) -> Connection:
-        """Open the connection when it is first needed: every process that has the instance has this, too."""
+        """Open the connection on first use: every process with the instance has this manager."""
         if self._connection is None:
-            # Not for long: the step would wait for it in the end.
+            # A short timeout, because the end of the step waits for it.
             self._connection = Connection.open(self._url, connect_timeout=timedelta(seconds=1), libraries=())
         return self._connection
 
     @contextmanager
     def capture_logs(self, log_key: LogKey) -> Generator[CapturedLogContext, None, None]:
-        """Take all that this process writes while the block runs."""
-        with alone() as is_alone:
-            if not is_alone:
-                _logger.warning("Not captured apart: %s runs beside another step.", "/".join(log_key))
+        """Capture the output of this process while the block runs."""
+        with claim_output() as was_free:
+            if not was_free:
+                _logger.warning("Not capturing %s separately: another step runs in its process.", "/".join(log_key))
                 yield CapturedLogContext(log_key)
                 return
-            with self._captured(log_key):
+            with self._capture(log_key):
                 yield CapturedLogContext(log_key)
 
     @contextmanager
-    def _captured(self, log_key: LogKey) -> Iterator[None]:
+    def _capture(self, log_key: LogKey) -> Iterator[None]:
         paths = {name: self._path(log_key, name) for name in _OUTPUTS}
         uploads = Uploads(self._store, log_key, [name for name, path in paths.items() if not path.exists()])
         with ExitStack() as stack:
             streams = {"out": sys.stdout, "err": sys.stderr}
             outputs = []
             for name, path in paths.items():
-                file = _opened(path)
+                file = _open(path)
                 stack.callback(os.close, file)
                 begin = os.fstat(file).st_size
-                before = stack.enter_context(redirected(streams[name], _OUTPUTS[name], file))
+                before = stack.enter_context(redirect(streams[name], _OUTPUTS[name], file))
                 outputs.append(CapturedOutput(file, 0, partial(uploads.take, name)))
                 if self._echo and before is not None:
                     outputs.append(CapturedOutput(file, begin, partial(_write, before)))
@@ -182,12 +182,12 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         self._conclude(log_key, fault)
 
     def _conclude(self, log_key: LogKey, fault: Exception | None = None) -> None:
-        """Say that a log is complete. Its files stay as long as the server lacks anything of them."""
+        """Mark a log as complete, and remove its files unless the server lacks some of their output."""
         try:
             if fault is not None:
                 raise fault
             self._store.complete(log_key)
-        except Exception as reason:  # whatever it is, the step has done its work
+        except Exception as reason:  # the step itself has succeeded
             _logger.warning(
                 "The logs of %s stay in %s: %s", "/".join(log_key), self._path(log_key, "err").parent, reason
             )
@@ -199,7 +199,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
 
     @contextmanager
     def open_log_stream(self, log_key: LogKey, io_type: ComputeIOType) -> Iterator[Any]:
-        """Open a file for a log, such as a sensor's, which is stored when the block ends."""
+        """Open a file for a log, such as a sensor's; store it on the server when the block ends."""
         path = self._path(log_key, IO_TYPE_EXTENSION[io_type])
         uploads = Uploads(self._store, log_key, [] if path.exists() else [IO_TYPE_EXTENSION[io_type]])
         with self._local.open_log_stream(log_key, io_type) as file:
@@ -209,12 +209,12 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
             fault: Exception | None = None
             try:
                 output.pass_on(self._max_bytes)
-            except Exception as reason:  # told with the rest
+            except Exception as reason:  # _conclude logs it
                 fault = reason
         self._conclude(log_key, fault)
 
     def is_capture_complete(self, log_key: LogKey) -> bool:
-        """Whether nothing more will come."""
+        """Return whether the log is complete."""
         with suppress(TransportError):
             if self._store.is_complete(log_key):
                 return True
@@ -223,7 +223,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
     def get_log_data_for_type(
         self, log_key: LogKey, io_type: ComputeIOType, offset: int, max_bytes: int | None
     ) -> tuple[bytes | None, int]:
-        """Bytes of a log from an offset on, and the offset after them; of the files, if the server has them no more."""
+        """Return a log's bytes from an offset, and the next offset; read the files if the server has no log."""
         name = IO_TYPE_EXTENSION[io_type]
         try:
             data, end = self._store.read(log_key, name, offset, max_bytes)
@@ -248,13 +248,13 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         self._store.delete([log_key] if log_key else self._store.keys_below(prefix or ()))
 
     def subscribe(self, log_key: LogKey, cursor: str | None = None) -> CapturedLogSubscription:
-        """Have what comes told, as the UI does."""
+        """Subscribe to new output, as the UI does."""
         subscription = LogSubscription(self, log_key, cursor)
         self._tail.add(subscription)
         return subscription
 
     def unsubscribe(self, subscription: CapturedLogSubscription) -> None:
-        """Have nothing more told."""
+        """End a subscription."""
         self._tail.remove(subscription)
 
     def dispose(self) -> None:
@@ -267,11 +267,11 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
     def _path(self, log_key: LogKey, name: str) -> Path:
         return Path(self._local.get_captured_local_path(log_key, name))
 
-    # What Dagster's webserver asks a manager for to offer a log's download.
+    # Methods that Dagster's webserver calls to offer a log for download.
 
     @property
     def local_manager(self) -> LocalComputeLogManager:
-        """Where the files are."""
+        """The manager of the local files."""
         return self._local
 
     @property
@@ -280,12 +280,12 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         return None
 
     def download_url_for_type(self, log_key: LogKey, io_type: ComputeIOType) -> str | None:
-        """Where the webserver offers the log."""
+        """Return the webserver's URL of the log."""
         url: str = self._local.get_captured_log_download_url(log_key, io_type)
         return url
 
     def display_path_for_type(self, log_key: LogKey, io_type: ComputeIOType) -> str:
-        """Where the log is, for people."""
+        """Return the place of the log, for display."""
         return f"{self._url}, {'/'.join(log_key)}.{IO_TYPE_EXTENSION[io_type]}"
 
     def cloud_storage_has_logs(
@@ -294,17 +294,17 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         io_type: ComputeIOType,
         partial: bool = False,  # noqa: ARG002  there are no others
     ) -> bool:
-        """Whether the server has anything of the log."""
+        """Return whether the server has output of the log."""
         return self._store.exists(log_key, IO_TYPE_EXTENSION[io_type])
 
     def has_local_file(self, log_key: LogKey, io_type: ComputeIOType) -> bool:
-        """Whether the file is all there is. What was downloaded before may have grown since."""
+        """Return whether only the file exists: a log on the server may have grown since it was downloaded."""
         return self._path(log_key, IO_TYPE_EXTENSION[io_type]).exists() and not self.cloud_storage_has_logs(
             log_key, io_type
         )
 
     def upload_to_cloud_storage(self, log_key: LogKey, io_type: ComputeIOType, partial: bool = False) -> None:
-        """Nothing: what is written is stored as it comes."""
+        """Do nothing: output is stored while it is written."""
 
     def download_from_cloud_storage(
         self,
@@ -312,16 +312,16 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
         io_type: ComputeIOType,
         partial: bool = False,  # noqa: ARG002  there are no others
     ) -> None:
-        """Put what the server has into the file."""
+        """Write the server's log to the file."""
         path = self._path(log_key, IO_TYPE_EXTENSION[io_type])
         data, _ = self._store.read(log_key, IO_TYPE_EXTENSION[io_type], 0, None)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data or b"")
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Opened for appending, because children of the step may write as well.
+    # For appending, because children of the step may write as well.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
 
 

@@ -1,7 +1,7 @@
-"""Captured output on the server: one stream for each log, whose entries' ids are the offsets of their bytes.
+"""Captured output on the server: one stream per log, whose entry ids are the offsets of their bytes.
 
-So an entry that is sent twice is refused the second time, a reader finds its place by its offset, and a log that is
-too long loses its oldest bytes.
+The server rejects an entry that is sent twice, a reader continues at its offset, and a log that is too long loses its
+oldest bytes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from orchestration_queue.server import Connection
 __all__ = ["CHUNK", "NAMES", "LiveTail", "LogKey", "LogStore", "LogSubscription", "Uploads"]
 
 CHUNK = 64 * 1024
-"""Most bytes of one entry."""
+"""Maximum bytes of one entry."""
 
 NAMES = ("out", "err")
-"""The outputs of a process, as their files are called."""
+"""The outputs of a process, by the suffixes of their files."""
 
 LogKey = Sequence[str]
-"""What Dagster calls a log: its run, ``compute_logs``, and the step, for instance."""
+"""Dagster's name of a log: its run, ``compute_logs``, and the step, for instance."""
 
 _PAGE = 256
-_IS_THERE_ALREADY = "equal or smaller"
-"""In the server's words, why it takes no second entry of an id."""
+_EXISTS = "equal or smaller"
+"""Part of the server's error for an entry whose id exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class LogStore:
     """Logs on a server.
 
     Attributes:
-        connect: Gives the connection; asked for each time, so that nothing connects before it must.
+        connect: Returns the connection; called for each use, so that the first use connects.
         prefix: First part of every key.
-        max_bytes: Most bytes that are kept of one log: the last.
-        ttl_ms: How long a log lives after its last byte.
+        max_bytes: The number of last bytes to keep of each log.
+        ttl_ms: How long to keep a log after its last byte.
     """
 
     connect: Callable[[], Connection]
@@ -51,59 +51,57 @@ class LogStore:
     ttl_ms: int
 
     def begin(self, key: LogKey, names: Sequence[str]) -> dict[str, int]:
-        """Note that a log is being written, so that it is found by its place.
+        """Start writing a log: add it to the index, and mark it as incomplete.
 
         Returns:
-            By name, how many bytes there are already, from an earlier capture under the same key.
+            The number of bytes from an earlier capture with the same key, by name.
         """
         member = json.dumps(list(key))
-        notes: list[Call] = []
+        entries: list[Call] = []
         for depth in range(1, len(key)):
             index = self._index(key[:depth])
-            notes += [Call("SADD", (index,), (member,)), Call("PEXPIRE", (index,), (self.ttl_ms,))]
+            entries += [Call("SADD", (index,), (member,)), Call("PEXPIRE", (index,), (self.ttl_ms,))]
         lasts = [Call("XREVRANGE", (self._key(key, name),), ("+", "-", "COUNT", 1)) for name in names]
-        # A log that is written again is no longer complete.
-        calls = [Call("DEL", (self._key(key, "done"),)), *lasts, *notes]
-        replies = self._good(self.connect().pipeline(calls, repeatable=True))
+        calls = [Call("DEL", (self._key(key, "done"),)), *lasts, *entries]
+        replies = self._raise_errors(self.connect().pipeline(calls, repeatable=True))
         return {name: _end(reply) for name, reply in zip(names, replies[1:], strict=False)}
 
     def append(self, key: LogKey, name: str, offset: int, data: bytes) -> None:
-        """Store bytes that begin at an offset; a second time does no harm."""
+        """Store bytes at an offset. Idempotent."""
         log = self._key(key, name)
         oldest = max(0, offset + len(data) - self.max_bytes)
         words = ("MINID", "=", f"{oldest}-0", f"{offset}-1", "data", data)
         calls = [Call("XADD", (log,), words), Call("PEXPIRE", (log,), (self.ttl_ms,))]
         added, _ = self.connect().pipeline(calls, repeatable=True)
-        if isinstance(added, ServerError) and _IS_THERE_ALREADY not in str(added):
+        if isinstance(added, ServerError) and _EXISTS not in str(added):
             raise added
 
     def complete(self, key: LogKey) -> None:
-        """Note that nothing more will come."""
+        """Mark a log as complete."""
         call = Call("SET", (self._key(key, "done"),), ("1", "PX", self.ttl_ms))
         self.connect().execute(call, repeatable=True)
 
     def is_complete(self, key: LogKey) -> bool:
-        """Whether nothing more will come."""
+        """Return whether a log is complete."""
         return bool(self.connect().execute(Call("EXISTS", (self._key(key, "done"),)), repeatable=True))
 
     def exists(self, key: LogKey, name: str) -> bool:
-        """Whether anything is there."""
+        """Return whether a log has output."""
         return bool(self.connect().execute(Call("EXISTS", (self._key(key, name),)), repeatable=True))
 
     def read(self, key: LogKey, name: str, offset: int, max_bytes: int | None) -> tuple[bytes | None, int]:
-        """Bytes from an offset on.
+        """Read from an offset.
 
         Returns:
-            The bytes, None when there is no such log, and the offset after them. Where bytes were dropped, a line
-            says so.
+            The bytes, or None if the log does not exist, and the next offset. A line marks the place of dropped bytes.
         """
         log = self._key(key, name)
         before = self._entries(Call("XREVRANGE", (log,), (f"{offset}-1", "-", "COUNT", 1)))
         at = before[0][0] if before else 0
-        found, position, is_there = bytearray(), offset, bool(before)
+        found, position, does_exist = bytearray(), offset, bool(before)
         while max_bytes is None or len(found) < max_bytes:
             page = self._entries(Call("XRANGE", (log,), (f"{at}-1", "+", "COUNT", _PAGE)))
-            is_there = is_there or bool(page)
+            does_exist = does_exist or bool(page)
             for start, data in page:
                 if start > position:
                     found += f"[{start - position} bytes were dropped: more than max_bytes]\n".encode()
@@ -116,7 +114,7 @@ class LogStore:
         excess = max(0, len(found) - max_bytes) if max_bytes is not None else 0
         if excess:
             del found[-excess:]
-        return (bytes(found) if is_there else None), position - excess
+        return (bytes(found) if does_exist else None), position - excess
 
     def keys_below(self, prefix: LogKey) -> list[LogKey]:
         """Return the keys of all logs under a prefix, at any depth."""
@@ -125,13 +123,13 @@ class LogStore:
 
     def delete(self, keys: Sequence[LogKey]) -> None:
         """Remove logs."""
-        doomed = [Call("DEL", (self._key(key, name),)) for key in keys for name in (*NAMES, "done")]
-        left = [
+        deletions = [Call("DEL", (self._key(key, name),)) for key in keys for name in (*NAMES, "done")]
+        removals = [
             Call("SREM", (self._index(key[:depth]),), (json.dumps(list(key)),))
             for key in keys
             for depth in range(1, len(key))
         ]
-        self._good(self.connect().pipeline([*doomed, *left], repeatable=True))
+        self._raise_errors(self.connect().pipeline([*deletions, *removals], repeatable=True))
 
     def _entries(self, call: Call) -> list[tuple[int, bytes]]:
         reply = self.connect().execute(call, repeatable=True)
@@ -144,7 +142,7 @@ class LogStore:
         return f"{self.prefix}:logs:{{{_path(prefix)}}}:below"
 
     @staticmethod
-    def _good(replies: list[Reply]) -> list[Reply]:
+    def _raise_errors(replies: list[Reply]) -> list[Reply]:
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
@@ -152,12 +150,12 @@ class LogStore:
 
 
 class Uploads:
-    """Stores what files contain, from where the server already has it.
+    """Stores the contents of files, without the bytes that the server already has.
 
     Args:
-        store: Where to.
-        log_key: Which log.
-        new: Files that are new, which are appended to what the server has of an earlier capture with the same key.
+        store: The store.
+        log_key: The log.
+        new: The names of new files, which continue the server's log of an earlier capture with the same key.
     """
 
     def __init__(self, store: LogStore, log_key: LogKey, new: Sequence[str]) -> None:
@@ -168,7 +166,7 @@ class Uploads:
         self._shifts: dict[str, int] = {}
 
     def take(self, name: str, offset: int, data: bytes) -> None:
-        """Store bytes of a file, less those that are stored.
+        """Store the bytes of a file that the server lacks.
 
         Raises:
             TransportError: The server cannot be reached.
@@ -184,7 +182,7 @@ class Uploads:
 
 
 def _path(key: LogKey) -> str:
-    """Spell a log's key as part of a server's: nothing in it can end the hash tag."""
+    """Encode a log's key as part of a server's key, without characters that could end the hash tag."""
     return "/".join(quote(part, safe="") for part in key)
 
 
@@ -196,33 +194,33 @@ def _end(last: Reply) -> int:
 _INTERVAL_S = 0.5
 
 
-class _Knows(Protocol):
-    """What a subscription's log manager can tell."""
+class _CompletionSource(Protocol):
+    """A log manager that knows whether a log is complete."""
 
     def is_capture_complete(self, log_key: LogKey) -> bool: ...
 
 
 class LogSubscription(CapturedLogSubscription):
-    """A subscriber, served by the subscribing thread and by the tail, and never twice with the same."""
+    """A subscription that the subscribing thread and the tail serve, without duplicates."""
 
     def __init__(self, manager: Any, log_key: LogKey, cursor: str | None) -> None:
         super().__init__(manager, log_key, cursor)
         self._fetching = threading.Lock()
 
     def fetch(self) -> None:
-        """Tell what is new. A log that grows between two looks from the same place would be told twice."""
+        """Pass on new output. Without the lock, two threads could read from the same place."""
         with self._fetching:
             super().fetch()
 
 
 class LiveTail:
-    """Looks for news of all subscribed logs twice a second, as long as there are any.
+    """Checks all subscribed logs for new output twice a second, while there are any.
 
     Args:
-        manager: Whom to ask whether a log is complete.
+        manager: The log manager.
     """
 
-    def __init__(self, manager: _Knows) -> None:
+    def __init__(self, manager: _CompletionSource) -> None:
         self._manager = manager
         self._lock = threading.Lock()
         self._subscriptions: list[CapturedLogSubscription] = []
@@ -230,7 +228,7 @@ class LiveTail:
         self._changed = threading.Event()
 
     def add(self, subscription: CapturedLogSubscription) -> None:
-        """Pass what comes to a subscription, until its log is complete."""
+        """Pass new output to a subscription until its log is complete."""
         with self._lock:
             self._subscriptions.append(subscription)
             if self._thread is None:
@@ -246,7 +244,7 @@ class LiveTail:
         self._changed.set()
 
     def close(self) -> None:
-        """Forget all subscriptions, and wait for the thread."""
+        """Remove all subscriptions, and wait for the thread."""
         with self._lock:
             self._subscriptions.clear()
             thread = self._thread
@@ -262,13 +260,13 @@ class LiveTail:
                     return
                 subscribed = list(self._subscriptions)
             for subscription in subscribed:
-                self._tell(subscription)
+                self._notify(subscription)
             self._changed.wait(_INTERVAL_S)
             self._changed.clear()
 
-    def _tell(self, subscription: CapturedLogSubscription) -> None:
+    def _notify(self, subscription: CapturedLogSubscription) -> None:
         try:
-            # Asked first, so that nothing can come between the last look and the end.
+            # Check this first, so that no output can arrive between the last read and the end.
             if self._manager.is_capture_complete(subscription.log_key):
                 subscription.complete()
             subscription.fetch()

@@ -1,4 +1,4 @@
-"""Dagster Pipes over Valkey streams: work that runs anywhere reports to its step, which may come back to it."""
+"""Dagster Pipes over Valkey streams: external work reports to its step, and a retried step finds it again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step's external work as a job of the queue, which a step that is tried again finds running."""
+"""Run a step's external work as a job of the queue; a retried step finds its job again."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class PipesJobFailure(dg.Failure):
     """A step's job has failed for good.
 
     Attributes:
-        invocation: What it reported before it failed.
+        invocation: The reports that the job sent before it failed.
     """
 
     invocation: dg.PipesClientCompletedInvocation | None = None
 
 
 class PipesQueueClient(QueueResource, dg.PipesClient):
-    """Runs a step's external work as a job of the queue, and reports what it reports.
+    """Runs a step's external work as a job of the queue, and passes on its reports.
 
-    The worker's handler opens Pipes with :func:`open_job_pipes`. A step that is tried again, or resumed by another
-    process, finds its job: one that waits or runs is not added again, and one that has completed does not run again.
-    One that has failed is replaced by a new job. Cancelling the run cancels the job.
+    The worker's handler opens Pipes with :func:`open_job_pipes`. A step that is retried, or resumed by another
+    process, finds its job again: a waiting or running job is not added twice, and a completed job does not run again.
+    A failed job is replaced by a new one. Cancelling the run cancels the job.
 
     Examples:
         >>> import dagster as dg
@@ -65,7 +65,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
         default=DEFAULT_TTL.total_seconds(),
         ge=1,
         le=365 * 86_400,
-        description="How long reports outlive their last read, which bounds the time for a retry.",
+        description="How long reports are kept after their last read; a retry must start within this time.",
     )
     cancel_timeout_seconds: float = Field(
         default=20.0, ge=0, description="How long a cancelled run waits for its job to end."
@@ -73,7 +73,7 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
 
     _calls: Counter[tuple[object, ...]] = PrivateAttr(default_factory=Counter)
 
-    def run(  # type: ignore[override]  # as Dagster's own clients, it takes more than the base class says
+    def run(  # type: ignore[override]  # like Dagster's own clients, it takes more arguments than the base class
         self,
         *,
         context: StepContext,
@@ -84,24 +84,24 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
         options: JobOptions | None = None,
         name: str | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Run a task on the queue, and wait for its end.
+        """Run a task on the queue, and wait until it ends.
 
         Args:
             context: The step's context.
-            extras: What the task finds in its Pipes context.
+            extras: The extras of the task's Pipes context.
             queue: The queue to add the job to.
             task: The task's name.
-            data: The task's keyword arguments, or whatever the handler takes.
-            options: How the job is retried, limited and kept. It must be kept, and its id is the client's.
-            name: What this work is called within the step; default by its place among the step's calls of that task.
-                Calls from several threads need names.
+            data: The task's keyword arguments, or any data that the handler takes.
+            options: The job's options. They must keep finished jobs, and set no job id.
+            name: The name of this work within the step; default: the number of the step's call of that task. Calls
+                from several threads need names.
 
         Returns:
-            What the work reported.
+            The reports of the work.
 
         Raises:
-            PipesJobFailure: The job failed for good: a ``dagster.Failure``, with what was reported before.
-            InvalidOptionError: The options name a job id, or keep no job that has finished.
+            PipesJobFailure: The job failed for good: a ``dagster.Failure`` with its reports.
+            InvalidOptionError: The options set a job id, or remove finished jobs.
             UsageError: The wire cannot carry the queue, the task or the data.
             TransportError: The server cannot be reached.
         """
@@ -111,17 +111,17 @@ class PipesQueueClient(QueueResource, dg.PipesClient):
         return launch.run(extras)
 
     def _client_name(self, context: StepContext, queue: str, task: str, name: str | None) -> str:
-        """By which another attempt of the step knows this work: the same whenever the step makes the same calls."""
-        return f"PipesQueueClient {queue} {name or self._numbered(context, queue, task)}"
+        """Return a name by which later attempts find this work; it is equal if the step makes the same calls."""
+        return f"PipesQueueClient {queue} {name or self._add_number(context, queue, task)}"
 
-    def _numbered(self, context: StepContext, queue: str, work: str) -> str:
-        """Name work that has no name: its place among the step's calls for the same."""
+    def _add_number(self, context: StepContext, queue: str, work: str) -> str:
+        """Add to work without a name the number of the step's call for it."""
         call = (*attempt_of(context), queue, work)
         self._calls[call] += 1
         return f"{work} {self._calls[call]}"
 
-    def _described(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:  # noqa: ARG002  for kinds of work
-        """Return what a kind of work has to show beside how its job ran."""
+    def _describe(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:  # noqa: ARG002  for subclasses
+        """Return metadata in addition to that of the job."""
         return {}
 
 
@@ -129,17 +129,17 @@ def _check(options: JobOptions) -> None:
     kept = (options.remove_on_complete, options.remove_on_fail)
     if options.job_id is not None:
         raise InvalidOptionError(
-            "The client sets the job's id, by which a step finds it again; leave out job_id, and pass name instead."
+            "The client sets the job's id, by which a step finds it again; remove job_id, and pass name instead."
         )
     if any(retention is not None and retention.count == 0 for retention in kept):
         raise InvalidOptionError(
-            "The step reads its outcome from the job, which `retention` removes immediately; pass `Retention(age=...)`."
+            "The step reads its outcome from the job, but `retention` removes that at once; pass `Retention(age=...)`."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Launch:
-    """One call of a step: it adds the job, or finds it, and stays until its end."""
+    """One call of a step: adds or finds the job, and waits until it ends."""
 
     client: PipesQueueClient
     context: StepContext
@@ -150,7 +150,7 @@ class _Launch:
     client_name: str
 
     def run(self, extras: PipesExtras | None) -> dg.PipesClientCompletedInvocation:
-        handle = self._standing()
+        handle = self._find_launch()
         job_id = handle.external_run_id if handle else f"pipes-{uuid.uuid4().hex}"
         shared: Mapping[str, Any] = {
             "connection": self.client.connection,
@@ -163,7 +163,7 @@ class _Launch:
         failure: PipesJobFailure | None = None
         with dg.open_pipes_session(self.context, injector, reader, extras) as session:
             self._record(handle, job_id)
-            # Also if it exists: an attempt that died before it could add the job has still recorded it.
+            # Add it even if there is a handle: an attempt may have died after recording the job and before adding it.
             options = with_origin(self.options, self.context).model_copy(update={"job_id": job_id})
             with self.client.queue(self.queue) as queue:
                 try:
@@ -179,8 +179,8 @@ class _Launch:
             raise failure
         return invocation
 
-    def _standing(self) -> PipesLaunchHandle | None:
-        """Find the handle of the job that an earlier attempt of the step added; None when it failed."""
+    def _find_launch(self) -> PipesLaunchHandle | None:
+        """Find the handle of the job that an earlier attempt of the step added; None if that job failed."""
         handle = find_latest_launch_handle(self.context, client_name=self.client_name)
         if handle is None:
             return None
@@ -190,7 +190,7 @@ class _Launch:
         return None if is_over else handle
 
     def _record(self, handle: PipesLaunchHandle | None, job_id: str) -> None:
-        """Record the job's id before the job is added: the next attempt must never add a second one."""
+        """Record the job's id before the job is added, so that no later attempt adds a second job."""
         if handle is not None:
             record_external_reattach(self.context, handle)
             return
@@ -198,7 +198,7 @@ class _Launch:
         record_external_launch(self.context, client_name=self.client_name, external_run_id=job_id, extras=extras)
 
     def _await(self, job: Job) -> PipesJobFailure | None:
-        """Stay until the job's end; how it failed, if it did, to be raised when all its reports are there."""
+        """Wait until the job ends; return its failure, to be raised after all its reports are read."""
         try:
             job.wait(timeout=None)
             return None
@@ -223,7 +223,7 @@ class _Launch:
         )
 
     def _metadata(self, job: Job) -> dict[str, dg.MetadataValue]:
-        """How the job ran. What it returned is not shown: what it reported is."""
+        """Describe the job without its result: its reports are shown instead."""
         described = job_metadata(job.record, queue=self.queue, logs=job.logs())
         ours = {name: value for name, value in described.items() if name.startswith(_OURS)}
-        return {**ours, **self.client._described(job.record)}
+        return {**ours, **self.client._describe(job.record)}

@@ -1,4 +1,4 @@
-"""What a step is told of what the external side wrote: each message once, and the last run's results only. Pure."""
+"""Decide which messages of the external side a step gets: each one once, and only the last run's results. No I/O."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class InboxEntry:
     """One entry of a session's streams.
 
     Attributes:
-        id: Its id in its stream.
-        writer: Who wrote it.
-        seq: Its number among what that writer wrote to this stream, from 1.
-        run: Of which run of the external work it is; a run that starts again makes the results before it void.
-        message: What it says; None when it cannot be read.
+        id: The entry's id in its stream.
+        writer: The writer's id.
+        seq: The number of the writer's message in this stream, from 1.
+        run: The run of the external work; a new run discards the results of earlier ones.
+        message: The message; None if it cannot be parsed.
     """
 
     id: str
@@ -35,7 +35,7 @@ class InboxEntry:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The id, to be compared."""
+        """The id as numbers that compare."""
         return position(self.id)
 
 
@@ -61,14 +61,14 @@ def _entry(entry_id: str, fields: dict[str, str]) -> InboxEntry:
 
 
 class Inbox:
-    """Decides which messages are passed on, and when.
+    """Decides which messages to pass on, and when.
 
-    Logs are passed on as they come. Results are held until the session ends, since the external work may be run
-    again, by another worker or another attempt of its job: then only what its last run reported counts, and of that
-    the last word about each asset and each check.
+    Logs are passed on as they arrive. Results are held until the session ends, because another worker or attempt may
+    run the external work again: then only the results of its last run count, and only the last report for each asset
+    and each check.
 
     Args:
-        read_until: Up to where an earlier reader has passed the logs on.
+        read_until: The id of the last log entry that an earlier reader passed on.
     """
 
     def __init__(self, read_until: str = "0-0") -> None:
@@ -82,60 +82,60 @@ class Inbox:
         self._closed: dict[str, PipesMessage] = {}
 
     def logs(self, entries: Sequence[InboxEntry]) -> list[PipesMessage]:
-        """Return the messages to pass on of entries of the stream of logs."""
-        told: list[PipesMessage] = []
+        """Return the messages to pass on from entries of the stream of logs."""
+        messages: list[PipesMessage] = []
         for entry in entries:
             last = self._seen.get(("logs", entry.writer), 0)
             if not self._is_new("logs", entry) or entry.position <= self._read_until:
                 continue
-            # Whatever an earlier reader saw of this writer is not known here.
+            # After an earlier reader, the last number of a writer is unknown.
             if entry.seq > last + 1 and (last or self._read_until == (0, 0)):
-                told.append(_note(f"{entry.seq - last - 1} messages of the external side's log were lost"))
-            told.append(entry.message or _unreadable(entry))
-        return told
+                messages.append(_note(f"{entry.seq - last - 1} log messages of the external side were lost"))
+            messages.append(entry.message or _unreadable(entry))
+        return messages
 
     def results(self, entries: Sequence[InboxEntry]) -> list[PipesMessage]:
-        """Return the messages to pass on at once of entries of the stream of results; the others are held."""
-        told: list[PipesMessage] = []
+        """Return the messages to pass on at once from entries of the stream of results; hold the others."""
+        messages: list[PipesMessage] = []
         for entry in entries:
             if not self._is_new("results", entry):
                 continue
             if entry.message is None:
-                told.append(_unreadable(entry))
+                messages.append(_unreadable(entry))
                 continue
             if entry.message["method"] == "opened":
-                told += self._opened(entry, entry.message)
+                messages += self._open(entry, entry.message)
             elif entry.run == self._run:
                 self._hold(entry, entry.message)
-        return told
+        return messages
 
     def conclude(self) -> list[PipesMessage]:
-        """Return the results, now that the session ends, and how its last writer closed."""
+        """Return the held results at the end of the session, and the closing message of its last writer."""
         closed = self._closed.get(self._last_writer)
         return [*self._held.values(), *([closed] if closed else [])]
 
     def _is_new(self, stream: str, entry: InboxEntry) -> bool:
-        """Whether this number of the writer's was not met before. What cannot be read has no number."""
+        """Return whether the writer's number is new; an entry that cannot be parsed has none."""
         if entry.seq and entry.seq <= self._seen.get((stream, entry.writer), 0):
             return False
         self._seen[stream, entry.writer] = max(entry.seq, self._seen.get((stream, entry.writer), 0))
         return True
 
-    def _opened(self, entry: InboxEntry, message: PipesMessage) -> list[PipesMessage]:
+    def _open(self, entry: InboxEntry, message: PipesMessage) -> list[PipesMessage]:
         if entry.run in self._past:
             return []
-        told = []
+        messages = []
         if self._run is not None and entry.run != self._run:
             self._past.add(self._run)
-            reports = f", so that {len(self._held)} reports of the run before are void" if self._held else ""
-            told.append(_note(f"The external work runs again{reports}"))
+            reports = f"; discarded {len(self._held)} reports of its previous run" if self._held else ""
+            messages.append(_note(f"The external work runs again{reports}"))
             self._held.clear()
             self._closed.clear()
         self._run, self._last_writer = entry.run, entry.writer
         if not self._was_opened:
             self._was_opened = True
-            told.append(message)
-        return told
+            messages.append(message)
+        return messages
 
     def _hold(self, entry: InboxEntry, message: PipesMessage) -> None:
         params = message["params"] or {}
@@ -151,10 +151,10 @@ class Inbox:
 
 
 def _unreadable(entry: InboxEntry) -> PipesMessage:
-    return _note(f"Entry {entry.id} of the external side is no message of Pipes, and was passed over")
+    return _note(f"Entry {entry.id} of the external side is not a Pipes message and was ignored")
 
 
 def _note(text: str) -> PipesMessage:
     params = {"message": f"[pipes] {text}.", "level": "WARNING"}
-    # Its first key is private by its name, so that it cannot be written as one inside of a class or a typed literal.
+    # Its first key starts with underscores, so a class or a typed literal cannot contain it.
     return cast(PipesMessage, {PIPES_PROTOCOL_VERSION_FIELD: PIPES_PROTOCOL_VERSION, "method": "log", "params": params})

@@ -1,4 +1,4 @@
-"""A Pipes session: its keys, how external work is told where they are, and the session a job opens for it."""
+"""A Pipes session: its keys, the environment that passes them to external work, and the session that a job opens."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 DEFAULT_TTL = timedelta(days=1)
-"""How long a session's keys outlive their last read, and the last message."""
+"""How long to keep a session's keys after their last read and the last message."""
 DEFAULT_LIMIT = 10_000
-"""About how many logs, and as many results, a session keeps."""
+"""About how many logs, and how many results, a session keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PipesKeys:
     """The keys of one session. A session is one external launch, however many attempts of a step read it.
 
     Raises:
-        InvalidNameError: The session's name is empty, too long, or has a character of the wire's own.
+        InvalidNameError: The session's name is empty, too long, or contains a reserved character.
     """
 
     session: str
@@ -52,31 +52,29 @@ class PipesKeys:
     def __post_init__(self) -> None:
         for what, name in (("Session name", self.session), ("Key prefix", self.prefix)):
             if problem := name_problem(name):
-                raise InvalidNameError(
-                    f"{what} {name!r} {problem}, which keys cannot carry; use letters, digits, '.', '-' and '_'."
-                )
+                raise InvalidNameError(f"{what} {name!r} {problem}; use letters, digits, '.', '-' and '_'.")
 
     def _named(self, name: str) -> str:
         return f"{self.prefix}:pipes:{{{self.session}}}:{name}"
 
     @property
     def context(self) -> str:
-        """The key of what the step sends to the external side, as JSON."""
+        """The key of the step's context, as JSON."""
         return self._named("context")
 
     @property
     def results(self) -> str:
-        """What the external side reports that counts: a stream."""
+        """The key of the stream of results."""
         return self._named("results")
 
     @property
     def logs(self) -> str:
-        """What it logs: a stream of its own, so that no flood of logs pushes a result out."""
+        """The key of the stream of logs, which is separate so that many logs cannot push out results."""
         return self._named("logs")
 
     @property
     def read(self) -> str:
-        """By reader, up to where it has passed the logs on."""
+        """The key of the last log entry that each reader passed on."""
         return self._named("read")
 
     @property
@@ -86,17 +84,17 @@ class PipesKeys:
 
 
 def shareable_url(url: ServerUrl) -> str | None:
-    """Return the URL as others may have it; None when it holds a secret, or certificates that lie here only."""
+    """Return the URL if it may be shared; None if it contains a secret, or refers to certificates of this machine."""
     is_secret = url.password or url.sentinel_password or url.username or url.tls
     return None if is_secret else str(url)
 
 
 def pipes_environment(job: BaseActiveJob, url: str | None = None) -> dict[str, str]:
-    """Return what a process that works for a job needs to report to the step that added the job.
+    """Return the variables by which a job's external process reports to the step that added the job.
 
-    Whatever that process is (a program in any language that speaks Pipes, a Spark driver), it opens Pipes with
-    ``PipesStreamContextLoader`` and ``PipesStreamMessageWriter``. A server whose URL holds a password it must find
-    by ``OQ_URL`` of its own.
+    The process may be a Spark driver, or any program that speaks Pipes. It opens Pipes with
+    ``PipesStreamContextLoader`` and ``PipesStreamMessageWriter``. If the server's URL contains a password, set
+    ``OQ_URL`` in the environment of the process.
 
     Args:
         job: The running job, added by a ``PipesQueueClient``.
@@ -117,10 +115,10 @@ def pipes_environment(job: BaseActiveJob, url: str | None = None) -> dict[str, s
 
 
 def spark_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the same for a Spark driver on a cluster, which the submitting process's environment does not reach.
+    """Convert Pipes' variables to properties for a Spark driver on a cluster, which has another environment.
 
     Args:
-        environment: What :func:`pipes_environment` gives.
+        environment: The result of :func:`pipes_environment`.
 
     Returns:
         Properties for YARN's and Kubernetes' cluster mode. In client mode, and locally, set the variables themselves.
@@ -131,10 +129,10 @@ def spark_properties(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def open_job_pipes(job: BaseActiveJob, url: str | None = None) -> Iterator[PipesContext]:
-    """Open Pipes in a handler during the block. Each job has its own, also in threads.
+    """Open Pipes in a handler during the block. Thread-safe: each job has its own session.
 
-    Each message takes one exchange, for which the thread waits. A coroutine would block its worker's other jobs, so use
-    it in plain functions. An exception that leaves the block is shown with the step.
+    Each message takes one exchange with the server, which blocks the thread. Use it in plain functions, because a
+    coroutine would block the worker's other jobs. The step shows an exception that leaves the block.
 
     Example::
 
@@ -145,11 +143,11 @@ def open_job_pipes(job: BaseActiveJob, url: str | None = None) -> Iterator[Pipes
 
     Args:
         job: The running job, added by a ``PipesQueueClient``.
-        url: The server; default ``OQ_URL``, or else the embedded server of this directory. Pass it if the worker was
-            given its server in another way.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory. Pass it if the worker got
+            its server in another way.
 
     Raises:
-        DagsterPipesError: No step added this job, or one with another server did.
+        DagsterPipesError: No step on this server added this job.
     """
     loader = PipesMappingParamsLoader(pipes_environment(job, url))
     with PipesContext(loader, PipesStreamContextLoader(url), PipesStreamMessageWriter(url)) as pipes:

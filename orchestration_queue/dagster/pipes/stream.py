@@ -1,4 +1,4 @@
-"""Pipes over Valkey streams, the step's side: the context goes into a key, the messages come out of two streams."""
+"""The step's side of Pipes over Valkey streams: write the context to a key, and read messages from two streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from orchestration_queue.server import Connection, parse_url
 __all__ = ["PipesStreamContextInjector", "PipesStreamMessageReader"]
 
 _SLICE_MS = 200
-"""How long one read waits. The end of the session waits no longer, nor does a signal."""
+"""How long one read waits, and so at most the end of the session or a signal."""
 _PAGE = 1_000
 _RENEWAL_S = 60.0
 _AWAY_S = 0.5
@@ -35,13 +35,13 @@ _AWAY_S = 0.5
 
 
 class _PipesSession:
-    """What both sides of the step have in common: a server, a session's name, and how long its keys live."""
+    """A server, a session's name, and the lifetime of its keys, for the injector and the reader."""
 
     def __init__(
         self, url: str | None, connection: Connection | None, session: str | None, prefix: str, ttl: timedelta
     ) -> None:
         if url is not None and connection is not None:
-            raise UsageError("Both `url` and `connection` are given; pass only one.")
+            raise UsageError("`url` and `connection` exclude each other; pass only one.")
         if not timedelta(seconds=1) <= checked_duration(ttl, "ttl") <= timedelta(days=365):
             raise InvalidOptionError(f"`ttl` must be from a second to 365 days, got {ttl}.")
         self._url, self._connection, self._ttl_ms, self._prefix = url, connection, milliseconds(ttl), prefix
@@ -59,7 +59,7 @@ class _PipesSession:
         return PipesKeys(uuid.uuid4().hex if self._session is None else self._session, self._prefix)
 
     @contextmanager
-    def reached(self) -> Iterator[Connection]:
+    def connect(self) -> Iterator[Connection]:
         if self._connection is not None:
             yield self._connection
             return
@@ -68,14 +68,14 @@ class _PipesSession:
 
 
 class PipesStreamContextInjector(dg.PipesContextInjector):
-    """Puts the step's context into a key that outlives the step, so that work which starts late still finds it.
+    """Writes the step's context to a key that outlives the step, so that work that starts late still finds it.
 
     Args:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
         connection: An open connection to use instead; it stays open.
-        session: The session's name; default a new one. Another attempt of the step that names it finds its work again.
+        session: The session's name; default a new one. A later attempt of the step with this name finds its work.
         prefix: First part of every key.
-        ttl: How long the key lives.
+        ttl: How long to keep the key.
 
     Raises:
         InvalidNameError: The session's name or the prefix cannot be part of a key.
@@ -96,20 +96,20 @@ class PipesStreamContextInjector(dg.PipesContextInjector):
 
     @contextmanager
     def inject_context(self, context_data: PipesContextData) -> Iterator[PipesParams]:
-        """Write the context; it stays.
+        """Write the context; it is kept after the block.
 
         Raises:
             TransportError: The server cannot be reached.
         """
         key = self._place.keys().context
-        with self._place.reached() as connection:
+        with self._place.connect() as connection:
             words = (json.dumps(context_data), "PX", self._place.ttl_ms)
             connection.execute(Call("SET", (key,), words), repeatable=True)
             params = {"context": key, "url": shareable_url(connection.url)}
         yield params
 
     def no_messages_debug_text(self) -> str:
-        """Say what to check when no messages arrive."""
+        """Return what to check if no messages arrive."""
         return (
             "The context is in a key of the queue's server. Expected PipesStreamContextLoader to be passed to "
             "open_dagster_pipes in the external process."
@@ -117,17 +117,17 @@ class PipesStreamContextInjector(dg.PipesContextInjector):
 
 
 class PipesStreamMessageReader(dg.PipesMessageReader):
-    """Reads messages of the external process within about a millisecond, and loses none during its own outages.
+    """Reads messages of the external process within about a millisecond, and loses none if the step is restarted.
 
-    Logs are shown as they arrive. Materializations, checks and custom messages count when the session ends: if the
-    external process runs again meanwhile, only those of its last run do. A step that is retried with the same session
-    gets all results again, but only the logs that it has not shown yet.
+    Logs are shown as they arrive. Materializations, checks and custom messages are reported when the session ends: if
+    the external process runs again, only those of its last run. A step that is retried with the same session gets all
+    results again, but only the logs that it has not shown yet.
 
     Args:
         url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         connection: An open connection to use instead. It stays open.
         session: The session's name; default: a new one.
-        reader: The reader's name, such as the run's id. It logs nothing that a reader with this name has logged before.
+        reader: The reader's name, such as the run's id. It skips logs that a reader with this name passed on before.
         prefix: First part of every key.
         ttl: How long the session's keys are kept after their last read.
         limit: About how many logs, and how many results, the session keeps.
@@ -151,24 +151,24 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
     ) -> None:
         self._place = _PipesSession(url, connection, session, prefix, ttl)
         if checked_number(limit, "limit") < 1:
-            raise InvalidOptionError(f"`limit` must be 1 or more messages, got {limit}.")
+            raise InvalidOptionError(f"`limit` must be >= 1, got {limit}.")
         self._reader = reader
         self._limit = limit
 
     @property
     def expected_writer_count(self) -> int:
-        """One is enough; Dagster warns of readers that leave this out."""
+        """The number of writers to wait for; Dagster warns about readers without it."""
         return 1
 
     @contextmanager
     def read_messages(self, handler: Any) -> Iterator[PipesParams]:
-        """Read until the session ends, and then what is left.
+        """Read until the session ends, and then the remaining messages.
 
         Raises:
-            TransportError: The server cannot be reached, now or in the end.
+            TransportError: The server cannot be reached at the start or the end.
         """
         keys = self._place.keys()
-        with self._place.reached() as connection:
+        with self._place.connect() as connection:
             reading = _Reading(connection, keys, self._reader, self._place.ttl_ms, handler)
             with reading.in_background():
                 yield {
@@ -180,7 +180,7 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
                 }
 
     def no_messages_debug_text(self) -> str:
-        """Say what to check when no messages arrive."""
+        """Return what to check if no messages arrive."""
         return (
             "Messages are read from streams of the queue's server. Expected PipesStreamMessageWriter to be passed to "
             "open_dagster_pipes in the external process."
@@ -188,22 +188,22 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
 
 
 class _Reading:
-    """One reader at work: a thread that reads while the session lasts, and the caller's, which reads the rest."""
+    """One session's reading: by a thread until the session ends, then by the caller's thread."""
 
     def __init__(self, connection: Connection, keys: PipesKeys, reader: str, ttl_ms: int, handler: Any) -> None:
         self._connection, self._keys, self._reader, self._ttl_ms = connection, keys, reader, ttl_ms
         self._handler = handler
         self._cursors = {keys.results: "0-0", keys.logs: "0-0"}
         read_until = connection.execute(Call("HGET", (keys.read,), (reader,)), repeatable=True)
-        self._noted = optional_text(read_until) or "0-0"
-        self._inbox = Inbox(self._noted)
+        self._stored_position = optional_text(read_until) or "0-0"
+        self._inbox = Inbox(self._stored_position)
         self._renew_at = 0.0
         self._must_stop = threading.Event()
         self._fault: Exception | None = None
 
     @contextmanager
     def in_background(self) -> Iterator[None]:
-        """Read while the block runs; after it, read what is left and pass on the results."""
+        """Read while the block runs; afterwards read the remaining messages and pass on the results."""
         thread = threading.Thread(target=self._keep_reading, name="oq-pipes", daemon=True)
         thread.start()
         try:
@@ -223,9 +223,9 @@ class _Reading:
         while not self._must_stop.is_set():
             try:
                 self._read(block_ms=_SLICE_MS)
-            except TransportError:  # it may come back, and what is written meanwhile is read then or in the end
+            except TransportError:  # the server may return; messages are read then or at the end
                 self._must_stop.wait(_AWAY_S)
-            except Exception as fault:  # told by the thread that the session belongs to
+            except Exception as fault:  # _finish raises it in the session's thread
                 self._fault = fault
                 return
 
@@ -237,14 +237,14 @@ class _Reading:
         self._pass_on(self._inbox.conclude())
 
     def _finish_if_possible(self) -> None:
-        """Read the last messages; the work's failure must not be hidden by an error while reading them."""
+        """Read the last messages; ignore errors, which would hide the failure of the work."""
         try:
             self._finish()
         except OrchestrationQueueError:
             return
 
     def _read(self, block_ms: int | None) -> int:
-        """Read a page of both streams and store what was passed on, in one exchange; return the number of messages."""
+        """Read a page of both streams and store the position in one exchange; return the number of streams read."""
         block = () if block_ms is None else ("BLOCK", block_ms)
         streams = ("STREAMS", *self._cursors, *self._cursors.values())
         read = Call("XREAD", args=("COUNT", _PAGE, *block, *streams), near=self._keys.results)
@@ -262,12 +262,12 @@ class _Reading:
         self._cursors[stream] = entries[-1].id
 
     def _upkeep(self) -> list[Call]:
-        """Note up to where the logs were passed on, and keep the session alive, each when it is time."""
+        """Build the calls that are due: store the position in the logs, and renew the keys' lifetime."""
         calls = []
-        if (until := self._cursors[self._keys.logs]) != self._noted and until != "0-0":
+        if (until := self._cursors[self._keys.logs]) != self._stored_position and until != "0-0":
             calls.append(Call("HSET", (self._keys.read,), (self._reader, until)))
             calls.append(Call("PEXPIRE", (self._keys.read,), (self._ttl_ms,)))
-            self._noted = until
+            self._stored_position = until
         if (now := time.monotonic()) >= self._renew_at:
             calls += [Call("PEXPIRE", (key,), (self._ttl_ms, "GT")) for key in self._keys.all]
             self._renew_at = now + min(_RENEWAL_S, self._ttl_ms / 3000)

@@ -1,6 +1,6 @@
-"""The external side of Pipes over Valkey streams: read the step's context, and report to it.
+"""The external side of Pipes over Valkey streams: read the step's context, and report to the step.
 
-This file needs ``dagster-pipes`` and ``redis`` and nothing else, so it may be copied to where the work runs::
+This file needs only ``dagster-pipes`` and ``redis``, so you can copy it to the machine that runs the work::
 
     from dagster_pipes import open_dagster_pipes
 
@@ -9,8 +9,8 @@ This file needs ``dagster-pipes`` and ``redis`` and nothing else, so it may be c
     ) as pipes:
         pipes.report_asset_materialization(metadata={"rows": 7})
 
-Each message is one entry of a stream: its writer, its number among that writer's, and the message as JSON. An entry
-whose reply was lost is sent again, and the reader takes a number once only.
+Each message is one entry of a stream: its writer, its number, counted per writer, and the message as JSON. An entry
+whose reply was lost is sent again, and the reader ignores a number that it has seen.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ __all__ = ["PipesStreamContextLoader", "PipesStreamMessageWriter", "PipesStreamM
 
 Command: TypeAlias = tuple[str | int, ...]
 Send: TypeAlias = Callable[[Sequence[Command]], Sequence[Any]]
-"""Carries out commands in one transaction, and returns their replies."""
+"""A function that executes commands in one transaction, and returns their replies."""
 
 URL_VARIABLE = "OQ_URL"
 _CHATTER = ("log", "log_external_stream")
-"""What goes to the stream of logs; all else is a result, which no flood of logs may push out."""
+"""Methods of messages for the stream of logs; all other messages are results."""
 _TRIES = 20
-"""How often a command is sent before the server counts as gone: for some 15 s."""
+"""How often to send a command before the server counts as unreachable: about 15 s."""
 
 
 class PipesStreamContextLoader(PipesContextLoader):
-    """Loads the context that the step put into a key.
+    """Loads the step's context from its key.
 
     Args:
-        url: The server; default what ``OQ_URL`` says, else what the step said, which leaves out URLs with a password.
-        send: How to reach the server otherwise: carries out commands in one transaction, returns their replies.
+        url: The server; default ``OQ_URL``, else the step's URL, which the step only passes on without a password.
+        send: A function to use instead: executes commands in one transaction, and returns their replies.
     """
 
     def __init__(self, url: str | None = None, *, send: Send | None = None) -> None:
@@ -63,25 +63,25 @@ class PipesStreamContextLoader(PipesContextLoader):
         """Read the context.
 
         Raises:
-            DagsterPipesError: It is not there, or nothing says where the server is.
+            DagsterPipesError: The context does not exist, or the server's URL is unknown.
         """
         key = _param(params, "context")
-        with _reaching(self._url, self._send, params) as send:
+        with _connect(self._url, self._send, params) as send:
             (found,) = send([("GET", key)])
         if found is None:
             raise DagsterPipesError(
-                f"There is no Pipes context at key {key}: the step wrote it to another server, or it has expired; "
+                f"Pipes context at key {key} does not exist: the step wrote it to another server, or it has expired; "
                 f"check {URL_VARIABLE}, or run the step again."
             )
         yield json.loads(found)
 
 
 class PipesStreamMessageWriter(PipesMessageWriter["PipesStreamMessageWriterChannel"]):
-    """Writes messages to the step's streams, as they are made.
+    """Writes each message to the step's streams immediately.
 
     Args:
-        url: The server; default what ``OQ_URL`` says, else what the step said, which leaves out URLs with a password.
-        send: How to reach the server otherwise: carries out commands in one transaction, returns their replies.
+        url: The server; default ``OQ_URL``, else the step's URL, which the step only passes on without a password.
+        send: A function to use instead: executes commands in one transaction, and returns their replies.
     """
 
     def __init__(self, url: str | None = None, *, send: Send | None = None) -> None:
@@ -90,13 +90,13 @@ class PipesStreamMessageWriter(PipesMessageWriter["PipesStreamMessageWriterChann
 
     @contextmanager
     def open(self, params: PipesParams) -> Iterator[PipesStreamMessageWriterChannel]:
-        """Be ready to write.
+        """Open a channel for messages.
 
         Raises:
-            DagsterPipesError: The step uses another message reader, or nothing says where the server is.
+            DagsterPipesError: The step uses another message reader, or the server's URL is unknown.
         """
         _param(params, "results")
-        with _reaching(self._url, self._send, params) as send:
+        with _connect(self._url, self._send, params) as send:
             yield PipesStreamMessageWriterChannel(send, params)
 
 
@@ -104,8 +104,8 @@ class PipesStreamMessageWriterChannel(PipesMessageWriterChannel):
     """Writes each message in one exchange. Thread-safe.
 
     Args:
-        send: Sends to the server.
-        params: The step's reader's parameters: the streams, their length, how long they are kept.
+        send: Sends commands to the server.
+        params: The parameters of the step's reader: the streams, their length and lifetime.
     """
 
     def __init__(self, send: Send, params: Mapping[str, Any]) -> None:
@@ -116,10 +116,10 @@ class PipesStreamMessageWriterChannel(PipesMessageWriterChannel):
         self._lock = Lock()
 
     def write_message(self, message: PipesMessage) -> None:
-        """Append the message to its stream; a stream that is as long as allowed loses its oldest.
+        """Append the message to its stream; a stream at its limit loses its oldest message.
 
         Raises:
-            redis.RedisError: The server could not be reached.
+            redis.RedisError: The server cannot be reached.
         """
         name = "logs" if message["method"] in _CHATTER else "results"
         key = self._params[name]
@@ -134,7 +134,7 @@ class PipesStreamMessageWriterChannel(PipesMessageWriterChannel):
             words = [word for pair in entry.items() for word in pair]
             append = ("XADD", key, "MAXLEN", "~", self._params["limit"], "*", *words)
             ttl_ms = self._params["ttl_ms"]
-            # The longest time that anybody asked for: GT alone takes a key without any for one that lives longer.
+            # Set the longest lifetime of all writers; GT alone would treat a key without one as living forever.
             self._send([append, ("PEXPIRE", key, ttl_ms, "NX"), ("PEXPIRE", key, ttl_ms, "GT")])
 
 
@@ -148,20 +148,20 @@ def _param(params: PipesParams, name: str) -> str:
 
 
 @contextmanager
-def _reaching(url: str | None, send: Send | None, params: PipesParams) -> Iterator[Send]:
+def _connect(url: str | None, send: Send | None, params: PipesParams) -> Iterator[Send]:
     if send is not None:
         yield send
         return
     where = url or os.environ.get(URL_VARIABLE) or params.get("url")
     if not where:
         raise DagsterPipesError(
-            "The URL of the step's server is not known here, because it contains a password and is not passed on; "
-            f"set {URL_VARIABLE} where the work runs, or pass url."
+            "The URL of the step's server is unknown, because it contains a password and the step did not pass it on; "
+            f"set {URL_VARIABLE} for the work, or pass url."
         )
     scheme, _, rest = str(where).partition("://")
     plain = {"redis": "redis", "valkey": "redis", "rediss": "rediss", "valkeys": "rediss", "unix": "unix"}.get(scheme)
-    with _to_server(f"{plain}://{rest}") if plain else _by_package(str(where), scheme) as reached:
-        yield reached
+    with _to_server(f"{plain}://{rest}") if plain else _by_package(str(where), scheme) as send_there:
+        yield send_there
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def _to_server(url: str) -> Iterator[Send]:
 
 @contextmanager
 def _by_package(url: str, scheme: str) -> Iterator[Send]:
-    """Clusters, sentinels and embedded servers, which redis-py's URLs do not know."""
+    """Connect to clusters, sentinels and embedded servers, which redis-py's URLs don't support."""
     try:
         from orchestration_queue.protocol.call import Call
         from orchestration_queue.server import Connection

@@ -1,1 +1,1 @@
-"""Runs as jobs: the launcher, the coordinator, and the sweep that repairs what they left half done."""
+"""Runs as jobs: the launcher, the coordinator, and the sweep that cleans up after processes that died."""

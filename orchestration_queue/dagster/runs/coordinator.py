@@ -61,14 +61,14 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
             UsageError: ``dagster.yaml`` sets limits that only Dagster's own coordinator enforces.
         """
         settings = instance.get_settings("concurrency") or {}
-        asked = [
+        unsupported = [
             f"concurrency.runs.{name}" for name, value in (settings.get("runs") or {}).items() if value is not None
         ]
         if (settings.get("pools") or {}).get("granularity") == "run":
-            asked.append("concurrency.pools.granularity: run")
-        if asked:
+            unsupported.append("concurrency.pools.granularity: run")
+        if unsupported:
             raise UsageError(
-                f"QueueRunCoordinator does not enforce {', '.join(asked)}, because workers take runs, not a daemon; "
+                f"QueueRunCoordinator does not enforce {', '.join(unsupported)}, because workers start runs; "
                 "limit runs with `oq dagster worker --concurrency`, or remove run_coordinator from dagster.yaml."
             )
         super().register_instance(instance)
@@ -78,7 +78,7 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
         launcher = self._instance.run_launcher
         if not isinstance(launcher, QueueRunLauncher):
             raise UsageError(
-                f"QueueRunCoordinator needs a QueueRunLauncher, and this instance has a {type(launcher).__name__}; "
+                f"QueueRunCoordinator requires a QueueRunLauncher, but this instance has a {type(launcher).__name__}; "
                 "configure run_launcher in dagster.yaml, too."
             )
         return launcher
@@ -88,13 +88,13 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
 
         Raises:
             InvalidOptionError: A tag of the run is invalid.
-            UsageError: The instance has another launcher, or the run does not say where its code is.
+            UsageError: The instance has another launcher, or the run has no code origin.
             TransportError: The server is unreachable.
         """
         launcher = self._launcher
         run = context.dagster_run
         if run.status is dg.DagsterRunStatus.NOT_STARTED:
-            # First, so that the worker, which may be quick, finds it done and writes the next state over it.
+            # Before the launch, so that a fast worker's next state follows this one.
             self._instance.report_dagster_event(dg.DagsterEvent.job_enqueue(run), run_id=run.run_id)
         if run.status in (dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED):
             launcher.launch_run(LaunchRunContext(run, context.workspace))
@@ -105,6 +105,6 @@ class QueueRunCoordinator(RunCoordinator[dg.DagsterInstance], ConfigurableClass)
     def cancel_run(self, run_id: str) -> bool:
         """Cancel a run, queued or running; see :meth:`QueueRunLauncher.terminate`.
 
-        Either it is cancelled before any worker takes it, and never starts, or a worker has it and stops it.
+        Either it is cancelled before a worker takes it, and never starts, or its worker stops it.
         """
         return self._launcher.terminate(run_id)

@@ -52,13 +52,13 @@ from orchestration_queue.server import Connection
 __all__ = ["LauncherOptions", "QueueRunLauncher"]
 
 _STOP_S = 15.0
-"""How long to wait for a run that was told to end: a worker kills it after its grace, of 10 s by default."""
+"""How long to wait for a run to stop: a worker kills it after its grace period, 10 s by default."""
 _DURATIONS = ("lease", "run_timeout")
-"""The fields that are seconds."""
+"""The options in seconds."""
 
 
 class LauncherOptions(Options):
-    """What a launcher was configured with."""
+    """The configuration of a launcher."""
 
     url: str | None = Field(default=None, repr=False)
     prefix: str = DEFAULT_PREFIX
@@ -98,7 +98,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
     def __init__(self, options: LauncherOptions | None = None, inst_data: ConfigurableClassData | None = None) -> None:
         self._options = options or LauncherOptions()
         self._inst_data = inst_data
-        self._connection = Connection(self._options.url)  # it connects when first needed: all processes have a launcher
+        self._connection = Connection(self._options.url)  # it connects on first use: all processes have a launcher
         self.jobs = RunJobs(self._connection, self._options.prefix)
         self.jobs.queue(self._options.queue)
 
@@ -114,14 +114,14 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             "url": (dg.StringSource, "The server; default OQ_URL, else the embedded server of this directory."),
             "prefix": (dg.StringSource, "First part of every key."),
             "queue": (dg.StringSource, "The queue whose workers execute runs, unless a tag names another."),
-            "lease": (float, "Seconds without a sign of life after which a run's worker counts as lost."),
-            "run_timeout": (float, "Seconds that a run may take; default as many as it likes."),
-            "env": ({str: dg.StringSource}, "Environment variables of runs. They pass the queue: no secrets."),
-            "code_version": (dg.StringSource, "Only workers of this version of the code execute runs; default any."),
+            "lease": (float, "Seconds without a heartbeat after which a run's worker counts as lost."),
+            "run_timeout": (float, "Time limit of a run in seconds; default none."),
+            "env": ({str: dg.StringSource}, "Environment variables of runs. They go through the queue: no secrets."),
+            "code_version": (dg.StringSource, "The code version of workers that execute runs; default any."),
             "match_image": (
                 bool,
-                "Only workers whose code version is the image of the run's code location, which that has as "
-                "DAGSTER_CURRENT_IMAGE, execute the run. Runs of locations without an image go by `code_version`.",
+                "Execute runs only on workers whose code version equals the image of the run's code location, its "
+                "DAGSTER_CURRENT_IMAGE. Runs of locations without an image use `code_version`.",
             ),
         }
         return {
@@ -142,7 +142,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def queue(self) -> str:
-        """The queue of runs without a tag that says otherwise."""
+        """The queue of runs without a tag for another one."""
         return self._options.queue
 
     def dispose(self) -> None:
@@ -154,7 +154,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
         Raises:
             InvalidOptionError: A tag of the run is invalid.
-            UsageError: The run does not say where its code is.
+            UsageError: The run has no code origin.
             TransportError: The server is unreachable.
         """
         run = context.dagster_run
@@ -169,25 +169,25 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return True
 
     def resume_run(self, context: ResumeRunContext) -> None:
-        """Add a job for the rest of the run, in one exchange. Steps that are running continue, and are found again.
+        """Add a job for the rest of the run, in one exchange. Running steps continue, and the run finds them again.
 
         Its timeout counts from the run's first start. If it has expired, the run fails.
 
         Raises:
-            UsageError: The run does not say where its code is.
+            UsageError: The run has no code origin.
             TransportError: The server is unreachable.
         """
         run = context.dagster_run
         args = ResumeRunArgs(_origin(run), run.run_id, None)
-        left = self._left_of(run.run_id)
+        left = self._time_left(run.run_id)
         if left is not None and left < timedelta(milliseconds=1):
             self._fail_overdue(run)
             self._stop(run)
             return
         self._add(run, WorkItem(args, resume_attempt=context.resume_attempt_number or 1, timeout=left))
 
-    def _left_of(self, run_id: str) -> timedelta | None:
-        """How long a run may still take; None for as long as it likes."""
+    def _time_left(self, run_id: str) -> timedelta | None:
+        """Return the time until a run exceeds its timeout; None without one."""
         limit, record = as_timedelta(self._options.run_timeout), self._instance.get_run_record_by_id(run_id)
         if limit is None or record is None or record.start_time is None:
             return limit
@@ -195,7 +195,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     def _fail_overdue(self, run: dg.DagsterRun, limit_s: float = 0) -> None:
         limit = self._options.run_timeout
-        if limit is not None:  # which a job for the rest of a run does not know
+        if limit is not None:  # the job of a resumed run has only the rest of the limit
             limit_s = seconds(limit)
         self._instance.report_run_failed(run, f"The run took longer than {limit_s:g} s.")
 
@@ -229,7 +229,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         )
 
     def _queue_of(self, run: dg.DagsterRun) -> str:
-        """Where its tags send a run."""
+        """Return a run's queue, from its tags."""
         return next((run.tags[tag] for tag in (RUN_QUEUE_TAG, *QUEUE_TAGS) if tag in run.tags), self._options.queue)
 
     def find_job(self, run: dg.DagsterRun) -> JobAddress:
@@ -237,7 +237,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return find_run_job(self._instance, run.run_id, self._queue_of(run))
 
     def without_a_job(self, runs: Sequence[dg.DagsterRun]) -> list[dg.DagsterRun]:
-        """Return the runs whose first job is not waiting or running where their tags say. One exchange per thousand."""
+        """Return the runs whose first job neither waits nor runs on their queue. One exchange per thousand runs."""
         places = [JobAddress(self._queue_of(run), run_job_id(run.run_id, 0)) for run in runs]
         records = self.jobs.records(places)
         return [run for run, record in zip(runs, records, strict=True) if record is None or record.is_finished]
@@ -265,17 +265,17 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             self._instance.report_engine_event("The run's steps were stopped through the queue.", run, cls=type(self))
         if not has_ended:
             self._instance.report_engine_event(
-                f"The run was told to stop, and has not ended within {_STOP_S:.0f} s.", run, cls=type(self)
+                f"The run was asked to stop, but did not end within {_STOP_S:.0f} s.", run, cls=type(self)
             )
         elif not self._is_finished(run_id):
             self._instance.report_run_canceled(run)
         return True
 
     def _stop(self, run: dg.DagsterRun, *places: JobAddress) -> bool:
-        """Stop jobs of a run, and those of its steps; and release what it holds of pools. Whether all have ended."""
+        """Stop jobs of a run and its steps, and free the run's slots of pools; return whether all jobs have ended."""
         ends_at = time.monotonic() + _STOP_S
         has_ended = self.jobs.stop([*places, *find_step_jobs(self._instance, run.run_id)], _STOP_S)
-        if has_ended and places:  # it may have started more steps before it heard
+        if has_ended and places:  # the run may have started more steps before it stopped
             has_ended = self.jobs.stop(find_step_jobs(self._instance, run.run_id), ends_at - time.monotonic())
         if has_ended and self._instance.event_log_storage.supports_global_concurrency_limits:
             self._instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
@@ -287,11 +287,11 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
     @property
     def supports_check_run_worker_health(self) -> bool:
-        """True: the queue knows whether a worker has a run."""
+        """True: the queue knows whether a worker executes a run."""
         return True
 
     def check_run_worker_health(self, run: dg.DagsterRun) -> CheckRunHealthResult:
-        """Return whether a worker executes the run, or will. If not, and it is not resumed, its steps are stopped.
+        """Return whether a worker executes the run, or will. If not, and the run is not resumed, stop its steps.
 
         Raises:
             TransportError: The server is unreachable, so the state is unknown.
@@ -300,10 +300,10 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         record = self.jobs.record(place)
         status, message = self.jobs.health(place, record)
         if status is WorkerStatus.SUCCESS and not self._is_finished(run.run_id):
-            status, message = WorkerStatus.FAILED, f"{message}, and Dagster's log does not say how the run ended"
+            status, message = WorkerStatus.FAILED, f"{message}, but Dagster's log has no end of the run"
         is_overdue = record is not None and record.failed_reason == OVERTIME
         if record is not None and is_overdue and not self._is_finished(run.run_id):
-            # To resume it would only let it take longer.
+            # Resuming the run would exceed the limit further.
             self._fail_overdue(run, record.options.get("timeout", 0) / 1000)
         if status not in (WorkerStatus.RUNNING, WorkerStatus.SUCCESS) and (
             is_overdue or not self._instance.run_will_resume(run.run_id)
@@ -321,14 +321,14 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
 
 
 def _origin(run: dg.DagsterRun) -> Any:
-    """Where the run's code is.
+    """Return the origin of the run's code.
 
     Raises:
-        UsageError: It does not say.
+        UsageError: The run has none.
     """
     if run.job_code_origin is None:
         raise UsageError(
-            f"Run {run.run_id!r} does not say where its code is, so no worker could load it; create it from a job "
-            "of a code location."
+            f"Run {run.run_id!r} has no code origin, so no worker can load its code; create it from a job of a code "
+            "location."
         )
     return run.job_code_origin

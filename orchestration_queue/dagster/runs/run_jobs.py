@@ -1,4 +1,4 @@
-"""The jobs of a run: where they are, whether anybody still works on them, and how they are stopped."""
+"""Find, check and stop the jobs of a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from orchestration_queue.states import JobState
 __all__ = ["JOB", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_jobs"]
 
 JOB, QUEUE = "job", "queue"
-"""Under which names the metadata of events tell where a job is."""
+"""The names of a job's id and queue in the metadata of events."""
 _REVOKED = "revoked"
 _STATUSES = {
     Condition.UNKNOWN: WorkerStatus.NOT_FOUND,
@@ -37,26 +37,26 @@ _STATUSES = {
     Condition.SILENT: WorkerStatus.FAILED,
     Condition.OPEN: WorkerStatus.RUNNING,
 }
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _STARTS = dg.DagsterEventType.STEP_WORKER_STARTING
 _ENDS = (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY)
 _ANY_RUN = run_prefix("").removesuffix(".")
-"""What the ids of all jobs of Dagster's begin with."""
+"""Prefix of the ids of all of Dagster's jobs."""
 _UNFINISHED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED)
 _LAST_LINES = 20
 
 
 _SERVER_MS = Operation(Call("TIME"), read_time)
-"""The server's clock, by which workers sign their leases: this machine's own may be wrong."""
+"""The server's clock, by which workers renew their leases; the clock of this machine may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobAddress:
-    """Where a job is.
+    """The queue and id of a job.
 
     Attributes:
-        queue: Its queue's name.
-        job_id: Its id there.
+        queue: The queue's name.
+        job_id: The job's id.
     """
 
     queue: str
@@ -67,17 +67,17 @@ class JobAddress:
 
 
 def find_run_job(instance: dg.DagsterInstance, run_id: str, queue: str) -> JobAddress:
-    """Where the job is that executes a run now.
+    """Find the job that executes a run now.
 
     Args:
-        instance: Where the run is. Its log is read once.
+        instance: The run's instance. The run's log is read once.
         run_id: The run.
-        queue: Where it must be, if the log does not say: who launched it died before that was written.
+        queue: The job's queue if it is not in the log, because the launching process died before it was written.
     """
     entries = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
     job_id = run_job_id(run_id, resumptions(entry.message for entry in entries))
-    told = {place.job_id: place for entry in entries if (place := _told(entry, run_id))}
-    return told.get(job_id, JobAddress(queue, job_id))
+    places = {place.job_id: place for entry in entries if (place := _read_address(entry, run_id))}
+    return places.get(job_id, JobAddress(queue, job_id))
 
 
 def find_step_jobs(instance: dg.DagsterInstance, run_id: str) -> list[JobAddress]:
@@ -87,18 +87,18 @@ def find_step_jobs(instance: dg.DagsterInstance, run_id: str) -> list[JobAddress
         if (key := entry.step_key) is None:
             continue
         open_steps.pop(key, None)
-        if place := _told(entry, run_id):
+        if place := _read_address(entry, run_id):
             open_steps[key] = place
     return list(open_steps.values())
 
 
-def _told(entry: dg.EventLogEntry, run_id: str) -> JobAddress | None:
-    """Return where a job of the run is, if this event names one."""
+def _read_address(entry: dg.EventLogEntry, run_id: str) -> JobAddress | None:
+    """Return the address of the run's job that this event names; None if it names none."""
     event = entry.dagster_event
     if event is None or event.event_type not in (dg.DagsterEventType.ENGINE_EVENT, _STARTS):
         return None
-    told = getattr(event.event_specific_data, "metadata", {})
-    job_id, queue = (getattr(told.get(name), "value", None) for name in (JOB, QUEUE))
+    metadata = getattr(event.event_specific_data, "metadata", {})
+    job_id, queue = (getattr(metadata.get(name), "value", None) for name in (JOB, QUEUE))
     if not isinstance(job_id, str) or not isinstance(queue, str) or not job_id.startswith(run_prefix(run_id)):
         return None  # another executor's
     return JobAddress(queue, job_id)
@@ -108,7 +108,7 @@ class RunJobs:
     """Jobs of runs on the queues of one server.
 
     Args:
-        connection: How the server is reached.
+        connection: The connection to the server.
         prefix: First part of every key.
     """
 
@@ -155,26 +155,26 @@ class RunJobs:
         except JobNotFoundError:
             return None
 
-    def stop(self, places: Iterable[JobAddress], patience_s: float) -> bool:
-        """Cancel jobs, have workers stop those that run, and wait until no worker runs them.
+    def stop(self, places: Iterable[JobAddress], timeout_s: float) -> bool:
+        """Cancel jobs, and wait until no worker runs them.
 
         Args:
-            places: The jobs. One exchange each, and two for each check of all.
-            patience_s: How long to wait.
+            places: The jobs. One exchange each, and two for each check.
+            timeout_s: How long to wait.
 
         Returns:
             Whether all have ended.
         """
         running = [place for place in places if self.cancel(place) is Cancellation.FLAGGED]
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while running := [place for place in running if not self._has_ended(place)]:
             if time.monotonic() > deadline:
                 return False
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return True
 
     def _has_ended(self, place: JobAddress) -> bool:
-        """Whether no worker runs a job that was canceled. Its state is not enough: the job fails first."""
+        """Return whether no worker runs a canceled job; the job fails before its worker has stopped it."""
         record = self.record(place)
         if record is None or record.state is JobState.COMPLETED:
             return True
@@ -183,7 +183,7 @@ class RunJobs:
         return self.health(place, record)[0] is WorkerStatus.FAILED
 
     def health(self, place: JobAddress, record: JobRecord | None) -> tuple[WorkerStatus, str]:
-        """Return whether a worker has, or will take, a job, and a clause that says so. At most one exchange."""
+        """Return whether a worker runs, or will run, a job, and a clause for logs. At most one exchange."""
         lease_s = int(record.options.get("lockDuration") or 0) / 1000 if record is not None else 0
         is_active = record is not None and record.state is JobState.ACTIVE
         silent_s = self._measure_silence(record) if record is not None and is_active and lease_s else 0
@@ -191,22 +191,22 @@ class RunJobs:
         return _STATUSES[found.condition], found.message
 
     def _measure_silence(self, record: JobRecord) -> float:
-        """Return how long ago a worker renewed a lease, in seconds, by the server's clock."""
+        """Return the seconds since a worker renewed the job's lease, by the server's clock."""
         return (self._connection.look(_SERVER_MS) - int(record.fields.get("lastActive") or 0)) / 1000
 
     def describe(self, place: JobAddress) -> str:
-        """All that the queue knows of a job, in lines for a reader."""
+        """Describe a job in lines of text: its health, its times, its last log lines, and missing workers."""
         record = self.record(place)
-        said = [f"Run worker: {self.health(place, record)[1]}."]
+        lines = [f"Run worker: {self.health(place, record)[1]}."]
         if record is None:
-            return said[0]
+            return lines[0]
         queue = self.queue(place.queue)
         if not (record.is_finished or record.state is JobState.ACTIVE or self._connection.follow(workers(queue.keys))):
-            said.append(f"Queue {place.queue!r} has no worker; start one with `oq dagster worker -q {place.queue}`.")
-        said += [f"{name} at {at:%Y-%m-%d %H:%M:%S}" for name, at in _times(record) if at is not None]
-        return "\n".join([*said, *queue.last_logs(place.job_id, _LAST_LINES)])
+            lines.append(f"Queue {place.queue!r} has no worker; start one with `oq dagster worker -q {place.queue}`.")
+        lines += [f"{name} at {at:%Y-%m-%d %H:%M:%S}" for name, at in _times(record) if at is not None]
+        return "\n".join([*lines, *queue.last_logs(place.job_id, _LAST_LINES)])
 
 
 def _times(record: JobRecord) -> Sequence[tuple[str, datetime | None]]:
-    signed = when(record.fields.get("lastActive"))
-    return ("added", record.added_at), ("taken", record.started_at), ("last sign of life", signed)
+    renewed_at = when(record.fields.get("lastActive"))
+    return ("added", record.added_at), ("taken", record.started_at), ("last heartbeat", renewed_at)

@@ -1,4 +1,4 @@
-"""Clean up after processes that died: jobs whose runs have ended, and queued or starting runs whose jobs have."""
+"""Clean up after processes that died: stop jobs whose runs have ended, and relaunch or fail runs without a job."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from orchestration_queue.protocol.call import chunks
 __all__ = ["GRACE", "Swept", "sweep"]
 
 GRACE = timedelta(minutes=1)
-"""What has just changed is left alone: another process may be about to continue it."""
+"""How long ago a run must have changed: another process may still continue a younger one."""
 _PATIENCE = timedelta(seconds=15)
 _LONGEST_S = 30.0
-"""When a sweep leaves the rest of the runs to the next one: Dagster waits for a sensor for a minute."""
+"""After this time, a sweep leaves the other runs to the next one: Dagster waits for a sensor for a minute."""
 _RUNS_PER_QUERY = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep did.
+    """The result of a sweep.
 
     Attributes:
-        stopped: The ids of canceled or stopped jobs, whose runs are over or deleted.
-        queued: The ids of queued runs that had no job, and have one again.
-        failed: The ids of queued or starting runs whose jobs had ended without them, and that have failed.
+        stopped: The ids of canceled or stopped jobs, whose runs have ended or were deleted.
+        queued: The ids of queued runs that had no job, and got one again.
+        failed: The ids of queued or starting runs that were failed, because their jobs had ended.
     """
 
     stopped: tuple[str, ...]
@@ -56,14 +56,14 @@ def sweep(
     every: timedelta | None = None,
     patience: timedelta = _PATIENCE,
 ) -> Swept:
-    """Stop jobs of runs that are over, and add the missing jobs of queued runs. Safe to repeat.
+    """Stop jobs of runs that have ended, and add the missing jobs of queued runs. Idempotent.
 
     Args:
         instance: The instance, with a :class:`QueueRunLauncher`.
-        queues: Where to look for jobs, such as the queues of executors; the launcher's own is always among them.
+        queues: The queues to search for jobs, such as those of executors, in addition to the launcher's own.
         grace: How long ago a run must have changed. Default a minute.
-        every: Leave out what was swept within this time, wherever; default sweep anyway.
-        patience: How long to wait until what was stopped has ended. Default 15 s.
+        every: Skip queues that any process swept within this time; default sweep all.
+        patience: How long to wait until stopped jobs have ended. Default 15 s.
 
     Raises:
         UsageError: The instance has another launcher.
@@ -80,16 +80,16 @@ def sweep(
     due = {name for name in {launcher.queue, *queues} if every is None or launcher.jobs.take_turn(name, every, ours)}
     orphans = _orphans(instance, launcher, due, before)
     launcher.jobs.stop(orphans, patience.total_seconds())
-    queued, failed = _wake(instance, launcher, before) if launcher.queue in due else ([], [])
+    queued, failed = _repair_runs(instance, launcher, before) if launcher.queue in due else ([], [])
     return Swept(tuple(place.job_id for place in orphans), tuple(queued), tuple(failed))
 
 
 def _orphans(
     instance: dg.DagsterInstance, launcher: QueueRunLauncher, queues: Iterable[str], before: datetime
 ) -> list[JobAddress]:
-    """Find unfinished jobs of runs that are over or deleted. A few exchanges a queue, a query for 500 runs.
+    """Find unfinished jobs of runs that have ended or were deleted. A few exchanges per queue, a query per 500 runs.
 
-    The jobs are read first: a run is stored before it has any.
+    Jobs are read first, because a run is stored before its jobs are added.
     """
     places = [place for name in sorted(queues) for place in launcher.jobs.unfinished(name)]
     is_over = {
@@ -98,8 +98,8 @@ def _orphans(
         for record in instance.get_run_records(dg.RunsFilter(run_ids=list(run_ids)))
     }
     found = [place for place in places if is_over.get(_run_of(place), True)]
-    # A run that is unknown here was deleted, or is another instance's. And a queue may list a job for a while that has
-    # ended, or was removed.
+    # An unknown run was deleted, or belongs to another instance. A queue may briefly list a job that has ended, or was
+    # removed.
     ours = instance_id(instance)
     return [
         place
@@ -114,10 +114,12 @@ def _run_of(place: JobAddress) -> str:
     return place.job_id.split(".", 2)[1]
 
 
-def _wake(instance: dg.DagsterInstance, launcher: QueueRunLauncher, before: datetime) -> tuple[list[str], list[str]]:
-    """Put queued runs without a job on their queue again, and fail those that would wait for a job that has ended.
+def _repair_runs(
+    instance: dg.DagsterInstance, launcher: QueueRunLauncher, before: datetime
+) -> tuple[list[str], list[str]]:
+    """Launch queued runs without a job again, and fail runs whose job has ended.
 
-    One exchange per thousand runs that wait as they should. Only the logs of the others are read.
+    One exchange per thousand runs with a job. Only the logs of the others are read.
     """
     is_ours = isinstance(instance.run_coordinator, QueueRunCoordinator)
     statuses = [dg.DagsterRunStatus.STARTING, *([dg.DagsterRunStatus.QUEUED] if is_ours else [])]
@@ -131,12 +133,12 @@ def _wake(instance: dg.DagsterInstance, launcher: QueueRunLauncher, before: date
         record = launcher.jobs.record(place)
         now = instance.get_run_by_id(run.run_id)
         if now is None or now.status is not run.status:
-            continue  # it continued meanwhile: what a job's process writes is stored before the job ends
+            continue  # it has continued: a job's process stores its events before the job ends
         if record is None and run.status is dg.DagsterRunStatus.QUEUED:
             launcher.launch_run(LaunchRunContext(run, None))
             queued.append(run.run_id)
-        elif record is None or record.is_finished:  # and not: its worker is lost, for another will take it
+        elif record is None or record.is_finished:  # if its worker is lost, another one takes the job
             _, reason = launcher.jobs.health(place, record)
-            instance.report_run_failed(run, f"The run never began, and never will: {reason}.")
+            instance.report_run_failed(run, f"The run did not start before its job ended: {reason}.")
             failed.append(run.run_id)
     return queued, failed

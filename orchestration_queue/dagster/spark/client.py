@@ -97,7 +97,7 @@ class PipesSparkClient(PipesQueueClient):
             name=name,
         )
 
-    def _described(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:
+    def _describe(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:
         """Where Spark did the work, how far it came, and what an application's listener has counted."""
         progress, result = record.progress, record.result
         told = progress if isinstance(progress, dict) else {}
