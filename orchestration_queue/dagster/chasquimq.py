@@ -1,4 +1,4 @@
-"""ChasquiMQ's queues in Dagster: a resource, and sensors on their events and dead letters."""
+"""ChasquiMQ's queues in Dagster: a resource, and sensors for their events and dead letters."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class ChasquiResource(ClientsResource):
         return self._keep(ChasquiQueue(name, url=self.url))
 
     def events(self, name: str, after: str = "$") -> ChasquiEvents:
-        """Return the events of one queue that follow `after`.
+        """Return a reader of one queue's events after an id.
 
         Raises:
-            UsageError: The name is empty, or `after` is not an event id.
+            UsageError: The name is empty, or ``after`` is not an event id.
         """
         return self._keep(ChasquiEvents(name, url=self.url, after=after))

@@ -1,4 +1,4 @@
-"""qless's queues in Dagster: a resource, and sensors on messages, failed and stalled jobs."""
+"""qless's queues in Dagster: a resource, and sensors for messages, failed and stalled jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class QlessResource(ClientsResource):
     """
 
     worker: str | None = Field(
-        default=None, description="The name under which jobs are taken; default the host's name and the process's id."
+        default=None, description="The worker name for taking jobs; default the host's name and the process's id."
     )
 
     def client(self) -> QlessClient:
@@ -30,9 +30,9 @@ class QlessResource(ClientsResource):
         return self._keep(QlessClient(url=self.url, worker=self.worker))
 
     def events(self, *channels: str) -> QlessEvents:
-        """Return the messages of some channels, by default of the log.
+        """Return a reader of channels, by default of the log.
 
         Raises:
-            UsageError: A channel is not text.
+            UsageError: A channel is not a string.
         """
         return self._keep(QlessEvents(*channels, url=self.url))

@@ -87,7 +87,7 @@ def test_a_backlog_has_to_be_long_for_a_time(resource: QueueResource, queue_name
 )
 def test_the_alarm_comes_and_goes(before: Alarm, is_too_long: bool, is_short: bool, after: Alarm) -> None:
     hold = timedelta(milliseconds=100)
-    assert before.looked(1000, hold, is_too_long=is_too_long, is_short=is_short) == after
+    assert before.update(1000, hold, is_too_long=is_too_long, is_short=is_short) == after
     assert Alarm.load(after.dump()) == after
 
 

@@ -255,7 +255,7 @@ def test_the_sensors_component_has_all_that_the_sensor_has() -> None:
     ("attributes", "words"),
     [
         ({"queue": []}, "Sensor 'heard': `queue` must be one queue or several different ones, got []"),
-        ({"queue": ["q", 3]}, "queue[1] must be a word, got 3; quote it, or drop it."),
+        ({"queue": ["q", 3]}, "queue[1] must be a word, got 3; quote or remove it."),
         ({"queue": "a:b"}, "Sensor 'heard': Queue name 'a:b'"),
         ({"events": "completed"}, "events must be a list of words, got 'completed'; write each word as '- ...'."),
         ({"events": []}, "Sensor 'heard': `events` and `job_names` must be lists of words"),
@@ -264,7 +264,7 @@ def test_the_sensors_component_has_all_that_the_sensor_has() -> None:
         ({"target": "key:"}, "`target` must be a selection of assets, got 'key:' ("),
         ({"where": "has_rows"}, "where must be a function, got 'has_rows'; write '{{ name }}'"),
         ({"partition": "{{ 7 }}"}, "partition must be a function, got 7"),
-        ({"dynamic_partitions": "customers"}, "Sensor 'heard': `dynamic_partitions` needs `partition`"),
+        ({"dynamic_partitions": "customers"}, "Sensor 'heard': `dynamic_partitions` requires `partition`"),
         ({"wait_seconds": 51}, "Sensor 'heard': `wait` must be above 0 and at most 50 s, got 51 s"),
         (
             {"linger_seconds": 6},
@@ -272,7 +272,7 @@ def test_the_sensors_component_has_all_that_the_sensor_has() -> None:
         ),
         ({"tick_limit_seconds": 0}, "Sensor 'heard': `tick_limit` must be above 0 and at most 50 s, got 0 s"),
         ({"limit": 0}, "Sensor 'heard': `limit` must be from 1 to 10000 events, got 0"),
-        ({"on_gap": "observe"}, "Sensor 'heard': `on_gap='observe'` and `gap_asset` need each other"),
+        ({"on_gap": "observe"}, "Sensor 'heard': `on_gap='observe'` and `gap_asset` require each other"),
         ({"name": "no name"}, "Sensor 'heard': "),
     ],
 )

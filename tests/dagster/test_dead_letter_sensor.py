@@ -50,7 +50,7 @@ def names_in(result: Any) -> list[str]:
 
 
 def test_each_letter_asks_for_one_run(resource: QueueResource, queue_name: str) -> None:
-    assert "has named a queue" in (tick(made(queue_name), resource, None).skip_message or "")
+    assert "has configured a dead-letter queue" in (tick(made(queue_name), resource, None).skip_message or "")
     fail(resource, queue_name, "a")
     fail(resource, queue_name, "b")
     sensor = made(queue_name)
@@ -109,7 +109,7 @@ def test_a_budget_is_renewed_when_its_window_has_passed(
     fail(resource, queue_name, "a")
     sensor = made(queue_name, replay=ReplayBudget(1, window=timedelta(minutes=5)))
     first = tick(sensor, resource, None)
-    assert "1 of 1 new dead letters were replayed" in (first.skip_message or "")
+    assert "Replayed 1 of 1 new dead letters" in (first.skip_message or "")
     assert 0 < raw.pttl(f"glide:{{{queue_name}}}:replays:{sensor.name}") <= 300_000
     fail(resource, queue_name)
     assert names_in(tick(sensor, resource, first.cursor)) == ["a"], "it is used up"
@@ -180,7 +180,7 @@ def test_bad_options_are_refused(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("most", "window"), [(0, timedelta(1)), (-1, timedelta(1)), (1, timedelta(0))])
 def test_a_budget_that_allows_nothing_is_refused(most: int, window: timedelta) -> None:
-    with pytest.raises(InvalidOptionError, match="must be above 0"):
+    with pytest.raises(InvalidOptionError, match="must be > 0"):
         ReplayBudget(most, window)
 
 

@@ -210,7 +210,7 @@ def test_what_is_scaffolded_loads(sandbox: DefsFolderSandbox, kind: type[dg.Comp
 MISTAKES: list[tuple[type[dg.Component], dict[str, Any], str]] = [
     (ChasquiEventSensorComponent, {"queue": ""}, "Sensor 'heard': "),
     (ChasquiEventSensorComponent, {"events": "completed"}, "events must be a list of words, got 'completed'"),
-    (ChasquiEventSensorComponent, {"events": []}, "Sensor 'heard': `events` must have one word at least"),
+    (ChasquiEventSensorComponent, {"events": []}, "Sensor 'heard': `events` must not be empty; pass"),
     (ChasquiEventSensorComponent, {"job_names": [{}]}, "job_names[0] must be a word, got {}"),
     (ChasquiEventSensorComponent, {"start": "then"}, "Sensor 'heard': "),
     (ChasquiEventSensorComponent, {"wait_seconds": 51}, "Sensor 'heard': `wait` must be above 0 and at most 50 s"),
@@ -220,7 +220,7 @@ MISTAKES: list[tuple[type[dg.Component], dict[str, Any], str]] = [
     (ChasquiEventSensorComponent, {"name": "no name"}, '"no name" is not a valid name in Dagster'),
     (ChasquiEventSensorComponent, {"evnts": ["completed"]}, "evnts"),
     (ChasquiDeadLetterSensorComponent, {"reasons": 5}, "reasons must be a list of words, got 5"),
-    (ChasquiDeadLetterSensorComponent, {"interval_seconds": 0}, "Sensor 'heard': `interval` must be 1 s or more"),
+    (ChasquiDeadLetterSensorComponent, {"interval_seconds": 0}, "Sensor 'heard': `interval` must be >= 1 s, got"),
     (QlessEventSensorComponent, {"queues": "q"}, "queues must be a list of words, got 'q'"),
     (QlessEventSensorComponent, {"queues": [""]}, "Sensor 'heard': `queues[...]` must be a non-empty string"),
     (QlessEventSensorComponent, {"wait_seconds": 0}, "Sensor 'heard': `wait` must be above 0 and at most 50 s"),

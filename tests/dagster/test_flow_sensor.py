@@ -102,7 +102,7 @@ def test_a_flow_that_is_removed_is_forgotten(resource: QueueResource, flows: Flo
 
 @pytest.mark.parametrize("on", [[], ["done"], ["running"]])
 def test_ends_that_no_flow_has_are_refused(on: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="Flows do not end as"):
+    with pytest.raises(InvalidOptionError, match="`on` must list outcomes of flows"):
         made("q", on=on)
     with pytest.raises(InvalidOptionError, match="`on` must be a list of str, got 'failed'"):
         made("q", on="failed")

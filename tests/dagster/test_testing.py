@@ -33,7 +33,7 @@ def test_a_sensor_is_tried_against_a_real_queue(
     assert result.skip_message is None
     again = evaluate_sensor(sensor, {"queue": oq_resource}, cursor=result.cursor)
     assert (again.run_requests, again.cursor) == ((), result.cursor)
-    assert "0 events went by" in (again.skip_message or "")
+    assert "Read 0 events of queue" in (again.skip_message or "")
     assert target.execute_in_process(instance=oq_dagster_instance).success
     assert oq_dagster_instance.get_runs_count() == 1
 

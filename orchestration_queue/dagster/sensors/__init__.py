@@ -1,4 +1,4 @@
-"""Sensors on queues: their events, flows, dead letters and backlogs, and what was left behind in them."""
+"""Sensors for queues: their events, flows, dead letters, backlogs and health, and the sweep of lost jobs and runs."""
 
 from __future__ import annotations
 

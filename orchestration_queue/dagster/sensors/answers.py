@@ -1,4 +1,4 @@
-"""What a sensor's function asks for, gathered into what Dagster takes from one tick."""
+"""Collect the answers of a sensor's function into the result of one tick."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from orchestration_queue.errors import UsageError
 __all__ = ["Answer", "Answers", "AssetEvent", "Partition", "Reaction", "request_run"]
 
 AssetEvent: TypeAlias = dg.AssetMaterialization | dg.AssetObservation | dg.AssetCheckEvaluation
-"""What a sensor tells of an asset, without a run."""
+"""An event about an asset that a sensor reports without a run."""
 Answer: TypeAlias = dg.RunRequest | AssetEvent
 Reaction: TypeAlias = Callable[[QueueEvent, QueueResource], Answer | Iterable[Answer] | None]
-"""What to do for one event: a run request, an asset event, several of them, or nothing."""
+"""A function that answers an event with a run request, an asset event, several of them, or nothing."""
 Partition: TypeAlias = Callable[[QueueEvent], str | None]
-"""The partition that an event is about; None for none."""
+"""A function that returns the partition of an event; None for none."""
 
 _SINGLES = (dg.RunRequest, dg.AssetMaterialization, dg.AssetObservation, dg.AssetCheckEvaluation)
 _OURS = "orchestration_queue/"
@@ -33,13 +33,13 @@ def request_run(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest:
 
 
 class Answers:
-    """What the events of one tick ask for.
+    """The answers to the events of one tick.
 
     Args:
-        sensor: The sensor's name, for what goes wrong.
-        is_alone: Whether there is one queue only, so that an event's id says it all.
-        partition: The partition of an event.
-        dynamic: The partitions to which new ones are added.
+        sensor: The sensor's name, for errors.
+        is_alone: Whether there is only one queue, so that an event's id is unique.
+        partition: Returns the partition of an event.
+        dynamic: The definition to add new partitions to.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class Answers:
         self.asset_events: list[AssetEvent] = []
 
     def take(self, event: QueueEvent, answer: object) -> None:
-        """Note what an event asks for.
+        """Add the answer to an event.
 
         Raises:
-            UsageError: Dagster knows no such answer.
+            UsageError: The answer has an unknown type.
         """
-        answers = [self._checked(one, event) for one in _listed(answer)]
+        answers = [self._check(one, event) for one in _as_list(answer)]
         key = self._partition(event) if self._partition else None
         if key is not None and answers and self._dynamic is not None:
             self._partitions[key] = None
@@ -74,9 +74,9 @@ class Answers:
                 keyless += not one.run_key
                 self._request(one, self._run_key(event, keyless), key)
             else:
-                self.asset_events.append(_told(one, event, key))
+                self.asset_events.append(_with_origin(one, event, key))
 
-    def _checked(self, answer: object, event: QueueEvent) -> Answer:
+    def _check(self, answer: object, event: QueueEvent) -> Answer:
         if isinstance(answer, _SINGLES):
             return answer
         raise UsageError(
@@ -85,21 +85,22 @@ class Answers:
         )
 
     def _run_key(self, event: QueueEvent, number: int) -> str:
-        """Return the event's place, so that no event fires twice; a second run of one event has its own key."""
+        """Return a key from the event's queue and id, so that no event requests a run twice."""
         base = event.id if self._is_alone else f"{event.queue}:{event.id}"
         return base if number <= 1 else f"{base}:{number}"
 
     def _request(self, request: dg.RunRequest, run_key: str, partition: str | None) -> None:
-        keyed = request if request.run_key else request.with_replaced_attrs(run_key=run_key)
-        if partition is not None and keyed.partition_key is None:
-            keyed = keyed.with_replaced_attrs(partition_key=partition)
-        self._requests.setdefault(keyed.run_key or "", keyed)
+        if not request.run_key:
+            request = request.with_replaced_attrs(run_key=run_key)
+        if partition is not None and request.partition_key is None:
+            request = request.with_replaced_attrs(partition_key=partition)
+        self._requests.setdefault(request.run_key or "", request)
 
     def result(self, cursor: str, quiet: str) -> dg.SensorResult:
-        """Return all requests, and the next cursor; without runs, Dagster requires a reason."""
+        """Build the tick's result with the next cursor; Dagster requires a reason if there are no requests."""
         requests = list(self._requests.values())
         if self.asset_events:
-            quiet = f"{len(self.asset_events)} asset events were reported, and no event asks for a run."
+            quiet = f"Reported {len(self.asset_events)} asset events, and no event requested a run."
         add = self._dynamic.build_add_request(list(self._partitions)) if self._dynamic and self._partitions else None
         return dg.SensorResult(
             run_requests=requests,
@@ -110,8 +111,8 @@ class Answers:
         )
 
 
-def _listed(answer: object) -> Iterable[object]:
-    """One answer or many, as many; some of Dagster's are tuples."""
+def _as_list(answer: object) -> Iterable[object]:
+    """Return the answers; a single one may be a tuple, as some of Dagster's types are."""
     if answer is None:
         return ()
     if isinstance(answer, Iterable) and not isinstance(answer, (*_SINGLES, str)):
@@ -119,12 +120,12 @@ def _listed(answer: object) -> Iterable[object]:
     return (answer,)
 
 
-def _told(told: AssetEvent, event: QueueEvent, partition: str | None) -> AssetEvent:
-    """Add its origin to an asset event: it comes again if Dagster is killed before it saves the cursor."""
+def _with_origin(answer: AssetEvent, event: QueueEvent, partition: str | None) -> AssetEvent:
+    """Add the event's id and job to an asset event, which repeats if Dagster is killed before it saves the cursor."""
     origin = {_OURS + "event_id": event.id, _OURS + "queue": event.queue, _OURS + "job_id": event.job_id}
-    if isinstance(told, dg.AssetCheckEvaluation):
-        return told.with_metadata({**told.metadata, **origin})
-    marked = told.with_metadata({**told.metadata, **origin})
+    if isinstance(answer, dg.AssetCheckEvaluation):
+        return answer.with_metadata({**answer.metadata, **origin})
+    marked = answer.with_metadata({**answer.metadata, **origin})
     if partition is not None and marked.partition is None:
         marked = marked._replace(partition=partition)
     return marked

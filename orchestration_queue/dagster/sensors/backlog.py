@@ -1,4 +1,4 @@
-"""A sensor on a queue's backlog: a run when it has been too long for some time, and none again before it was short."""
+"""A sensor for a queue's backlog: requests a run when it stays too long, and the next one after it was short."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ class Limits:
             if getattr(self, name) is not None:
                 checked_duration(getattr(self, name), name)
         if self.depth is None and self.age is None:
-            raise InvalidOptionError("`Limits` needs a depth, an age, or both; pass one.")
+            raise InvalidOptionError("`Limits` requires a depth, an age, or both; pass one.")
         if not (
             _fit(self.clear_depth, self.depth, 0)
             and _fit(as_timedelta(self.clear_age), as_timedelta(self.age), timedelta(0))
         ):
             raise InvalidOptionError(
-                "`depth` and `age` must be above 0, and `clear_depth` and `clear_age` above 0 and not above them; got "
+                "`depth` and `age` must be > 0, and `clear_depth` and `clear_age` > 0 and at most as large, got "
                 f"{self}."
             )
 
     def is_too_long(self, waiting: int, oldest: Duration) -> bool:
-        """Whether one of the limits is reached."""
+        """Return whether a limit is reached."""
         is_deep = self.depth is not None and waiting >= self.depth
         return is_deep or (self.age is not None and seconds(oldest) >= seconds(self.age))
 
     def is_short(self, waiting: int, oldest: Duration) -> bool:
-        """Whether the number and the age are below their clear values."""
+        """Return whether the number and the age are below their clear values."""
         by_depth = self.depth is None or waiting < (self.clear_depth or max(1, self.depth // 2))
         return by_depth and (self.age is None or seconds(oldest) < seconds(self.clear_age or seconds(self.age) / 2))
 
@@ -82,11 +82,11 @@ def _fit(clear: _Amount | None, limit: _Amount | None, nothing: _Amount) -> bool
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """How far the alarm has come.
+    """The state of the alarm.
 
     Attributes:
-        since_ms: Since when the backlog has been too long without a break, epoch ms; 0 when it is not.
-        is_raised: Whether that was told, and it has not been short since.
+        since_ms: Since when the backlog has been too long without a break, epoch ms; 0 if it is not.
+        is_raised: Whether a run was requested and the backlog has not been short since.
     """
 
     since_ms: int = 0
@@ -103,7 +103,7 @@ class Alarm:
         """Dump the alarm as a cursor."""
         return json.dumps({"since_ms": self.since_ms, "is_raised": self.is_raised})
 
-    def looked(self, at_ms: int, hold: timedelta, *, is_too_long: bool, is_short: bool) -> Alarm:
+    def update(self, at_ms: int, hold: timedelta, *, is_too_long: bool, is_short: bool) -> Alarm:
         """Return the alarm after one reading of the backlog."""
         if self.is_raised:
             return Alarm() if is_short else self
@@ -131,7 +131,7 @@ def backlog_sensor(
 
     Args:
         queue: The queue.
-        job: What its runs execute: a job (one that starts workers, for example), or an asset selection.
+        job: The target of its runs: a job (one that starts workers, for example), or an asset selection.
         limits: When the backlog is too long, and when it is short again.
         hold: How long it must be too long in every tick before a run is requested.
         name: The sensor's name; default: derived from the queue's.
@@ -148,9 +148,7 @@ def backlog_sensor(
     hold, interval = checked_duration(hold, "hold"), checked_duration(interval, "interval")
     QueueKeys(queue)
     if hold < timedelta(0) or interval < timedelta(seconds=1):
-        raise InvalidOptionError(
-            f"`hold` must be 0 or more and `interval` at least a second, got {hold} and {interval}."
-        )
+        raise InvalidOptionError(f"`hold` must be >= 0 and `interval` >= 1 s, got {hold} and {interval}.")
 
     @dg.sensor(
         name=sensor_name(name, "backlog_of", queue),
@@ -166,7 +164,7 @@ def backlog_sensor(
         waiting, since = client.counts().waiting, client.oldest_ready()
         oldest = timedelta(milliseconds=max(0, at_ms - round(since.timestamp() * 1000)) if since else 0)
         before = Alarm.load(context.cursor)
-        alarm = before.looked(
+        alarm = before.update(
             at_ms, hold, is_too_long=limits.is_too_long(waiting, oldest), is_short=limits.is_short(waiting, oldest)
         )
         if not alarm.is_raised or before.is_raised:

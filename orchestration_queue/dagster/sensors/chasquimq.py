@@ -10,7 +10,7 @@ import dagster as dg
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.sensors.dialects import (
     EventReading,
-    Found,
+    ItemReaction,
     checked_interval,
     checked_kinds,
     checked_wait,
@@ -35,32 +35,32 @@ def chasqui_event_sensor(
     name: str | None = None,
     events: Collection[str] = ("completed",),
     job_names: Collection[str] = (),
-    react: Found[ChasquiEvent] | None = None,
+    react: ItemReaction[ChasquiEvent] | None = None,
     start: str = "$",
     wait: Duration = 20.0,
     limit: int = 500,
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Return a sensor that requests a run for each event of a queue.
+    """Build a sensor that requests a run for each event of a queue.
 
-    Each tick listens for up to `wait`. The cursor is the last event's id, which is the run key, too: no event is
-    missed while the daemon is down, as long as the queue keeps it (about its last 100,000), and none fires twice.
+    Each tick listens for up to ``wait``. The cursor is the last event's id, which is also the run key: no event is
+    missed while the daemon is down, as long as the queue keeps it (about its last 100,000), and none requests two runs.
 
     Args:
         queue: The queue to listen to.
-        job: What its runs execute: a job, or an asset selection.
-        name: The sensor's name; default made of the queue's.
+        job: The target of its runs: a job, or an asset selection.
+        name: The sensor's name; default: derived from the queue's.
         events: The types of events to react to.
-        job_names: React to events of jobs of these names only; default all.
-        react: What to request for an event; default a run. Tags name the event and the job.
-        start: Where to begin without a cursor: ``$`` for events from now on, ``0`` for all, or an event's id.
+        job_names: React to events of jobs with these names only; default: all.
+        react: What to request for an event; default: a run, with the event and the job as tags.
+        start: Where to start without a cursor: ``$`` for events from now on, ``0`` for all, or an event's id.
         wait: How long one tick listens: a duration, or seconds, at most 50.
         limit: How many events one tick reads.
         options: ``resource_key`` (default ``chasqui``), ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range.
-        UsageError: The queue's name is empty, or `start` is not an event id.
+        InvalidOptionError: An option is out of range.
+        UsageError: The queue's name is empty, or ``start`` is not an event id.
     """
     ChasquiKeys(queue)
     first, most, seconds = checked_cursor(start), checked_count(limit, "limit"), checked_wait(wait)
@@ -98,19 +98,19 @@ def chasqui_dead_letter_sensor(
     job: RunTarget,
     name: str | None = None,
     reasons: Collection[str] = (),
-    react: Found[ChasquiDeadLetter] | None = None,
+    react: ItemReaction[ChasquiDeadLetter] | None = None,
     limit: int = 200,
     interval: Duration = 30.0,
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Return a sensor that requests a run for each job that failed for good.
+    """Build a sensor that requests a run for each job that failed for good.
 
     It reads the dead letters, not events, so it misses none, no matter how long the daemon is down. The cursor, which
     is also the run key, is the last dead letter's id.
 
     Args:
         queue: The queue in which jobs fail.
-        job: What its runs execute: a job, or an asset selection.
+        job: The target of its runs: a job, or an asset selection.
         name: The sensor's name; default: derived from the queue's.
         reasons: React to dead letters with these reasons only; default: all.
         react: What to request for a dead letter; default: a run, with the job and the reason as tags.

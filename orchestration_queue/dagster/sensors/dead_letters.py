@@ -1,4 +1,4 @@
-"""A sensor on a queue's dead letters: it replays them as far as its budget goes, and requests a run for the others."""
+"""A sensor for a queue's dead letters: replays them within its budget, and requests a run for each of the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from orchestration_queue.server.clock import now_ms
 __all__ = ["DeadLetterReaction", "ReplayBudget", "dead_letter_sensor"]
 
 DeadLetterReaction: TypeAlias = Callable[[DeadLetter, QueueResource], Answer | None]
-"""What a dead letter asks for: a run, an asset event, or nothing."""
+"""A function that answers a dead letter with a run request, an asset event, or nothing."""
 
 _BEGINNING = "0"
 _OURS = "orchestration_queue/"
@@ -58,13 +58,13 @@ class ReplayBudget:
         checked_function(self.where, "where")
         if self.most < 1 or checked_duration(self.window, "window") <= timedelta(0):
             raise InvalidOptionError(
-                f"`most` and `window` must be above 0, got {self.most} and {seconds(self.window):g} s; for no replays, "
-                "pass replay=None."
+                f"`most` and `window` must be > 0, got {self.most} and {seconds(self.window):g} s; pass replay=None "
+                "for no replays."
             )
 
 
 def _load(cursor: str | None) -> str | None:
-    """Return the last position in the dead-letter queue that was read; None before the first read."""
+    """Return the position of the last dead letter read; None before the first read."""
     after = read_object(cursor).get("after") if cursor else None
     return after if isinstance(after, str) and is_position(after) else None
 
@@ -90,17 +90,17 @@ def dead_letter_sensor(
 
     With a ``replay`` budget, it replays dead letters instead while the budget lasts, and reports those that it can't
     replay. So a job that always fails is replayed until the budget is used up, and then reported. The queue's server
-    stores the count by the sensor's name, and counts a dead letter before it is replayed: a tick that is killed forgets
-    no replay, and replays no dead letter twice. A replay takes three exchanges and the count one.
+    stores the count by the sensor's name, and counts a dead letter before it is replayed: even if a tick is killed, no
+    replay is missed, and no dead letter is replayed twice. A replay takes three exchanges and the count one.
 
     Args:
         queue: The queue in which jobs fail.
-        job: What its runs execute: a job, or an asset selection.
+        job: The target of its runs: a job, or an asset selection.
         asset: The asset that gets an observation for each dead letter, instead of a run; pass this or ``job``.
         name: The sensor's name; default: derived from the queue's.
         react: What to do for a dead letter; default: a run with its name and reason as tags, or the observation.
         replay: How many dead letters may be replayed; None for none.
-        dead_letter_queue: Where they are stored; default: the queue that the workers configured.
+        dead_letter_queue: The queue of dead letters; default: the one that the workers configured.
         start: Where to begin without a cursor: at the ``oldest`` dead letter, or at those that arrive from ``now`` on.
         interval: Minimum time between two ticks.
         options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
@@ -120,8 +120,8 @@ def dead_letter_sensor(
         QueueKeys(dead_letter_queue)
     if dead_letter_queue == queue or start not in ("now", "oldest") or interval < timedelta(seconds=1):
         raise InvalidOptionError(
-            f"`dead_letter_queue` must differ from {queue!r}, `start` be 'now' or 'oldest' and `interval` at least "
-            f"a second, got {dead_letter_queue!r}, {start!r} and {interval}."
+            f"`dead_letter_queue` must differ from {queue!r}, `start` be 'now' or 'oldest' and `interval` >= 1 s, got "
+            f"{dead_letter_queue!r}, {start!r} and {interval}."
         )
 
     if (job is None) == (asset is None):
@@ -139,8 +139,8 @@ def dead_letter_sensor(
     )
     def letters(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: QueueResource = getattr(context.resources, shown.resource_key)
-        post = _Post(resource, queue, dead_letter_queue, replay, called)
-        return _tick(context, post, start, react or default_react)
+        reader = _Reader(resource, queue, dead_letter_queue, replay, called)
+        return _tick(context, reader, start, react or default_react)
 
     return letters
 
@@ -158,11 +158,11 @@ def _observation_of(asset: dg.AssetKey) -> DeadLetterReaction:
     return observe
 
 
-class _Post:
-    """The letters of one queue, and what may be done with them.
+class _Reader:
+    """The dead letters of one queue, and their replays within the budget.
 
     Attributes:
-        replayed: How many this tick has replayed.
+        replayed: The number of replays in this tick.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class _Post:
         return QueueKeys(stored, self.resource.prefix) if stored else None
 
     def replay(self, keys: QueueKeys, letter: DeadLetter, record: JobRecord) -> bool:
-        """Run the job again, if the budget allows it; also when another process just did."""
+        """Replay a dead letter if the budget allows it; return whether this or another process has replayed it."""
         budget = self._budget
         if budget is None or self._is_spent or (budget.where and not budget.where(letter)):
             return False
@@ -203,7 +203,7 @@ class _Post:
         return True
 
     def _may_replay(self, budget: ReplayBudget, letter: str) -> bool:
-        """Count a replay before it is done, so that a crash cannot skip it. One exchange, two if it is refused."""
+        """Count a replay before it happens, so that a crash cannot skip it. One exchange; two if it is rejected."""
         calls = dead_letters.count_replay(self._counted, letter, milliseconds(budget.window), now_ms())
         *_, count = self.resource.connection.pipeline(calls, atomic=True, repeatable=True)
         if integer(count) <= budget.most:
@@ -212,33 +212,35 @@ class _Post:
         return False
 
 
-def _tick(context: dg.SensorEvaluationContext, post: _Post, start: Start, react: DeadLetterReaction) -> dg.SensorResult:
-    after, keys = _load(context.cursor), post.place()
+def _tick(
+    context: dg.SensorEvaluationContext, reader: _Reader, start: Start, react: DeadLetterReaction
+) -> dg.SensorResult:
+    after, keys = _load(context.cursor), reader.place()
     if keys is None:
-        return dg.SensorResult(skip_reason=f"No worker of queue {post.queue} has named a queue for its dead letters.")
+        return dg.SensorResult(skip_reason=f"No worker of queue {reader.queue} has configured a dead-letter queue.")
     if after is None and start == "now":
-        after = post.resource.connection.follow(dead_letters.last_entry(keys))
-    page = post.resource.connection.follow(dead_letters.dead_letter_page(keys, post.queue, after or _BEGINNING))
+        after = reader.resource.connection.follow(dead_letters.last_entry(keys))
+    page = reader.resource.connection.follow(dead_letters.dead_letter_page(keys, reader.queue, after or _BEGINNING))
     requests: list[dg.RunRequest] = []
     events: list[AssetEvent] = []
     for letter, record, entry in zip(page.letters, page.records, page.entries, strict=True):
-        if post.replay(keys, letter, record):
-            context.log.info(f"Job {letter.original_job_id} of queue {post.queue} was replayed: {letter.failed_reason}")
-        elif isinstance(answer := react(letter, post.resource), dg.RunRequest):
-            requests.append(_keyed(answer, letter, entry))
+        if reader.replay(keys, letter, record):
+            context.log.info(f"Replayed job {letter.original_job_id} of queue {reader.queue}: {letter.failed_reason}")
+        elif isinstance(answer := react(letter, reader.resource), dg.RunRequest):
+            requests.append(_complete_request(answer, letter, entry))
         elif answer is not None:
             events.append(answer.with_metadata({**_origin(letter), **answer.metadata}))
-    reached = page.after or (page.entries[-1] if page.entries else after)
-    quiet = f"{post.replayed} of {len(page.letters)} new dead letters were replayed; no run is needed."
+    last = page.after or (page.entries[-1] if page.entries else after)
+    quiet = f"Replayed {reader.replayed} of {len(page.letters)} new dead letters; no run is needed."
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else quiet,
-        cursor=json.dumps({"after": reached}),
+        cursor=json.dumps({"after": last}),
         asset_events=events,
     )
 
 
-def _keyed(request: dg.RunRequest, letter: DeadLetter, entry: str) -> dg.RunRequest:
+def _complete_request(request: dg.RunRequest, letter: DeadLetter, entry: str) -> dg.RunRequest:
     return request.with_replaced_attrs(run_key=request.run_key or entry, tags={**_origin(letter), **request.tags})
 
 

@@ -1,4 +1,4 @@
-"""What sensors on the queues of other systems share: their options, and the loop from what is new to runs."""
+"""Base of the sensors for queues of other systems: checks of their options, and the tick that requests runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration
 from orchestration_queue.options.durations import checked_duration
 
-__all__ = ["EventReading", "Found", "Origin", "checked_interval", "checked_kinds", "checked_wait", "dialect_sensor"]
+__all__ = [
+    "EventReading",
+    "ItemReaction",
+    "Origin",
+    "checked_interval",
+    "checked_kinds",
+    "checked_wait",
+    "dialect_sensor",
+]
 
 T = TypeVar("T")
 
@@ -27,12 +35,12 @@ _LONGEST_TICK = timedelta(seconds=50)
 
 @dataclass(frozen=True, slots=True)
 class EventReading(Generic[T]):
-    """What one tick read.
+    """The items that one tick read: events, dead letters or jobs.
 
     Attributes:
-        wanted: What to react to, oldest first.
-        cursor: Where the next tick continues.
-        count: How many were read, including those that are not wanted.
+        wanted: The items to react to, oldest first.
+        cursor: The cursor of the next tick.
+        count: The number of items read, including unwanted ones.
     """
 
     wanted: Sequence[T]
@@ -40,10 +48,10 @@ class EventReading(Generic[T]):
     count: int
 
 
-Found: TypeAlias = Callable[[T], dg.RunRequest | None]
-"""What something found asks for: a run, or nothing."""
+ItemReaction: TypeAlias = Callable[[T], dg.RunRequest | None]
+"""A function that answers an item with a run request, or nothing."""
 Origin: TypeAlias = Callable[[T], tuple[str | None, dict[str, str | None]]]
-"""The run key of something found, and the tags that name it."""
+"""A function that returns the run key and tags of an item."""
 
 
 def dialect_sensor(
@@ -53,57 +61,57 @@ def dialect_sensor(
     job: RunTarget,
     name: str | None,
     names: Sequence[str],
-    react: Found[T] | None,
+    react: ItemReaction[T] | None,
     what: str,
     interval: int,
     resource_key: str,
     description: str,
     options: SensorOptions,
 ) -> dg.SensorDefinition:
-    """Build a sensor that requests a run for each thing found.
+    """Build a sensor that requests a run for each item.
 
     Args:
-        read: Read what is new, given the resource and the cursor.
-        origin: The run key and the tags of what was found; a reaction's own go first.
-        job: What its runs execute.
-        name: The sensor's name; default made of `names`.
-        names: What kind of sensor it is, and of what.
-        react: What to request; default a run.
-        what: What it reads, in the plural.
-        interval: The least seconds between two ticks.
-        resource_key: The default of the option.
-        description: The default of the option.
+        read: Reads new items, given the resource and the cursor.
+        origin: Returns the run key and the tags of an item; those of the reaction take precedence.
+        job: The target of its runs.
+        name: The sensor's name; default: derived from ``names``.
+        names: The kind of sensor, and the names of queues.
+        react: Returns the request for an item; default: a run.
+        what: The items' name in the plural, for skip reasons.
+        interval: Minimum seconds between two ticks.
+        resource_key: Default of the option.
+        description: Default of the option.
         options: ``resource_key``, ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range.
+        InvalidOptionError: An option is out of range.
     """
     defaults: SensorOptions = {"resource_key": resource_key, "description": description}
     shown = Shown(**{**defaults, **options})
     checked_target(job)
     checked_function(react, "react")
 
-    def request(found: T) -> dg.RunRequest | None:
-        asked = dg.RunRequest() if react is None else react(found)
-        if asked is None:
+    def build_request(item: T) -> dg.RunRequest | None:
+        request = dg.RunRequest() if react is None else react(item)
+        if request is None:
             return None
-        run_key, tags = origin(found)
-        named = {_OURS + tag: value or "" for tag, value in tags.items()}
-        return asked.with_replaced_attrs(run_key=asked.run_key or run_key, tags={**named, **asked.tags})
+        run_key, tags = origin(item)
+        own = {_OURS + tag: value or "" for tag, value in tags.items()}
+        return request.with_replaced_attrs(run_key=request.run_key or run_key, tags={**own, **request.tags})
 
     @dg.sensor(
         name=sensor_name(name, *names),
         target=job,
         minimum_interval_seconds=interval,
-        tags=LISTENS if interval == 1 else None,  # as often as Dagster can: what it reads waits
+        tags=LISTENS if interval == 1 else None,  # its ticks wait for events
         default_status=shown.default_status,
         required_resource_keys={shown.resource_key},
         description=shown.description,
     )
     def sense(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         reading = read(getattr(context.resources, shown.resource_key), context.cursor)
-        requests = [asked for found in reading.wanted if (asked := request(found)) is not None]
-        quiet = None if requests else f"{reading.count} new {what} ask for no run."
+        requests = [request for item in reading.wanted if (request := build_request(item)) is not None]
+        quiet = None if requests else f"{reading.count} new {what} requested no run."
         return dg.SensorResult(run_requests=requests, skip_reason=quiet, cursor=reading.cursor)
 
     return sense
@@ -113,35 +121,35 @@ def checked_wait(wait: Duration) -> float:
     """Return how long a tick listens, in seconds.
 
     Raises:
-        InvalidOptionError: It is not a duration above 0, or longer than Dagster waits.
+        InvalidOptionError: The value is not a duration above 0 and up to 50 s.
     """
-    lasts = checked_duration(wait, "wait")
-    if timedelta(0) < lasts <= _LONGEST_TICK:
-        return lasts.total_seconds()
+    duration = checked_duration(wait, "wait")
+    if timedelta(0) < duration <= _LONGEST_TICK:
+        return duration.total_seconds()
     raise InvalidOptionError(
-        f"`wait` must be above 0 and at most {_LONGEST_TICK.total_seconds():g} s, got {wait!r}; Dagster ends longer "
+        f"`wait` must be above 0 and at most {_LONGEST_TICK.total_seconds():g} s, got {wait!r}; Dagster aborts longer "
         "ticks."
     )
 
 
 def checked_interval(interval: Duration) -> int:
-    """Return the least time between two ticks, in seconds.
+    """Return the minimum time between two ticks, in seconds.
 
     Raises:
-        InvalidOptionError: It is not a duration, or below a second.
+        InvalidOptionError: The value is not a duration of a second or more.
     """
-    if (lasts := checked_duration(interval, "interval")) < timedelta(seconds=1):
-        raise InvalidOptionError(f"`interval` must be 1 s or more, got {interval!r}; pass `interval=30`.")
-    return int(lasts.total_seconds())
+    if (duration := checked_duration(interval, "interval")) < timedelta(seconds=1):
+        raise InvalidOptionError(f"`interval` must be >= 1 s, got {interval!r}; pass `interval=30`.")
+    return int(duration.total_seconds())
 
 
 def checked_kinds(words: Collection[str], option: str, *, least: int = 0) -> frozenset[str]:
-    """Return several words of which something must be one; none may mean any.
+    """Return the words of a filter; an empty one may mean any.
 
     Raises:
-        InvalidOptionError: They are not a list of non-empty strings, or too few.
+        InvalidOptionError: The value is not a list of non-empty strings, or has too few.
     """
     kinds = frozenset(checked_words(words, option))
     if len(kinds) < least:
-        raise InvalidOptionError(f"`{option}` must have one word at least; pass `{option}=['completed']`.")
+        raise InvalidOptionError(f"`{option}` must not be empty; pass `{option}=['completed']`, for instance.")
     return kinds

@@ -1,4 +1,4 @@
-"""Sensors on queues' events: they listen instead of polling, so that a run is requested within a second or so."""
+"""A sensor for queues' events: listens instead of polling, so that it requests a run within about a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestration_queue.dagster.checks import (
 )
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.answers import Answers, Partition, Reaction
-from orchestration_queue.dagster.sensors.listening import Heard, QueueEvent, dump_cursor, listen, load_cursor
+from orchestration_queue.dagster.sensors.listening import EventPage, QueueEvent, dump_cursor, listen, load_cursor
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import as_timedelta, seconds
@@ -29,7 +29,7 @@ from orchestration_queue.protocol.operations import event_log, job_records
 from orchestration_queue.protocol.operations.event_log import EVENT_TYPES, Event
 from orchestration_queue.server import Connection
 
-__all__ = ["Filter", "first_cursors", "queue_event_sensor", "tell_gaps"]
+__all__ = ["Filter", "first_cursors", "queue_event_sensor", "report_gaps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class Filter:
     """Which events a sensor reacts to.
 
     Attributes:
-        types: The wire's words for them.
-        job_names: The kinds of jobs; empty for all.
-        where: What else has to be true; None for nothing.
+        types: The types of events.
+        job_names: The names of jobs; empty for all.
+        where: Returns whether to react to an event; None for all.
     """
 
     types: frozenset[str]
@@ -50,10 +50,10 @@ class Filter:
     def of(
         cls, types: Collection[str], job_names: Collection[str], where: Callable[[QueueEvent], bool] | None
     ) -> Filter:
-        """Make one of what a caller passed.
+        """Create a filter from a caller's arguments.
 
         Raises:
-            InvalidOptionError: A list is missing or wrong, or no event would ever pass.
+            InvalidOptionError: A list is missing or invalid, or no event could pass.
         """
         if not types or isinstance(types, str) or isinstance(job_names, str):
             raise InvalidOptionError(
@@ -65,7 +65,7 @@ class Filter:
         return cls(*words, checked_function(where, "where"))
 
     def select(self, connection: Connection, prefix: str, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
-        """Return the wanted events of a read. One exchange per thousand events if job names matter, otherwise none."""
+        """Return the events that pass. One exchange per thousand events if job names matter, otherwise none."""
         found = [event for event in events if event.type in self.types]
         if self.job_names and found:
             wanted = [(QueueKeys(event.queue, prefix), event.job_id) for event in found]
@@ -142,7 +142,7 @@ def queue_event_sensor(
     Args:
         react: Called for each event that passes the filters; returns what to do, see :data:`Reaction`.
         queue: The queue to listen to, or several.
-        job: What its runs execute: a job, or an asset selection; None for a sensor that only reports assets.
+        job: The target of its runs: a job, or an asset selection; None for a sensor that only reports assets.
         name: The sensor's name; default: the function's.
         events: The types of events to react to, such as ``completed``, ``failed``, ``stalled`` or ``progress``.
         job_names: React only to events of jobs with these names; default: all. Takes one exchange per thousand events.
@@ -166,7 +166,7 @@ def queue_event_sensor(
     if name is not None:
         checked_text(name, "name")
 
-    def made(function: Reaction) -> dg.SensorDefinition:
+    def define(function: Reaction) -> dg.SensorDefinition:
         checked_function(function, "react")
         called: str = name or str(getattr(function, "__name__", "?"))
         if not called.isidentifier():
@@ -189,7 +189,7 @@ def queue_event_sensor(
 
         return queue_events
 
-    return made if react is None else made(react)
+    return define if react is None else define(react)
 
 
 def _check_partitions(partition: Partition | None, dynamic: dg.DynamicPartitionsDefinition | None) -> None:
@@ -197,7 +197,7 @@ def _check_partitions(partition: Partition | None, dynamic: dg.DynamicPartitions
     checked(dynamic, dg.DynamicPartitionsDefinition, "dynamic_partitions")
     if dynamic is not None and (partition is None or dynamic.name is None):
         raise InvalidOptionError(
-            "`dynamic_partitions` needs `partition`, which returns the partitions, and a name; pass partition=... "
+            "`dynamic_partitions` requires `partition`, which returns the partitions, and a name; pass partition=... "
             "and a named DynamicPartitionsDefinition."
         )
 
@@ -213,7 +213,7 @@ def _tick(
 ) -> dg.SensorResult:
     ends_at = time.monotonic() + seconds(listening.tick_limit)
     known = load_cursor(context.cursor, queues)
-    heard = listen(
+    read = listen(
         resource.connection,
         first_cursors(resource, queues, known, listening),
         select=lambda events: chosen.select(resource.connection, resource.prefix, events),
@@ -221,44 +221,44 @@ def _tick(
         limit=listening.limit,
         linger=as_timedelta(listening.linger),
     )
-    answers.asset_events += tell_gaps(context, known, heard, listening)
-    until = _react(context, heard, react, resource, answers, ends_at)
+    answers.asset_events += report_gaps(context, known, read, listening)
+    until = _react(context, read, react, resource, answers, ends_at)
     where = ", ".join(queues)
-    quiet = f"{heard.passed} events went by in queue {where}, and none of them asks for a run."
-    return answers.result(dump_cursor(heard.cursors(until)), quiet)
+    quiet = f"Read {read.passed} events of queue {where}, and none of them requested a run."
+    return answers.result(dump_cursor(read.cursors(until)), quiet)
 
 
 def _react(
     context: dg.SensorEvaluationContext,
-    heard: Heard,
+    read: EventPage,
     react: Reaction,
     resource: QueueResource,
     answers: Answers,
     ends_at: float,
 ) -> QueueEvent | None:
-    """React to events, at least to one; returns the first that is left to the next tick."""
-    for number, event in enumerate(heard.wanted):
+    """React to at least one event; return the first event that is left to the next tick."""
+    for number, event in enumerate(read.wanted):
         if number and time.monotonic() >= ends_at:
-            context.log.info(f"{number} events took the tick's time; the next continues with {event.id}.")
-            return _in_page(heard, event)
+            context.log.info(f"The tick ends after {number} events; the next one continues with {event.id}.")
+            return _in_page(read, event)
         try:
             answers.take(event, react(event, resource))
         except Exception:
             if not number:
                 raise
-            context.log.exception(f"Event {event.id} could not be answered; the next tick begins with it.")
-            return _in_page(heard, event)
+            context.log.exception(f"Handling event {event.id} failed; the next tick starts with it.")
+            return _in_page(read, event)
     return None
 
 
-def _in_page(heard: Heard, event: QueueEvent) -> QueueEvent:
-    return next(found for found in heard.page if (found.queue, found.id) == (event.queue, event.id))
+def _in_page(read: EventPage, event: QueueEvent) -> QueueEvent:
+    return next(found for found in read.page if (found.queue, found.id) == (event.queue, event.id))
 
 
 def first_cursors(
     resource: QueueResource, queues: Sequence[str], known: Mapping[str, str], listening: Listening
 ) -> dict[QueueKeys, str]:
-    """Return where to continue in each queue. At most one exchange for each that is not in the cursor."""
+    """Return the cursor in each queue. At most one exchange for each queue that is not in the sensor's cursor."""
     cursors: dict[QueueKeys, str] = {}
     for queue in queues:
         keys = QueueKeys(queue, resource.prefix)
@@ -269,15 +269,15 @@ def first_cursors(
     return cursors
 
 
-def tell_gaps(
-    context: dg.SensorEvaluationContext, known: Mapping[str, str], heard: Heard, listening: Listening
+def report_gaps(
+    context: dg.SensorEvaluationContext, known: Mapping[str, str], read: EventPage, listening: Listening
 ) -> list[dg.AssetObservation]:
-    """Report what was dropped unheard, in queues whose place was known, as the options say.
+    """Report events that were dropped unread in queues with a known cursor, as ``on_gap`` requires.
 
     Raises:
-        StateError: The options say that the tick fails.
+        StateError: There are such events, and ``on_gap`` is ``fail``.
     """
-    gaps = {queue: gap for queue, gap in heard.gaps.items() if known.get(queue, "oldest") not in ("oldest", "now")}
+    gaps = {queue: gap for queue, gap in read.gaps.items() if known.get(queue, "oldest") not in ("oldest", "now")}
     if gaps and listening.on_gap == "fail":
         queue, gap = next(iter(gaps.items()))
         go_on = dump_cursor({**known, **dict.fromkeys(gaps, "oldest")})
@@ -287,10 +287,10 @@ def tell_gaps(
     if listening.on_gap != "observe" or listening.gap_asset is None:
         return []
     asset = dg.AssetKey.from_user_string(listening.gap_asset)
-    return [_observed(asset, queue, gap) for queue, gap in gaps.items()]
+    return [_observe(asset, queue, gap) for queue, gap in gaps.items()]
 
 
-def _observed(asset: dg.AssetKey, queue: str, gap: Event) -> dg.AssetObservation:
+def _observe(asset: dg.AssetKey, queue: str, gap: Event) -> dg.AssetObservation:
     metadata = {
         "orchestration_queue/queue": queue,
         "orchestration_queue/lost_after": gap.id,
@@ -301,6 +301,6 @@ def _observed(asset: dg.AssetKey, queue: str, gap: Event) -> dg.AssetObservation
 
 def _loss(queue: str, gap: Event) -> str:
     return (
-        f"Queue {queue!r} has dropped events after {gap.id} before this sensor heard them, because it was "
-        "off for too long; look whether a run is missing and request it by hand."
+        f"Queue {queue!r} dropped events after {gap.id} before this sensor read them, because it was off for too "
+        "long; check whether a run is missing, and request it manually."
     )

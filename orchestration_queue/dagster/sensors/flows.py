@@ -1,4 +1,4 @@
-"""Sensors on flows: a run when one has ended."""
+"""Sensors for flows: request a run when a flow has ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from orchestration_queue.dagster.checks import (
     checked_words,
 )
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.events import first_cursors, queue_event_sensor, tell_gaps
+from orchestration_queue.dagster.sensors.events import first_cursors, queue_event_sensor, report_gaps
 from orchestration_queue.dagster.sensors.listening import QueueEvent, dump_cursor, listen, load_cursor, read_object
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, sensor_name
 from orchestration_queue.errors import InvalidOptionError, StateError
@@ -37,13 +37,13 @@ from orchestration_queue.states import JobState
 __all__ = ["FlowReaction", "flow_completed_sensor", "flow_sensor"]
 
 FlowReaction: TypeAlias = Callable[[FlowStatus, QueueResource], dg.RunRequest | None]
-"""What the end of a flow asks for: a run, or nothing."""
+"""A function that answers the end of a flow with a run request, or nothing."""
 
 _FLOW_TAG = "orchestration_queue/flow_id"
 _AT_ONCE = timedelta(milliseconds=1)
 _AGAIN = timedelta(seconds=5)
-"""How long to listen at most while there are unfinished flows without further events."""
-_FLOWS_PER_TRIP = 50
+"""How long to listen at most while there are unfinished flows, whose end may not be an event of these queues."""
+_FLOWS_PER_EXCHANGE = 50
 
 
 def flow_completed_sensor(
@@ -66,7 +66,7 @@ def flow_completed_sensor(
         last_nodes: The assets (nodes) that no other node of the flow waits for.
         name: The sensor's name.
         queue: The queue of the flow's last nodes.
-        job: What its runs execute: a job, or an asset selection.
+        job: The target of its runs: a job, or an asset selection.
         options: As for :func:`queue_event_sensor`.
 
     Raises:
@@ -78,7 +78,8 @@ def flow_completed_sensor(
     last = frozenset(checked_words(last_nodes, "last_nodes"))
     if not last:
         raise InvalidOptionError(
-            f"Sensor {name!r} has no `last_nodes`, so no flow would ever be complete; name the flow's last assets."
+            f"`last_nodes` of sensor {name!r} must not be empty, or no flow would be complete; pass the flow's last "
+            "assets."
         )
 
     def react(event: QueueEvent, resource: QueueResource) -> dg.RunRequest | None:
@@ -116,12 +117,11 @@ def flow_sensor(
     Args:
         flow: The name of the flows' graph; None for all flows of the queue.
         queue: The flows' own queue, which stores their records.
-        job: What its runs execute: a job, or an asset selection.
+        job: The target of its runs: a job, or an asset selection.
         name: The sensor's name; default: derived from queue and flow.
         on: Which outcomes to react to: ``completed``, ``failed``, ``cancelled``.
         react: What to request for a flow that ended; default: a run. A run without a run key gets the usual one.
-        node_queues: Other queues in which nodes run. Without them, the end of a node there is noticed some seconds
-            later.
+        node_queues: Other queues of nodes. Without them, the end of a node there is detected some seconds later.
         options: As for :func:`queue_event_sensor`.
 
     Raises:
@@ -137,8 +137,8 @@ def flow_sensor(
     known_ends = {str(state) for state in FlowState if state.is_final}
     if not ends or not ends <= known_ends:
         hint = next((near for word in ends - known_ends if (near := suggestion(word, known_ends))), "")
-        advice = hint or f"; let `on` list some of {sorted(known_ends)}."
-        raise InvalidOptionError(f"Flows do not end as {list(on)}{advice}")
+        advice = hint or f"; use {', '.join(sorted(known_ends))}."
+        raise InvalidOptionError(f"`on` must list outcomes of flows, got {list(on)}{advice}")
 
     @dg.sensor(
         name=sensor_name(name, "flows_of", queue, *([flow] if flow else [])),
@@ -151,8 +151,8 @@ def flow_sensor(
     )
     def flow_ends(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: QueueResource = getattr(context.resources, listening.resource_key)
-        watch = _Watch(resource, queue, flow, ends)
-        return _tick(context, watch, queues, listening, react or _request_run)
+        tracker = _FlowTracker(resource, queue, flow, ends)
+        return _tick(context, tracker, queues, listening, react or _request_run)
 
     return flow_ends
 
@@ -161,12 +161,12 @@ def _request_run(_flow: FlowStatus, _resource: QueueResource) -> dg.RunRequest:
     return dg.RunRequest()
 
 
-class _Watch:
+class _FlowTracker:
     """The flows that one tick reads.
 
     Attributes:
-        open: Ids of flows that have begun to end, and may be waited for.
-        ended: Snapshots of those that have ended as wanted.
+        open: Ids of flows with nodes that have ended, and that have not ended themselves.
+        ended: Snapshots of flows that have ended with a wanted outcome.
     """
 
     def __init__(self, resource: QueueResource, queue: str, flow: str | None, ends: frozenset[str]) -> None:
@@ -178,8 +178,8 @@ class _Watch:
         self.open: set[str] = set()
         self.ended: dict[str, FlowStatus] = {}
 
-    def look(self, flow_ids: Collection[str], *, closely: bool) -> None:
-        """See which of these have ended: as their records note it, which is late; or closely, by their nodes, too."""
+    def update(self, flow_ids: Collection[str], *, read_nodes: bool) -> None:
+        """Check which flows have ended, by their records, or also by their nodes, which is earlier."""
         with Queue(self._keys.queue, connection=self.resource.connection, prefix=self._keys.prefix) as queue:
             for flow_id, facts in self._facts(sorted(set(flow_ids) - self._foreign - self.ended.keys())):
                 if facts is None or (self._flow is not None and facts.flow.record.name != self._flow):
@@ -187,11 +187,11 @@ class _Watch:
                     self.open.discard(flow_id)
                     continue
                 self.open.add(flow_id)
-                if not (closely or facts.state.is_final):
+                if not (read_nodes or facts.state.is_final):
                     continue
                 try:
                     status = queue.flows.get(flow_id).status()
-                except StateError:  # removed meanwhile
+                except StateError:  # it was removed
                     self.open.discard(flow_id)
                     continue
                 if status.state.is_final:
@@ -200,50 +200,50 @@ class _Watch:
                         self.ended[flow_id] = status
 
     def _facts(self, flow_ids: Sequence[str]) -> Iterable[tuple[str, FlowSnapshot | None]]:
-        for piece in chunks(flow_ids, _FLOWS_PER_TRIP):
+        for piece in chunks(flow_ids, _FLOWS_PER_EXCHANGE):
             reads = [read_flow(self._keys, flow_id) for flow_id in piece]
             replies = all_good(self.resource.connection.pipeline([read.call for read in reads], repeatable=True))
             yield from ((flow_id, read.read(reply)) for flow_id, read, reply in zip(piece, reads, replies, strict=True))
 
     def select(self, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
-        """Return the events, if some flow has ended with them."""
+        """Return the events if a flow has ended with them."""
         flow_ids = {split[0] for event in events if event.type in ENDINGS and (split := split_job_id(event.job_id))}
-        self.look(flow_ids, closely=True)
+        self.update(flow_ids, read_nodes=True)
         return events if self.ended else ()
 
 
 def _tick(
     context: dg.SensorEvaluationContext,
-    watch: _Watch,
+    tracker: _FlowTracker,
     queues: Sequence[str],
     listening: Listening,
     react: FlowReaction,
 ) -> dg.SensorResult:
     known, still_open = _load(context.cursor, queues)
-    watch.look(still_open, closely=False)
+    tracker.update(still_open, read_nodes=False)
     longest = min(as_timedelta(listening.wait), as_timedelta(listening.tick_limit))
-    wait = _AT_ONCE if watch.ended else min(longest, _AGAIN) if watch.open else longest
-    heard = listen(
-        watch.resource.connection,
-        first_cursors(watch.resource, queues, known, listening),
-        select=watch.select,
+    wait = _AT_ONCE if tracker.ended else min(longest, _AGAIN) if tracker.open else longest
+    read = listen(
+        tracker.resource.connection,
+        first_cursors(tracker.resource, queues, known, listening),
+        select=tracker.select,
         wait=wait,
         limit=listening.limit,
         linger=as_timedelta(listening.linger),
     )
-    gaps = tell_gaps(context, known, heard, listening)
-    requests = [_keyed(react(status, watch.resource), status) for status in watch.ended.values()]
+    gaps = report_gaps(context, known, read, listening)
+    requests = [_complete_request(react(status, tracker.resource), status) for status in tracker.ended.values()]
     wanted = [request for request in requests if request is not None]
-    quiet = f"{heard.passed} events went by in queue {', '.join(queues)}, and no flow has ended for which to run."
+    quiet = f"Read {read.passed} events of queue {', '.join(queues)}, and no flow that ended requested a run."
     return dg.SensorResult(
         run_requests=wanted,
         skip_reason=None if wanted else quiet,
-        cursor=json.dumps({"heard": heard.cursors(), "open": sorted(watch.open)}),
+        cursor=json.dumps({"heard": read.cursors(), "open": sorted(tracker.open)}),
         asset_events=gaps,
     )
 
 
-def _keyed(request: dg.RunRequest | None, status: FlowStatus) -> dg.RunRequest | None:
+def _complete_request(request: dg.RunRequest | None, status: FlowStatus) -> dg.RunRequest | None:
     if request is None:
         return None
     tags = {_FLOW_TAG: status.id, "orchestration_queue/flow_state": str(status.state), **request.tags}
@@ -251,7 +251,7 @@ def _keyed(request: dg.RunRequest | None, status: FlowStatus) -> dg.RunRequest |
 
 
 def _load(cursor: str | None, queues: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Read what was heard and which flows were open; a cursor that was set by hand has the first only."""
+    """Read the position in each queue and the ids of open flows; a cursor that was set manually has no ids."""
     if not cursor:
         return {}, ()
     state = read_object(cursor)

@@ -1,4 +1,4 @@
-"""The checks of ``oq doctor`` as Dagster asset checks, and a sensor that pages once for each new problem."""
+"""The checks of ``oq doctor`` as Dagster asset checks, and a sensor that requests one run for each new problem."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
@@ -81,7 +81,7 @@ def health_sensor(
     interval: Duration = timedelta(minutes=1),
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Build a sensor that checks queues as ``oq doctor`` does, for paging the person on call.
+    """Build a sensor that checks queues as ``oq doctor`` does, to alert the person on call.
 
     It requests a run of ``job`` when a check of a queue finds a problem, and the next run for this check only after it
     has passed. Hints request no run. The run has the tags ``orchestration_queue/source_queue``,
@@ -92,7 +92,7 @@ def health_sensor(
 
     Args:
         queue: The queue, or several.
-        job: What its runs execute: a job, or an asset selection; None requests no runs.
+        job: The target of its runs: a job, or an asset selection; None requests no runs.
         asset: The asset whose checks are reported; None reports none.
         name: The sensor's name; default: derived from the queues'.
         interval: Minimum time between two ticks.
@@ -108,9 +108,7 @@ def health_sensor(
     if interval < timedelta(seconds=1):
         raise InvalidOptionError(f"`interval` must be at least 1 s, got {interval}; pass `interval=60`.")
     if job is None and asset is None:
-        raise InvalidOptionError(
-            "Neither `job` nor `asset` is given, so problems would not be reported; pass one, or both."
-        )
+        raise InvalidOptionError("`job` or `asset` is required, or problems would not be reported; pass one, or both.")
     key = None if asset is None else checked_asset(asset)
 
     @dg.sensor(
@@ -119,7 +117,7 @@ def health_sensor(
         minimum_interval_seconds=round(interval.total_seconds()),
         default_status=shown.default_status,
         required_resource_keys={shown.resource_key},
-        description=shown.description or f"Reports what `oq doctor` finds in {', '.join(map(repr, queues))}.",
+        description=shown.description or f"Reports findings of `oq doctor` for {', '.join(map(repr, queues))}.",
     )
     def health(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: QueueResource = getattr(context.resources, shown.resource_key)
@@ -153,7 +151,7 @@ def _alarm(queue: str, check: str) -> str:
 
 
 def _load(cursor: str | None) -> Mapping[str, int]:
-    """Return since when each open alarm is raised, epoch ms."""
+    """Return when each open alarm was raised, epoch ms."""
     stored = read_object(cursor) if cursor else {}
     return {alarm: since for alarm, since in stored.items() if isinstance(since, int)}
 

@@ -1,4 +1,4 @@
-"""A bounded listen to queues' events: from a cursor each, until something of interest happens or time is up."""
+"""Listen to queues' events from cursors, until a wanted event occurs or the time is up."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from orchestration_queue.protocol.operations.event_log import Event, gap_after, 
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import Connection
 
-__all__ = ["CURSOR_WORDS", "Heard", "QueueEvent", "dump_cursor", "listen", "load_cursor", "read_object"]
+__all__ = ["CURSOR_WORDS", "EventPage", "QueueEvent", "dump_cursor", "listen", "load_cursor", "read_object"]
 
 CURSOR_WORDS = ("now", "oldest")
-"""What a cursor that is set by hand may hold in place of an event's id."""
+"""Values of a cursor that a user may set instead of an event's id."""
 
 
 def read_object(cursor: str) -> Mapping[str, object]:
@@ -39,12 +39,12 @@ def read_object(cursor: str) -> Mapping[str, object]:
 
 
 def load_cursor(cursor: str | None, queues: Sequence[str]) -> dict[str, str]:
-    """Read the last event heard, by queue: its id, or one of :data:`CURSOR_WORDS`.
+    """Read the id of the last event of each queue, or one of :data:`CURSOR_WORDS`.
 
-    Queues of which the cursor says nothing are left out.
+    Queues that are not in the cursor are omitted.
 
     Raises:
-        UsageError: It is no cursor.
+        UsageError: The text is not a cursor.
     """
     if not cursor:
         return {}
@@ -63,8 +63,8 @@ def dump_cursor(heard: Mapping[str, str]) -> str:
 
 def _unreadable(cursor: str) -> UsageError:
     return UsageError(
-        f"The sensor's cursor {cursor[:100]!r} is no JSON object of queues and events' ids; set it to one such as "
-        '{"my-queue": "oldest"}, which starts with the oldest event that is kept.'
+        f"The sensor's cursor must be a JSON object of queues and event ids, got {cursor[:100]!r}; set it, for "
+        'instance, to {"my-queue": "oldest"}, which starts with the oldest event that is kept.'
     )
 
 
@@ -82,15 +82,15 @@ class QueueEvent(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What a listen brought.
+class EventPage:
+    """The events that a tick read.
 
     Attributes:
-        page: All that was read since something of interest happened, in the order it was.
-        wanted: What of it is of interest.
-        before: By queue, the event after which that reading began.
-        passed: How many events went by, of interest or not.
-        gaps: By queue, that the server had dropped events before they were heard.
+        page: All events since the first read with a wanted event, in order of time.
+        wanted: The wanted events.
+        before: The event before the page, by queue.
+        passed: The number of all events read.
+        gaps: The gaps of queues whose server had dropped events before they were read.
     """
 
     page: Sequence[QueueEvent]
@@ -100,7 +100,7 @@ class Heard:
     gaps: Mapping[str, Event]
 
     def cursors(self, until: QueueEvent | None = None) -> dict[str, str]:
-        """Where the next listen starts, by queue: after everything, or with the event that was not dealt with."""
+        """Return the next cursor of each queue: after all events, or at the first event that was not handled."""
         cursors = dict(self.before)
         for event in self.page:
             if event is until:
@@ -117,19 +117,19 @@ def listen(
     wait: timedelta,
     limit: int,
     linger: timedelta = timedelta(0),
-) -> Heard:
-    """Listen to queues, from a cursor on each.
+) -> EventPage:
+    """Listen to queues from a cursor in each.
 
-    Returns when a read contained an event of interest and either ``linger`` has passed or there is more to read than
-    the limit. Takes one exchange per read and queue, to detect dropped events, plus the read.
+    Return after a read with a wanted event, when ``linger`` has passed or the limit is reached. Takes one exchange per
+    read and queue, to detect dropped events, plus the read.
 
     Args:
         connection: The server.
-        cursors: By queue, the id of the last event that was read.
-        select: Which events of a read are of interest.
+        cursors: The id of the last event read, by queue.
+        select: Returns the wanted events of a read.
         wait: Maximum time to listen.
         limit: Maximum events of a queue per read.
-        linger: How long to continue after the first event of interest.
+        linger: How long to continue after the first wanted event.
     """
     deadline = time.monotonic() + wait.total_seconds()
     gaps: dict[str, Event] = {}
@@ -139,7 +139,7 @@ def listen(
     passed = 0
     with EventReader(connection, cursors, page=limit) as reader:
         while True:
-            if not wanted:  # what went by without interest needs no second look
+            if not wanted:  # skip events before the first wanted one
                 before, kept = {keys.queue: cursor for keys, cursor in reader.cursors.items()}, []
             gaps = {**_gaps(connection, reader.cursors), **gaps}
             read = reader.read(max(0.0, deadline - time.monotonic()))
@@ -151,7 +151,7 @@ def listen(
             kept += page
             wanted += found
             if time.monotonic() >= deadline or (wanted and _is_full(kept, limit)):
-                return Heard(kept, wanted, before, passed, gaps)
+                return EventPage(kept, wanted, before, passed, gaps)
 
 
 def _is_full(events: Sequence[QueueEvent], limit: int) -> bool:

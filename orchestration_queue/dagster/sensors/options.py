@@ -1,4 +1,4 @@
-"""What all sensors of a queue take, and what those take beside that listen to its events."""
+"""Options of all sensors, and of those that listen to events."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from orchestration_queue.protocol.keys import QueueKeys
 __all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "checked_queues", "default_name", "sensor_name"]
 
 _LONGEST_TICK = timedelta(seconds=50)
-"""Dagster gives up on a sensor after 60 s."""
+"""Dagster aborts a tick after 60 s."""
 _LONGEST_LINGER = timedelta(seconds=5)
-"""Dagster's next tick begins as soon."""
+"""Dagster starts the next tick within this time."""
 _MOST_EVENTS = 10_000
 
 OnGap = Literal["warn", "observe", "fail"]
@@ -28,7 +28,7 @@ Start = Literal["now", "oldest"]
 
 
 class SensorOptions(TypedDict, total=False):
-    """What every sensor takes by name; each is described at :class:`Shown`."""
+    """Keyword arguments of all sensors; see :class:`Shown`."""
 
     resource_key: str
     default_status: dg.DefaultSensorStatus
@@ -36,7 +36,7 @@ class SensorOptions(TypedDict, total=False):
 
 
 class ListenOptions(SensorOptions, total=False):
-    """What sensors that listen take by name; each is described at :class:`Listening`."""
+    """Keyword arguments of sensors that listen; see :class:`Listening`."""
 
     start: Start
     wait: Duration
@@ -48,7 +48,7 @@ class ListenOptions(SensorOptions, total=False):
 
 
 class Shown(Options):
-    """How a sensor appears among the definitions."""
+    """Options of a sensor in the definitions."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -57,14 +57,14 @@ class Shown(Options):
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED
     """Whether the sensor runs without being switched on."""
     description: str | None = None
-    """What the UI shows."""
+    """Text for the UI."""
 
 
 class Listening(Shown):
-    """How a sensor listens."""
+    """Options of a sensor that listens."""
 
     start: Start = "now"
-    """Where to begin in a queue of which the cursor says nothing: ``now``, or with the ``oldest`` event kept."""
+    """Where to start in a queue that is not in the cursor: ``now``, or at the ``oldest`` event that is kept."""
     wait: DurationField = timedelta(seconds=20)
     """How long one tick listens, at most 50 s."""
     linger: DurationField = timedelta(milliseconds=100)
@@ -73,15 +73,15 @@ class Listening(Shown):
     Closely following events are then handled in the same tick, not in the next, which Dagster starts up to 5 s later.
     """
     limit: int = 500
-    """Most events of a queue that one tick reads at once, at most 10,000."""
+    """How many events of a queue one tick reads at once, at most 10,000."""
     tick_limit: DurationField = _LONGEST_TICK
-    """When a tick that has many events to react to leaves the rest to the next; at most 50 s, as Dagster waits 60 s."""
+    """The time after which a tick leaves further events to the next one, at most 50 s; Dagster aborts it after 60 s."""
     on_gap: OnGap = "warn"
-    """What to do about events that the server dropped before they were heard: ``warn`` in the tick's log, ``observe``
+    """What to do about events that the server dropped before they were read: ``warn`` in the tick's log, ``observe``
     them as an observation of ``gap_asset``, or let the tick ``fail``, and every further one, until the cursor
-    is set by hand."""
+    is set manually."""
     gap_asset: str | None = None
-    """The asset that ``on_gap="observe"`` observes, as ``part/part``."""
+    """The asset to observe with ``on_gap="observe"``, as ``part/part``."""
 
     @field_validator("wait", "tick_limit")
     @classmethod
@@ -90,8 +90,7 @@ class Listening(Shown):
             return value
         raise InvalidOptionError(
             f"`{getattr(info, 'field_name', 'wait')}` must be above 0 and at most "
-            f"{_LONGEST_TICK.total_seconds():g} s, got {value.total_seconds():g} s; Dagster aborts a tick after 60 "
-            "s."
+            f"{_LONGEST_TICK.total_seconds():g} s, got {value.total_seconds():g} s; Dagster aborts a tick after 60 s."
         )
 
     @field_validator("linger")
@@ -112,12 +111,12 @@ class Listening(Shown):
         raise InvalidOptionError(f"`limit` must be from 1 to {_MOST_EVENTS} events, got {value}.")
 
     @model_validator(mode="after")
-    def _says_what_to_observe(self) -> Listening:
+    def _check_gap_asset(self) -> Listening:
         if (self.on_gap == "observe") == bool(self.gap_asset):
             return self
         raise InvalidOptionError(
-            "`on_gap='observe'` and `gap_asset` need each other: name the asset whose observations report dropped "
-            "events, or pass `on_gap='warn'`."
+            "`on_gap='observe'` and `gap_asset` require each other; pass the asset whose observations report dropped "
+            "events, or `on_gap='warn'`."
         )
 
 
@@ -125,28 +124,28 @@ def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the queues to listen to.
 
     Raises:
-        InvalidOptionError: The list is empty, or a name comes twice.
-        InvalidNameError: The wire cannot carry one of the names.
+        InvalidOptionError: The list is empty, or a name is repeated.
+        InvalidNameError: A name is invalid.
     """
     names = (queue,) if isinstance(queue, str) else checked_items(queue, str, "queue")
     for name in names:
         QueueKeys(name)
     if not names or len(set(names)) < len(names):
         raise InvalidOptionError(
-            f"`queue` must be one queue or several different ones, got {list(names)}; name each once."
+            f"`queue` must be one queue or several different ones, got {list(names)}; pass each queue once."
         )
     return names
 
 
 def default_name(kind: str, *names: str) -> str:
-    """Build a name that Dagster takes from others."""
+    """Build a valid Dagster name from other names."""
     return "_".join([kind, *("".join(c if c.isascii() and c.isalnum() else "_" for c in name) for name in names)])
 
 
 def sensor_name(name: str | None, kind: str, *names: str) -> str:
-    """Return the name that a sensor was given, or one made of others.
+    """Return the given name of a sensor, or one derived from other names.
 
     Raises:
-        InvalidOptionError: It is empty, or not text.
+        InvalidOptionError: The name is empty or not a string.
     """
     return default_name(kind, *names) if name is None else checked_text(name, "name")

@@ -11,7 +11,7 @@ import dagster as dg
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.sensors.dialects import (
     EventReading,
-    Found,
+    ItemReaction,
     checked_interval,
     checked_kinds,
     checked_wait,
@@ -36,28 +36,28 @@ def qless_event_sensor(
     name: str | None = None,
     events: Collection[str] = ("completed",),
     queues: Collection[str] = (),
-    react: Found[QlessEvent] | None = None,
+    react: ItemReaction[QlessEvent] | None = None,
     wait: Duration = 20.0,
     limit: int = 500,
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Return a sensor that requests a run for each message of the log.
+    """Build a sensor that requests a run for each message of the log.
 
-    Each tick listens for up to `wait`. qless publishes its messages and keeps none: what is published while no tick
-    listens asks for no run. :func:`qless_failure_sensor` and :func:`qless_stalled_sensor` miss nothing.
+    Each tick listens for up to ``wait``. qless does not store its messages, so the sensor misses messages that are
+    published between ticks. :func:`qless_failure_sensor` and :func:`qless_stalled_sensor` miss nothing.
 
     Args:
-        job: What its runs execute: a job, or an asset selection.
-        name: The sensor's name; default ``qless_events``.
+        job: The target of its runs: a job, or an asset selection.
+        name: The sensor's name; default: ``qless_events``.
         events: The events to react to: ``put``, ``advanced``, ``completed``, ``failed``, ``lock_lost``, ``canceled``.
-        queues: React to events of these queues only; default all. ``failed`` and ``lock_lost`` name no queue.
-        react: What to request for a message; default a run. Tags name the event and the job.
+        queues: React to events of these queues only; default: all. ``failed`` and ``lock_lost`` have no queue.
+        react: What to request for a message; default: a run, with the event and the job as tags.
         wait: How long one tick listens: a duration, or seconds, at most 50.
         limit: How many messages one tick reads.
         options: ``resource_key`` (default ``qless``), ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range, or an event or queue is not text.
+        InvalidOptionError: An option is out of range, or an event or queue is not a string.
     """
     kinds, named = checked_kinds(events, "events", least=1), checked_kinds(queues, "queues")
     most, seconds = checked_count(limit, "limit"), checked_wait(wait)
@@ -90,22 +90,22 @@ def qless_failure_sensor(
     job: RunTarget,
     name: str | None = None,
     groups: Collection[str] = (),
-    react: Found[QlessJob] | None = None,
+    react: ItemReaction[QlessJob] | None = None,
     limit: int = 200,
     interval: Duration = 30.0,
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Return a sensor that requests a run for each job that failed.
+    """Build a sensor that requests a run for each job that failed.
 
     It reads the failure groups, so it misses no failure that still exists at the next tick. The cursor is the time of
     the last failure and the jobs of that time; the run key is the job and its time.
 
     Args:
-        job: What its runs execute: a job, or an asset selection.
+        job: The target of its runs: a job, or an asset selection.
         name: The sensor's name; default: ``qless_failures``, with the groups.
         groups: React to failures in these groups only; default: all.
         react: What to request for a failed job; default: a run, with the job and the group as tags.
-        limit: For how many failures one tick requests runs.
+        limit: How many failures one tick handles.
         interval: Minimum time between two ticks: a duration, or seconds, at least 1.
         options: ``resource_key`` (default ``qless``), ``default_status``, ``description``, see :class:`Shown`.
 
@@ -155,27 +155,27 @@ def qless_stalled_sensor(
     *,
     job: RunTarget,
     name: str | None = None,
-    react: Found[QlessJob] | None = None,
+    react: ItemReaction[QlessJob] | None = None,
     limit: int = 200,
     interval: Duration = 30.0,
     **options: Unpack[SensorOptions],
 ) -> dg.SensorDefinition:
-    """Return a sensor that requests a run for each job of a queue whose lock has expired.
+    """Build a sensor that requests a run for each job of a queue whose lock has expired.
 
-    qless does nothing when a lock expires: the next worker that asks the queue takes the job over. So a job that stays
-    stalled has no worker. The run key is the job and its lock's time, so each loss asks for one run.
+    qless does nothing when a lock expires: the next worker that asks the queue takes over the job. So a job that stays
+    stalled has no worker. The run key is the job and the time of its lock, so each loss requests one run.
 
     Args:
         queue: The queue.
-        job: What its runs execute: a job, or an asset selection.
-        name: The sensor's name; default made of the queue's.
-        react: What to request for a stalled job; default a run. Tags name the job and its worker.
+        job: The target of its runs: a job, or an asset selection.
+        name: The sensor's name; default: derived from the queue's.
+        react: What to request for a stalled job; default: a run, with the job and its worker as tags.
         limit: How many stalled jobs one tick reads.
-        interval: The time between two ticks: a duration, or seconds, at least 1.
+        interval: Minimum time between two ticks: a duration, or seconds, at least 1.
         options: ``resource_key`` (default ``qless``), ``default_status``, ``description``, see :class:`Shown`.
 
     Raises:
-        InvalidOptionError: An option is out of its range.
+        InvalidOptionError: An option is out of range.
         InvalidNameError: The queue's name is empty.
     """
     text_word(queue, "queue")
@@ -207,7 +207,7 @@ def qless_stalled_sensor(
 
 
 def _failures_since(client: QlessClient, group: str, at: float) -> Iterable[QlessJob]:
-    """Read a group's failures, the newest first, as far back as a time."""
+    """Read a group's failures since a time, the newest first."""
     offset = 0
     while jids := client.failed(group, offset, _PAGE):
         for found in client.get_many(jids):

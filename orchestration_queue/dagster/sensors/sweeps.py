@@ -1,4 +1,4 @@
-"""A sensor that requests no runs: it repairs what launchers and runs that died halfway left behind."""
+"""A sensor that cleans up after launchers and runs that died, and requests no runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["EVERY", "sweep_sensor"]
 EVERY = timedelta(minutes=10)
 """How often queues are swept by default."""
 _EARLY = 0.9
-"""The next turn comes a little before the next tick, so that the tick does not miss it by a moment."""
+"""The fraction of the interval after which a queue may be swept again, so that no tick is slightly too early."""
 
 
 def sweep_sensor(
@@ -55,17 +55,15 @@ def sweep_sensor(
     checked(default_status, dg.DefaultSensorStatus, "default_status", optional=False)
     interval, grace = checked_duration(interval, "interval"), checked_duration(grace, "grace")
     if interval < timedelta(seconds=1) or grace < timedelta(0):
-        raise InvalidOptionError(
-            f"`interval` must be at least a second and `grace` 0 or more, got {interval} and {grace}."
-        )
+        raise InvalidOptionError(f"`interval` must be >= 1 s and `grace` >= 0, got {interval} and {grace}.")
 
     @dg.sensor(
         name=sensor_name(name, "sweep_of", *queues),
         minimum_interval_seconds=round(interval.total_seconds()),
         default_status=default_status,
-        description=description or f"Stops and wakes what was left behind in {', '.join(map(repr, queues))}.",
+        description=description or f"Cleans up lost jobs and runs of {', '.join(map(repr, queues))}.",
     )
-    def left_behind(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    def clean_up(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         launcher = context.instance.run_launcher
         if not isinstance(launcher, QueueRunLauncher):
             return dg.SkipReason(f"This instance has a {type(launcher).__name__}, which doesn't use queues.")
@@ -80,4 +78,4 @@ def sweep_sensor(
                 context.log.info(f"{what}: {found}")
         return dg.SkipReason(str(swept))
 
-    return left_behind
+    return clean_up

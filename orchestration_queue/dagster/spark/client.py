@@ -84,7 +84,7 @@ class PipesSparkClient(PipesQueueClient):
             raise InvalidOptionError("Exactly one of `script` and `task` must be given; pass one.")
         if script is not None:
             task, data = TASK, ScriptItem.of(script, arguments or (), spark).model_dump(mode="json")
-            name = name or self._numbered(context, queue or self.default_queue, script)
+            name = name or self._add_number(context, queue or self.default_queue, script)
         else:
             data = _by_name(task, arguments, spark)
         return super().run(
