@@ -89,7 +89,7 @@ def test_the_asset_checks_say_what_the_sensor_says(resource: QueueResource, queu
 
 
 def test_what_cannot_be_meant_is_refused() -> None:
-    with pytest.raises(InvalidOptionError, match="Neither `job` nor `asset` is given"):
+    with pytest.raises(InvalidOptionError, match="`job` or `asset` is required"):
         health_sensor("data")
     with pytest.raises(InvalidOptionError, match="`interval` must be at least 1 s"):
         health_sensor("data", job=target, interval=0)

@@ -1,7 +1,7 @@
 """Dagster's steps on Spark: scripts and tasks as queue jobs, DataFrames as assets, sessions, components, pipelines.
 
-The only place that knows both; each name is loaded when it is first used. A worker that serves :func:`spark_steps`
-needs no Dagster.
+Only this package imports both Dagster and Spark, and loads each name on first use. A worker that serves
+:func:`spark_steps` needs no Dagster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Spark work as a step's external work: a job of the queue, which a step that is tried again finds running."""
+"""Run a step's Spark work as a job of the queue; a retried step finds its job again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from orchestration_queue.spark.options import SparkOptions
 __all__ = ["PipesSparkClient"]
 
 _SHOWN = {"application": "spark_application", "session": "spark_session", "server": "spark_server", "ui": "spark_ui"}
-"""What a job's progress tells of its Spark, and as which metadata."""
+"""Fields of a job's progress, and the names of their metadata."""
 _COUNTED = ("input_rows", "input_bytes", "output_rows", "output_bytes")
 
 
 class PipesSparkClient(PipesQueueClient):
-    """Runs a step's Spark work as a job of the queue, and reports its messages.
+    """Runs a step's Spark work as a job of the queue, and passes on its reports.
 
     The job runs on a worker, by ``spark-submit`` or in a session on its Connect server, while the step's process only
     waits for messages. All guarantees of :class:`PipesQueueClient` apply: a retried step finds its job, and Spark is
@@ -37,9 +37,9 @@ class PipesSparkClient(PipesQueueClient):
         >>> defs = dg.Definitions(resources={"spark": PipesSparkClient(url=dg.EnvVar("OQ_URL"))})
     """
 
-    default_queue: str = Field(default="spark", description="Where the jobs go that name no queue.")
+    default_queue: str = Field(default="spark", description="The queue of jobs without their own.")
 
-    def run(  # type: ignore[override]  # as Dagster's own clients, each takes what its kind of work needs
+    def run(  # type: ignore[override]  # like Dagster's own clients, each takes the arguments of its work
         self,
         *,
         context: StepContext,
@@ -52,7 +52,7 @@ class PipesSparkClient(PipesQueueClient):
         options: JobOptions | None = None,
         name: str | None = None,
     ) -> dg.PipesClientCompletedInvocation:
-        """Run a script, or a Spark task, and wait for its end.
+        """Run a script, or a Spark task, and wait until it ends.
 
         Args:
             context: The step's context.
@@ -61,19 +61,19 @@ class PipesSparkClient(PipesQueueClient):
             task: Instead, the name of one of the worker's tasks: a ``@spark_task`` with a parameter ``job: ActiveJob``,
                 which reports with ``open_job_pipes(job)``.
             arguments: A script's arguments, or a task's keyword arguments.
-            extras: Values that the work finds in its Pipes context.
-            spark: How a script runs. A ``SparkSubmit`` requests a separate application by ``spark-submit``, anything
-                else a session on the worker's Connect server. The worker limits the options that are possible here.
+            extras: The extras of the work's Pipes context.
+            spark: A script's options. A ``SparkSubmit`` requests a separate application by ``spark-submit``, other
+                options a session on the worker's Connect server. The worker limits the options that are possible here.
             queue: The queue to add the job to; default: ``default_queue``.
-            options: How the job is retried, limited and kept. It must be kept, and its id is set by the client.
-            name: The name of this work within the step; default: its number among the step's calls. Calls from several
+            options: The job's options. They must keep finished jobs, and set no job id.
+            name: The name of this work within the step; default: the number of the step's call. Calls from several
                 threads need names.
 
         Returns:
-            The reported results. Their metadata name Spark's session and application.
+            The reports of the work. Their metadata name Spark's session and application.
 
         Raises:
-            PipesJobFailure: The job failed for good: a ``dagster.Failure``, with everything reported before.
+            PipesJobFailure: The job failed for good: a ``dagster.Failure`` with its reports.
             InvalidOptionError: Not exactly one of script and task is given, or the arguments, options or path are
                 invalid.
             UsageError: The queue's name, the task's name or the arguments are invalid.
@@ -86,7 +86,7 @@ class PipesSparkClient(PipesQueueClient):
             task, data = TASK, ScriptItem.of(script, arguments or (), spark).model_dump(mode="json")
             name = name or self._add_number(context, queue or self.default_queue, script)
         else:
-            data = _by_name(task, arguments, spark)
+            data = _check_arguments(task, arguments, spark)
         return super().run(
             context=context,
             extras=extras,
@@ -98,21 +98,21 @@ class PipesSparkClient(PipesQueueClient):
         )
 
     def _describe(self, record: JobRecord) -> Mapping[str, dg.MetadataValue]:
-        """Where Spark did the work, how far it came, and what an application's listener has counted."""
+        """Return Spark's session or application, the last progress, and the counts of an application's listener."""
         progress, result = record.progress, record.result
-        told = progress if isinstance(progress, dict) else {}
-        kept = told.get("spark")
+        fields = progress if isinstance(progress, dict) else {}
+        kept = fields.get("spark")
         found = {label: kept[name] for name, label in _SHOWN.items() if isinstance(kept, dict) and kept.get(name)}
-        text = {"spark_progress": told["text"]} if "text" in told else {}
+        text = {"spark_progress": fields["text"]} if "text" in fields else {}
         counted = {name: result[name] for name in _COUNTED if isinstance(result, dict) and name in result}
         shown = {**found, **text, **counted}
         return {f"orchestration_queue/{name}": metadata_value(name, value) for name, value in shown.items()}
 
 
-def _by_name(task: str | None, arguments: object, spark: SparkOptions | None) -> dict[str, Any]:
+def _check_arguments(task: str | None, arguments: object, spark: SparkOptions | None) -> dict[str, Any]:
     """Return a task's keyword arguments."""
     if spark is not None:
-        raise InvalidOptionError(f"Task {task!r} sets its own Spark options; leave `spark` out, or pass a script.")
+        raise InvalidOptionError(f"`spark` applies to scripts, but task {task!r} has its own options; remove it.")
     if arguments is not None and not isinstance(arguments, Mapping):
-        raise InvalidOptionError(f"Task {task!r} takes its arguments by name; pass them as a mapping.")
+        raise InvalidOptionError(f"`arguments` of task {task!r} must be a mapping, got {arguments!r}; pass a dict.")
     return dict(arguments or {})

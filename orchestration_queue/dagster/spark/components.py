@@ -1,4 +1,4 @@
-"""Components: Spark steps written in YAML and scaffolded by ``dg``, run at a partition, or as a queue's events ask."""
+"""Components: Spark steps in YAML, scaffolded by ``dg``, with partitions or runs for a queue's events."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of the fields, and strings fail.
 
@@ -24,11 +24,11 @@ __all__ = ["SparkClientComponent", "SparkPartitions", "SparkStepComponent", "Spa
 R = TypeVar("R", bound=dg.Resolvable)
 
 _PARTITION = "{partition}"
-"""The placeholder in arguments for the key of the partition that a run makes."""
+"""The placeholder in arguments for the key of the run's partition."""
 
 
 def _nested(kind: type[R], field: str) -> dg.Resolver:
-    """How a field that is a mapping is read: its mistakes are told by their place."""
+    """Return a resolver for a field that is a mapping."""
 
     def read(context: dg.ResolutionContext, value: Any) -> R:
         return element_of(kind, context, value, field)
@@ -37,7 +37,7 @@ def _nested(kind: type[R], field: str) -> dg.Resolver:
 
 
 def _sensor(context: dg.ResolutionContext, model: Any) -> QueueEventSensorComponent | None:
-    """Build the sensor of a step: what it leaves out follows from the step."""
+    """Build the sensor of a step; name, target and resource default to those of the step."""
     if model.on_event is None or not isinstance(model.on_event, Mapping):
         return (
             None
@@ -51,7 +51,7 @@ def _sensor(context: dg.ResolutionContext, model: Any) -> QueueEventSensorCompon
 
 
 class SparkStepOptions(dg.Model, dg.Resolvable):
-    """How a script runs. The worker says where, and what of this may be said."""
+    """Options of a script. The worker sets the cluster, and limits the options that are possible here."""
 
     runtime: Literal["connect", "submit"] = Field(
         default="connect",
@@ -60,52 +60,54 @@ class SparkStepOptions(dg.Model, dg.Resolvable):
     app_name: str | None = Field(default=None, description="The application's name.")
     memory: str | None = Field(default=None, description="The driver's heap.")
     driver_cores: int | None = Field(default=None, description="Cores of a driver that runs in a cluster.")
-    executors: int | None = Field(default=None, description="How many executors.")
+    executors: int | None = Field(default=None, description="The number of executors.")
     executor_memory: str | None = Field(default=None, description="The heap of each executor.")
     executor_cores: int | None = Field(default=None, description="Cores of each executor.")
-    shuffle_partitions: int | None = Field(default=None, description="Parts of a shuffle.")
-    timeout_seconds: float | None = Field(default=None, description="The longest that Spark may take.")
+    shuffle_partitions: int | None = Field(default=None, description="The number of partitions of a shuffle.")
+    timeout_seconds: float | None = Field(default=None, description="Spark's time limit.")
     conf: dict[str, str | int | float | bool] = Field(default_factory=dict, description="Spark's properties.")
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse at once what could never run; limits in the fields themselves would refuse templates."""
+        """Check the values; constraints of the fields themselves would reject templates."""
         super().model_post_init(context)
         self.options()
 
     def options(self) -> SparkOptions:
-        """Return the same as code would write it."""
-        said = {name: value for name, value in self if value is not None and name not in ("runtime", "timeout_seconds")}
-        said["conf"] = {name: _word(value) for name, value in self.conf.items()}
+        """Build the options."""
+        given = {
+            name: value for name, value in self if value is not None and name not in ("runtime", "timeout_seconds")
+        }
+        given["conf"] = {name: _word(value) for name, value in self.conf.items()}
         if not self.conf:
-            said.pop("conf")
+            given.pop("conf")
         if self.timeout_seconds is not None:
-            said["timeout"] = timedelta(seconds=self.timeout_seconds)
+            given["timeout"] = timedelta(seconds=self.timeout_seconds)
         if self.runtime == "submit":
-            return SparkSubmit(**said)
-        if of_application := sorted(said.keys() - {"conf", "shuffle_partitions", "timeout"}):
+            return SparkSubmit(**given)
+        if of_application := sorted(given.keys() - {"conf", "shuffle_partitions", "timeout"}):
             raise InvalidOptionError(
-                f"{of_application[0]} belongs to an application, and a session can't have its own; add runtime: submit."
+                f"`{of_application[0]}` applies to applications, not to sessions; add runtime: submit, or remove it."
             )
-        return SparkOptions(**said)
+        return SparkOptions(**given)
 
 
 class SparkPartitions(dg.Model, dg.Resolvable):
     """The partitions of a step's asset."""
 
-    kind: Literal["hourly", "daily", "weekly", "monthly", "static", "dynamic"] = Field(description="Of which kind.")
-    start: str | None = Field(default=None, description="The first, such as 2013-01-01; for partitions of time.")
-    end: str | None = Field(default=None, description="Where they end; default never.")
+    kind: Literal["hourly", "daily", "weekly", "monthly", "static", "dynamic"] = Field(description="The kind.")
+    start: str | None = Field(default=None, description="Start of the first partition of time, such as 2013-01-01.")
+    end: str | None = Field(default=None, description="End of the last partition of time; default none.")
     tz: str | None = Field(default=None, description="The time zone of partitions of time; default UTC.")
-    values: Annotated[Sequence[str], words("values")] = Field(default=(), description="The keys, if they are static.")
-    name: str | None = Field(default=None, description="The name under which dynamic ones are added.")
+    values: Annotated[Sequence[str], words("values")] = Field(default=(), description="The keys of static partitions.")
+    name: str | None = Field(default=None, description="The name of dynamic partitions.")
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse at once what makes no partitions."""
+        """Check the values."""
         super().model_post_init(context)
         self.definition()
 
     def definition(self) -> dg.PartitionsDefinition[str]:
-        """Return the same as code would write it."""
+        """Build the partitions."""
         return partitions_definition(self.kind, self.start, self.end, self.tz, self.values, self.name)
 
 
@@ -121,19 +123,19 @@ class _StepScaffolder(QueueScaffolder):
 
 @dg.scaffold_with(_StepScaffolder)
 class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
-    """One asset that Spark makes, as a job on the queue: a script below the workers' directory, or a task of theirs."""
+    """One asset that Spark makes as a job on the queue: by a script below the workers' directory, or by a task."""
 
     asset: str = Field(description="The asset's key; parts are separated by '/'.")
-    script: str | None = Field(default=None, description="The script, as seen from the workers' directory of scripts.")
-    task: str | None = Field(default=None, description="Instead, the name of a Spark task of the workers'.")
+    script: str | None = Field(default=None, description="The script's path below the workers' directory of scripts.")
+    task: str | None = Field(default=None, description="Instead, the name of a Spark task.")
     arguments: list[str | int | float | bool] | dict[str, Any] | None = Field(
         default=None,
-        description="A script's words, or a task's keyword arguments; '{partition}' stands for the partition's key.",
+        description="A script's arguments, or a task's keyword arguments, with '{partition}' for the partition's key.",
     )
     spark: Annotated[SparkStepOptions | None, _nested(SparkStepOptions, "spark")] = Field(
-        default=None, description="How a script runs."
+        default=None, description="Options of a script."
     )
-    queue: str | None = Field(default=None, description="Where the job runs; default the client's.")
+    queue: str | None = Field(default=None, description="The queue of the job; default the client's.")
     partitions: Annotated[SparkPartitions | None, _nested(SparkPartitions, "partitions")] = Field(
         default=None, description="The asset's partitions."
     )
@@ -142,57 +144,58 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver.from_model(
             _sensor, model_field_type=Any, json_schema_extra={"type": "object", "required": ["queue"]}
         ),
-    ] = Field(default=None, description="Run it for each event of a queue: as QueueEventSensorComponent has it.")
+    ] = Field(default=None, description="A sensor that runs it for queue events: fields of QueueEventSensorComponent.")
     deps: Annotated[Sequence[str], words("deps")] = Field(default=(), description="Keys of assets it depends on.")
     checks: Annotated[Sequence[str], words("checks")] = Field(
         default=(), description="Names of the checks that the work reports."
     )
-    description: str | None = Field(default=None, description="What the UI shows.")
+    description: str | None = Field(default=None, description="Text for the UI.")
     group: str | None = Field(default=None, description="The asset's group.")
-    owners: Annotated[Sequence[str], words("owners")] = Field(default=(), description="Mail addresses, or team:name.")
+    owners: Annotated[Sequence[str], words("owners")] = Field(default=(), description="Email addresses, or team:name.")
     tags: dict[str, str] = Field(default_factory=dict, description="The asset's tags.")
-    attempts: int = Field(default=1, description="How often the job is tried.")
+    attempts: int = Field(default=1, description="Maximum attempts of the job.")
     priority: int = Field(default=0, description="1 is the most urgent, 0 means no priority.")
-    retries: int = Field(default=0, description="How often Dagster tries the step again.")
+    retries: int = Field(default=0, description="How often Dagster retries the step.")
     pool: str | None = Field(default=None, description="Dagster's concurrency pool for the step.")
     resource_key: str = Field(default="spark", description="The PipesSparkClient among the definitions' resources.")
 
     def model_post_init(self, context: Any) -> None:
-        """Refuse at once what could never run; limits in the fields themselves would refuse templates."""
+        """Check the values; constraints of the fields themselves would reject templates."""
         super().model_post_init(context)
         self._check()
 
     def _check(self) -> None:
         where = f"Spark step {self.asset!r}"
         if (self.script is None) == (self.task is None):
-            raise InvalidOptionError(f"{where} names {'both' if self.task else 'neither'} script and task; give one.")
+            number = "both" if self.task else "neither"
+            raise InvalidOptionError(f"{where} must have either `script` or `task`, got {number}; set one.")
         if self.task is not None and isinstance(self.arguments, list):
             raise InvalidOptionError(
-                f"{where} has a list of arguments, and a task takes them by name; write a mapping."
+                f"`arguments` of {where} must be a mapping for a task, got {self.arguments!r}; write names and values."
             )
         if self.task is not None and self.spark is not None:
-            raise InvalidOptionError(f"{where} has options for Spark, and a task has its own; drop spark.")
+            raise InvalidOptionError(f"`spark` of {where} applies to scripts, but a task has its own; remove it.")
         if self.script is not None:
             ScriptItem.of(self.script, self._arguments(""), None)
         if self.retries < 0:
             raise InvalidOptionError(f"`retries` of {where} must be >= 0, got {self.retries}.")
         if self.partitions is None and _PARTITION in str(self.arguments):
-            raise InvalidOptionError(f"{where} has {_PARTITION} in its arguments and no partitions; add partitions.")
+            raise InvalidOptionError(f"{_PARTITION} in `arguments` of {where} requires partitions; add `partitions`.")
         self._options()
 
     def _options(self) -> JobOptions:
         return JobOptions(attempts=self.attempts, priority=self.priority)
 
     def _arguments(self, partition: str) -> Any:
-        """Return a script's words, or a task's arguments, for one partition."""
+        """Return the script's or the task's arguments for one partition."""
         given = self.arguments
         words = [_word(value) for value in given] if isinstance(given, list) else given
-        return _filled(words or ([] if self.script else {}), partition)
+        return _fill(words or ([] if self.script else {}), partition)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the asset and its sensor."""
-        made = dg.Definitions(assets=[self._asset()])
-        return made if self.on_event is None else dg.Definitions.merge(made, self.on_event.build_defs(context))
+        asset = dg.Definitions(assets=[self._asset()])
+        return asset if self.on_event is None else dg.Definitions.merge(asset, self.on_event.build_defs(context))
 
     def _asset(self) -> dg.AssetsDefinition:
         key = dg.AssetKey.from_user_string(self.asset)
@@ -228,26 +231,26 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _word(value: object) -> str:
-    """Spell a value as Spark and command lines do: YAML and Dagster's templates make numbers of what looks like one."""
+    """Format a value for Spark and command lines; YAML and Dagster's templates turn text into numbers."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _filled(value: Any, partition: str) -> Any:
-    """Arguments with the partition's key in place."""
+def _fill(value: Any, partition: str) -> Any:
+    """Replace the placeholder in arguments by the partition's key."""
     if isinstance(value, dict):
-        return {key: _filled(item, partition) for key, item in value.items()}
+        return {key: _fill(item, partition) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, partition) for item in value]
+        return [_fill(item, partition) for item in value]
     return value.replace(_PARTITION, partition) if isinstance(value, str) else value
 
 
 class SparkClientComponent(dg.Component, dg.Model, dg.Resolvable):
-    """What Spark steps run by. The server's URL comes from the environment, never from the file."""
+    """The client of Spark steps. The server's URL comes from the environment, never from the file."""
 
-    resource_key: str = Field(default="spark", description="What the steps call it.")
-    url_variable: str = Field(default="OQ_URL", description="The environment variable that says where the server is.")
-    prefix: str = Field(default=DEFAULT_PREFIX, description="What the server's keys begin with.")
-    default_queue: str = Field(default="spark", description="Where the jobs go that name no queue.")
+    resource_key: str = Field(default="spark", description="The key by which steps refer to it.")
+    url_variable: str = Field(default="OQ_URL", description="The environment variable with the server's URL.")
+    prefix: str = Field(default=DEFAULT_PREFIX, description="Prefix of all keys.")
+    default_queue: str = Field(default="spark", description="The queue of jobs without their own.")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002  Dagster's
         """Build the resource."""

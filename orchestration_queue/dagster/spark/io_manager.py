@@ -1,4 +1,4 @@
-"""DataFrames as what assets are: Parquet files by asset and partition, complete or not there at all."""
+"""Store the DataFrames of assets as files by asset and partition, complete or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VERSIONS = "@versions"
 
 
 def partition_words(key: str) -> list[str]:
-    """Return a partition as steps of a path; each dimension is one, in the order of their names."""
+    """Return a partition as parts of a path; each dimension is one, in the order of their names."""
     dimensions: Mapping[str, str] = (
         key.keys_by_dimension if isinstance(key, dg.MultiPartitionKey) else {"partition": key}
     )
@@ -39,31 +39,31 @@ def partition_words(key: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class VersionedDirectory:
-    """The place of one DataFrame.
+    """The directory of one DataFrame.
 
     Attributes:
-        directory: Where its versions are, and the reference of the one that counts.
+        directory: The directory of its versions, and of the reference to the current one.
     """
 
     directory: Path | UPath
 
     @classmethod
     def of(cls, root: str, words: Sequence[str], partition: str | None) -> VersionedDirectory:
-        """Return the place of an asset, or of one partition of it."""
+        """Return the directory of an asset, or of one of its partitions."""
         base: Path | UPath = UPath(root) if "://" in root else Path(root).absolute()
         return cls(
             base.joinpath(*(segment(word) for word in words), *(partition_words(partition) if partition else []))
         )
 
     def draft(self, run_id: str) -> str:
-        """Name a new directory for the files of an attempt."""
+        """Return a new directory for the files of an attempt."""
         return str(self.directory / _VERSIONS / f"{segment(run_id)}.{secrets.token_hex(4)}")
 
     def read(self) -> DataFrameRef | None:
-        """Read the reference of what counts; None while there is nothing.
+        """Read the reference to the current version; None if there is none.
 
         Raises:
-            StateError: There is something else.
+            StateError: The file is not a reference.
         """
         try:
             return DataFrameRef.model_validate_json((self.directory / _POINTER).read_bytes())
@@ -75,13 +75,13 @@ class VersionedDirectory:
             ) from None
 
     def point_to(self, reference: DataFrameRef, is_over: Callable[[str], bool]) -> None:
-        """Make a version the current one, and remove those that no reader can need.
+        """Make a version the current one, and remove versions that no reader can need.
 
-        What counted until now stays: there may be a reader. What an earlier run has left, goes with the next.
+        The previous version is kept for its readers. Versions of earlier runs that have ended are removed.
 
         Args:
-            reference: The DataFrame.
-            is_over: Whether a run has ended, by its id.
+            reference: The new version.
+            is_over: Returns whether a run has ended, by its id.
         """
         before = self.read()
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ class VersionedDirectory:
             draft = pointer.with_name(f"{_POINTER}.{secrets.token_hex(4)}")
             draft.write_text(text, "utf-8")
             draft.replace(pointer)
-        else:  # an object is there as a whole, or not at all
+        else:  # object stores write atomically
             pointer.write_text(text, "utf-8")
         kept = {ref.location.rstrip("/").rpartition("/")[2] for ref in (before, reference) if ref is not None}
         self._sweep(kept, is_over)
@@ -118,9 +118,9 @@ _MAY_LACK = "allow_missing_partitions"
 class ParquetIOManager(dg.ConfigurableIOManager):
     """Stores the DataFrames that assets return as files, Parquet by default, and loads them for downstream assets.
 
-    Each attempt writes to a new directory. Once all files are written, a small file that names the current directory is
-    replaced. So a reader finds either the old files or the new ones, complete, and never those of an attempt that was
-    killed. The previous version remains for readers that still use it.
+    Each attempt writes to a new directory. After all files are written, it replaces a small file that names the current
+    directory. So a reader finds either all old files or all new ones, and never those of an attempt that was killed.
+    The previous version remains for readers that still use it.
 
     An asset can also return a :class:`~orchestration_queue.spark.DataFrameRef`, such as the result of a Spark task;
     nothing is copied then. An input annotated as ``DataFrameRef`` gets the reference and needs no Spark. For several
@@ -136,14 +136,14 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         ... )
     """
 
-    root: str = Field(description="The directory, or a URI of a file system that both Spark and fsspec know.")
+    root: str = Field(description="The directory, or a URI of a file system that both Spark and fsspec support.")
     spark: SparkSessionResource | None = Field(
         default=None,
-        description="Whose sessions load; default the session that is active in the process, or a new one.",
+        description="The resource whose session loads; default the active session of the process, or a new one.",
     )
     format: str = Field(
         default="parquet",
-        description="As what DataFrames are written: parquet, orc, or delta where Spark has Delta Lake's jars.",
+        description="The format of new files: parquet, orc, or delta if Spark has Delta Lake's jars.",
     )
 
     @field_validator("format")
@@ -154,29 +154,29 @@ class ParquetIOManager(dg.ConfigurableIOManager):
         return value
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> None:
-        """Write what an asset returned, and describe it.
+        """Write the DataFrames of an asset, and describe them.
 
         Raises:
-            UsageError: It is not a DataFrame, or not one for each partition.
+            UsageError: The value is not a DataFrame, or not one for each partition.
         """
         keys = _partitions(context)
-        frames = _by_partition(obj, keys, _shown(context))
+        frames = _by_partition(obj, keys, _name(context))
         written = [self._write(context, key, frame) for key, frame in frames.items()]
-        context.add_output_metadata(_described(written, is_partition=keys != [None]))
+        context.add_output_metadata(_describe(written, is_partition=keys != [None]))
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Load what an asset returned, in the form of the parameter's annotation.
+        """Load an asset's DataFrames in the form of the parameter's annotation.
 
         Raises:
-            StateError: It does not exist, or not for all partitions.
-            UsageError: A reference is requested, and there are several partitions.
+            StateError: The data do not exist, or not for all partitions.
+            UsageError: A reference is requested, but there are several partitions.
         """
         found = self._references(context)
         kind = context.dagster_type.typing_type
         if kind is DataFrameRef:
             if len(found) > 1:
                 raise UsageError(
-                    f"The input {context.name!r} is a DataFrameRef, and {_shown(context)} has {len(found)} partitions "
+                    f"The input {context.name!r} is a DataFrameRef, but {_name(context)} has {len(found)} partitions "
                     "here; annotate it as dict[str, DataFrameRef], or as DataFrame."
                 )
             return next(iter(found.values()))
@@ -184,7 +184,7 @@ class ParquetIOManager(dg.ConfigurableIOManager):
             if DataFrameRef in getattr(kind, "__args__", ()):
                 return found
             return {key: ref.load(self._session(context)) for key, ref in found.items()}
-        return _together(self._session(context), list(found.values()))
+        return _union(self._session(context), list(found.values()))
 
     def _write(self, context: dg.OutputContext, partition: str | None, frame: Any) -> DataFrameRef:
         place = VersionedDirectory.of(self.root, _words(context), partition)
@@ -209,8 +209,8 @@ class ParquetIOManager(dg.ConfigurableIOManager):
             which = f" for partition {missing[0]!r}" if missing and missing[0] is not None else ""
             more = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
             raise StateError(
-                f"There is no data of {_shown(context)}{which}{more} below {self.root}; materialize it first"
-                f"{f', or give the input the metadata {_MAY_LACK}' if found else ''}."
+                f"Data of {_name(context)}{which}{more} do not exist below {self.root}; materialize it first"
+                f"{f', or add the metadata {_MAY_LACK} to the input' if found else ''}."
             )
         return found
 
@@ -223,11 +223,11 @@ class ParquetIOManager(dg.ConfigurableIOManager):
 
 
 def _words(context: dg.InputContext | dg.OutputContext) -> Sequence[str]:
-    """Return steps of a path for what is kept: an asset, or an output of an op in a run."""
+    """Return the parts of a path for an asset, or for an output of an op in a run."""
     return context.asset_key.path if context.has_asset_key else ["runs", *context.get_identifier()]
 
 
-def _shown(context: dg.InputContext | dg.OutputContext) -> str:
+def _name(context: dg.InputContext | dg.OutputContext) -> str:
     return f"asset {context.asset_key.to_user_string()}" if context.has_asset_key else f"output {context.name!r}"
 
 
@@ -236,28 +236,27 @@ def _partitions(context: dg.InputContext | dg.OutputContext) -> list[str | None]
 
 
 def _by_partition(obj: object, keys: Sequence[str | None], what: str) -> dict[str | None, Any]:
-    """Return a DataFrame, or a reference of one, for each partition."""
+    """Return the DataFrame or reference of each partition."""
     if len(keys) == 1 and not isinstance(obj, Mapping):
         frames: Mapping[Any, Any] = {keys[0]: obj}
     elif isinstance(obj, Mapping) and set(obj) == set(keys):
-        frames = {key: obj[key] for key in keys}  # the keys of several dimensions are more than text
+        frames = {key: obj[key] for key in keys}  # with these keys, because a MultiPartitionKey is more than a string
     else:
         raise UsageError(
-            f"This step makes {len(keys)} partitions of {what}, but returned a {type(obj).__name__} that doesn't "
-            "say which data belong to which; return a dict of DataFrames by partition key, or use "
-            "BackfillPolicy.multi_run(1)."
+            f"This step makes {len(keys)} partitions of {what}, but returned a {type(obj).__name__} without their "
+            "keys; return a dict of DataFrames by partition key, or use BackfillPolicy.multi_run(1)."
         )
     for frame in frames.values():
         if not isinstance(frame, DataFrameRef) and not _is_dataframe(frame):
             raise UsageError(
-                f"{what[0].upper()}{what[1:]} returned a {type(frame).__name__}, which is kept by another IO manager; "
-                "return a Spark DataFrame or a DataFrameRef, or name another io_manager_key."
+                f"{what[0].upper()}{what[1:]} returned a {type(frame).__name__}, which ParquetIOManager can't store; "
+                "return a Spark DataFrame or a DataFrameRef, or set another io_manager_key."
             )
     return dict(frames)
 
 
 def _is_dataframe(value: object) -> bool:
-    """Whether a value is a DataFrame, without loading Spark to find out."""
+    """Return whether a value is a DataFrame, without importing Spark."""
     return any(
         base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in type(value).__mro__
     )
@@ -267,8 +266,8 @@ def _is_dict(kind: Any) -> bool:
     return kind is dict or getattr(kind, "__origin__", None) in (dict, Mapping)
 
 
-def _together(spark: SparkSession, references: Sequence[DataFrameRef]) -> DataFrame:
-    """Several as one. Where all have the same columns, Spark reads their files as one table."""
+def _union(spark: SparkSession, references: Sequence[DataFrameRef]) -> DataFrame:
+    """Load several DataFrames as one. If all have the same columns, Spark reads their files as one table."""
     first = references[0]
     if all(ref.format == "parquet" and ref.columns == first.columns for ref in references):
         return spark.read.parquet(*(ref.location for ref in references))
@@ -277,12 +276,12 @@ def _together(spark: SparkSession, references: Sequence[DataFrameRef]) -> DataFr
 
 
 def _is_over(context: dg.OutputContext, run_id: str) -> bool:
-    """Whether no step of a run can still write."""
+    """Return whether a run has ended, so that none of its steps can write."""
     run = context.step_context.instance.get_run_by_id(run_id)
     return run is None or run.is_finished
 
 
-def _described(written: Sequence[DataFrameRef], *, is_partition: bool) -> dict[str, Any]:
+def _describe(written: Sequence[DataFrameRef], *, is_partition: bool) -> dict[str, Any]:
     rows = sum(reference.rows for reference in written)
     columns = [dg.TableColumn(name, kind) for name, kind in written[0].columns.items()]
     known: dict[str, Any] = {"orchestration_queue/bytes": sum(reference.bytes or 0 for reference in written)}
@@ -298,4 +297,4 @@ def _described(written: Sequence[DataFrameRef], *, is_partition: bool) -> dict[s
 def _uri(reference: DataFrameRef) -> str:
     if reference.format == "table" or "://" in reference.location:
         return reference.location
-    return f"file://{Path(reference.location).absolute()}"  # not quoted: neither Spark nor fsspec would read that
+    return f"file://{Path(reference.location).absolute()}"  # not quoted: neither Spark nor fsspec would unquote it

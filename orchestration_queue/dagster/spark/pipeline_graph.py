@@ -1,8 +1,8 @@
-"""What a declarative pipeline is made of: its datasets, and which of them reads which. Asks no server.
+"""Read the datasets of a declarative pipeline and their dependencies, without a server.
 
-The pipeline's Python files are executed, as Spark's own command does it; their queries are only built, not run. Spark
-does not tell dependencies before a run, so they are read from the unresolved queries: for Python exactly, for SQL files
-by the names after FROM and JOIN.
+The pipeline's Python files are executed, as by Spark's own command; their queries are only built, not run. Spark
+reports no dependencies before a run, so they are read from the unresolved queries: exactly for Python, and by the names
+after FROM and JOIN for SQL files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from orchestration_queue.spark.failure import SparkFailure
 __all__ = ["FULL_REFRESH", "Dataset", "Pipeline", "read_pipeline"]
 
 FULL_REFRESH = "--full-refresh="
-"""What precedes the name of a dataset to fill from the beginning, among the words for the program."""
+"""Prefix of an argument of the program that names a dataset to fill from the beginning."""
 _NOWHERE = "sc://localhost:1"
 _CREATES = re.compile(
     r"\bCREATE\s+(?:OR\s+REFRESH\s+)?(?P<kind>MATERIALIZED\s+VIEW|STREAMING\s+TABLE|TEMPORARY\s+VIEW)\s+"
@@ -50,13 +50,13 @@ class Dataset:
     """A table, view or sink of a pipeline.
 
     Attributes:
-        name: As the pipeline calls it.
-        is_kept: Whether it is there after the run; a temporary view is not.
+        name: Its name in the pipeline.
+        is_kept: Whether it exists after the run, unlike a temporary view.
         is_append_only: Whether it is a streaming table that is only appended to.
-        comment: What its author says of it.
+        comment: Its author's comment.
         place: Its file and line.
         flows: Names of the flows that fill it.
-        reads: Names of what they read.
+        reads: Names of the tables and datasets that these flows read.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Pipeline:
 
     Attributes:
         name: Its name.
-        datasets: By name, what it is made of.
+        datasets: Its datasets by name.
     """
 
     name: str
@@ -82,11 +82,11 @@ class Pipeline:
 
     @property
     def kept(self) -> list[Dataset]:
-        """What is there after a run."""
+        """The datasets that exist after a run."""
         return [dataset for dataset in self.datasets.values() if dataset.is_kept]
 
     def upstream(self, dataset: Dataset) -> list[str]:
-        """Return what a dataset is made of: kept datasets, through views that are not, and outside tables."""
+        """Return the kept datasets and outside tables that a dataset reads, directly or through temporary views."""
         found: dict[str, None] = {}
         seen: set[str] = set()
         to_see = list(dataset.reads)
@@ -101,19 +101,19 @@ class Pipeline:
         return [name for name in found if name != dataset.name]
 
     def of_flow(self, flow: str) -> Dataset | None:
-        """Return the dataset that a flow fills. Spark puts catalog and database before the names of flows."""
+        """Return the dataset that a flow fills. Spark prefixes the names of flows with catalog and database."""
         for dataset in self.datasets.values():
             if any(f".{flow}".endswith(f".{name}") for name in dataset.flows):
                 return dataset
         return None
 
 
-class InputReading(GraphElementRegistry):
-    """Takes in what a pipeline's files define.
+class DatasetRegistry(GraphElementRegistry):
+    """Collects the datasets that a pipeline's files define.
 
     Args:
-        session: For which their queries are built.
-        behind: Who else receives the registrations: Spark's own registry, when the pipeline runs.
+        session: The session for which to build their queries.
+        behind: Another registry to pass the registrations to: Spark's own, when the pipeline runs.
     """
 
     def __init__(self, session: Any, behind: GraphElementRegistry | None = None) -> None:
@@ -131,7 +131,7 @@ class InputReading(GraphElementRegistry):
             self._behind.register_output(output)
 
     def register_flow(self, flow: Flow) -> None:
-        """Register a query that fills one."""
+        """Register a query that fills a dataset."""
         target = self._dataset(flow.target)
         target.flows.append(flow.name)
         if self._behind is not None:
@@ -139,7 +139,7 @@ class InputReading(GraphElementRegistry):
             return
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that PySpark gave up on a server that there is not
+                warnings.simplefilter("ignore", UserWarning)  # PySpark warns that it cannot reach the server
                 plan = cast(Any, flow.func())._plan.plan(self._session.client)
         except Exception as error:
             raise InvalidOptionError(
@@ -149,7 +149,7 @@ class InputReading(GraphElementRegistry):
         target.reads += [name for name in _tables(plan) if name not in target.reads]
 
     def register_auto_cdc_flow(self, flow: AutoCdcFlow) -> None:
-        """Register a stream of changes that keeps one up to date."""
+        """Register a stream of changes that updates a dataset."""
         target = self._dataset(flow.target)
         target.flows.append(flow.name or flow.target)
         target.reads.append(flow.source)
@@ -158,7 +158,7 @@ class InputReading(GraphElementRegistry):
             self._behind.register_auto_cdc_flow(flow)
 
     def register_sql(self, sql_text: str, file_path: Path) -> None:
-        """Register a file of SQL."""
+        """Register the datasets of an SQL file."""
         for statement in _COMMENTS.sub(" ", sql_text).split(";"):
             if created := _CREATES.search(statement):
                 target = self._dataset(_bare(created["name"]))
@@ -179,30 +179,30 @@ def read_pipeline(spec_path: Path) -> Pipeline:
     """Read a pipeline's specification and definitions.
 
     Raises:
-        InvalidOptionError: There is no such file, or what it names cannot be read.
+        InvalidOptionError: The file does not exist, or it or a file of the pipeline cannot be read.
     """
     if not spec_path.is_file():
-        raise InvalidOptionError(f"There is no pipeline specification {spec_path}; correct its path.")
+        raise InvalidOptionError(f"Pipeline specification {spec_path} does not exist; correct its path.")
     with _lock, _offline() as session:  # Spark's own reading changes the process's working directory
-        reading = InputReading(session)
+        registry = DatasetRegistry(session)
         try:
             spec = load_pipeline_spec(spec_path)
-            with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # it tells of each file
-                register_definitions(spec_path, reading, spec, session, "")
+            with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # it prints a line for each file
+                register_definitions(spec_path, registry, spec, session, "")
         except InvalidOptionError:
             raise
-        except Exception as error:  # of the pipeline's own files, too
+        except Exception as error:  # including those of the pipeline's own files
             raise InvalidOptionError(
                 f"The pipeline {spec_path} cannot be read: {SparkFailure.of(error).message}; correct it."
             ) from None
-    return Pipeline(spec.name, reading.datasets)
+    return Pipeline(spec.name, registry.datasets)
 
 
 @contextmanager
 def _offline() -> Iterator[Any]:
-    """Open a session without a server: queries can be built in it."""
+    """Open a session without a server, which can build queries."""
     before = os.environ.get("SPARK_CONNECT_MODE_ENABLED")
-    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # by which PySpark's functions know what to build
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"  # PySpark's functions build Connect plans with this
     session = ConnectSession(connection=channel_builder(_NOWHERE, str(uuid.uuid4())))
     session.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     session.release_session_on_close = False
@@ -215,7 +215,7 @@ def _offline() -> Iterator[Any]:
 
 
 def _tables(message: Any) -> Iterator[str]:
-    """List the names of tables that a query reads, wherever in it."""
+    """Yield the names of tables that a query reads, at any depth."""
     for field_, value in message.ListFields():
         if field_.name == "unparsed_identifier" and message.DESCRIPTOR.name == "NamedTable":
             yield _bare(value)

@@ -1,8 +1,7 @@
-"""The program that runs a declarative pipeline in a job's session. Only workers start it, for steps.
+"""A program that runs a declarative pipeline in a job's session; workers start it for steps.
 
-Its words are the specification, and the datasets to refresh, none for all; ``--full-refresh=`` precedes the name of one
-to fill from the beginning. Each dataset is reported as soon as Spark
-says that all its flows are complete.
+Its arguments are the specification, and the datasets to refresh, none for all; ``--full-refresh=NAME`` names a dataset
+to fill from the beginning. Each dataset is reported when Spark has completed all its flows.
 """
 
 from __future__ import annotations
@@ -26,26 +25,26 @@ from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, star
 from pyspark.sql import SparkSession
 
 from orchestration_queue.dagster.pipes import PipesStreamContextLoader, PipesStreamMessageWriter
-from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, InputReading, Pipeline
+from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, DatasetRegistry, Pipeline
 from orchestration_queue.errors import UnrecoverableError
 
 __all__ = ["PlacedTables", "main"]
 
 _LOCATION = "location"
 _CLEARED = "oq_cleared"
-"""The column of a table that was cleared and not filled again: its rows are gone, too."""
-_NOTHING_THERE = frozenset({"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"})
+"""The column of a table that was cleared and not filled again."""
+_DOES_NOT_EXIST = frozenset({"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"})
 
 
 class PlacedTables(GraphElementRegistry):
-    """Passes a pipeline's definitions on, with a location for each streaming table that would end with the server.
+    """Passes a pipeline's definitions on, and adds a location to streaming tables that would be lost with the server.
 
     Args:
         spark: The session.
         behind: Spark's own registry.
         storage: The pipeline's storage.
         catalog: The pipeline's catalog; None for the session's.
-        database: Likewise its database.
+        database: The pipeline's database; None for the session's.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class PlacedTables(GraphElementRegistry):
         self._placed: dict[str, tuple[str, str]] = {}  # format and location
 
     def register_output(self, output: Output) -> None:
-        """Place a streaming table that says no location of its own."""
+        """Pass an output on; add a location to a streaming table without one."""
         if self._is_volatile and isinstance(output, StreamingTable) and _LOCATION not in output.table_properties:
             location = f"{self._storage}/_tables/{'/'.join(self._path(output.name))}"
             self._placed[output.name] = (output.format or "parquet", location)
@@ -67,15 +66,15 @@ class PlacedTables(GraphElementRegistry):
         self._behind.register_output(output)
 
     def register_flow(self, flow: Flow) -> None:
-        """Pass it on."""
+        """Pass a flow on."""
         self._behind.register_flow(flow)
 
     def register_auto_cdc_flow(self, flow: AutoCdcFlow) -> None:
-        """Pass it on."""
+        """Pass a flow on."""
         self._behind.register_auto_cdc_flow(flow)
 
     def register_sql(self, sql_text: str, file_path: Path) -> None:
-        """Pass it on; a table of SQL has the location that its text says, or none."""
+        """Pass SQL on; its tables have the locations of its text, or none."""
         self._behind.register_sql(sql_text, file_path)
 
     def table_name(self, name: str) -> str:
@@ -83,7 +82,7 @@ class PlacedTables(GraphElementRegistry):
         return ".".join(f"`{word}`" for word in self._path(name))
 
     def clear(self, names: Collection[str]) -> None:
-        """Remove the files of tables that must be filled from the beginning; Spark truncates all others itself."""
+        """Clear placed tables that are filled from the beginning; Spark truncates other tables itself."""
         for name in names:
             if name in self._placed:
                 form, location = self._placed[name]
@@ -92,19 +91,18 @@ class PlacedTables(GraphElementRegistry):
                 empty.write.format(form).mode("overwrite").save(location)
 
     def refuse_lost(self, names: Collection[str]) -> None:
-        """Refuse to continue from checkpoints of tables that no longer exist.
+        """Check that no table to continue was lost.
 
         Raises:
-            UnrecoverableError: A table has processed batches, and its rows are missing.
+            UnrecoverableError: A table has checkpoints, but does not exist.
         """
         for name in names:
             checkpoints = f"{self._storage}/_checkpoints/{'/'.join(self._path(name))}"
             if self._has_files(f"{checkpoints}/*/*/commits") and not self._exists(name):
                 raise UnrecoverableError(
-                    f"Table {self.table_name(name)} has processed batches, by its checkpoints in {checkpoints}, "
-                    "but does not exist, for example because its catalog in memory ended with the server; fill it "
-                    f"again by a run with full_refresh: [{name!r}], and give SQL tables a location or the server a "
-                    "persistent catalog."
+                    f"Table {self.table_name(name)} has checkpoints in {checkpoints}, but does not exist, for example "
+                    "because its catalog in memory ended with the server; fill it again by a run with full_refresh: "
+                    f"[{name!r}], and set a location for SQL tables, or a persistent catalog for the server."
                 )
 
     def _exists(self, name: str) -> bool:
@@ -114,18 +112,18 @@ class PlacedTables(GraphElementRegistry):
         try:
             columns = self._spark.read.format(form).load(location).columns
         except PySparkException as error:
-            if error.getCondition() in _NOTHING_THERE:
+            if error.getCondition() in _DOES_NOT_EXIST:
                 return False
             raise
         return bool(columns != [_CLEARED])
 
     def _has_files(self, path: str) -> bool:
-        """Ask Spark, which knows every file system."""
+        """Return whether a path has files, by Spark, which supports its own file systems."""
         files = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
             return len(files.load(path).select("path").take(1)) > 0
         except PySparkException as error:
-            if error.getCondition() in _NOTHING_THERE:
+            if error.getCondition() in _DOES_NOT_EXIST:
                 return False
             raise
 
@@ -142,28 +140,28 @@ def main(spec_path: Path, refresh: Sequence[str], full_refresh: Sequence[str] = 
     """Run a pipeline.
 
     Args:
-        spec_path: Its specification.
+        spec_path: The specification.
         refresh: The datasets to refresh; none for all.
-        full_refresh: Those of them to fill from the beginning.
+        full_refresh: The datasets to fill from the beginning.
 
     Returns:
-        ``completed``, the datasets that are.
+        A dict with ``completed``, the names of completed datasets.
     """
     with open_dagster_pipes(
         context_loader=PipesStreamContextLoader(), message_writer=PipesStreamMessageWriter()
     ) as pipes:
         spark: Any = SparkSession.builder.getOrCreate()
         spec = load_pipeline_spec(spec_path)
-        # Whether a pipeline is tried again, its job says; Spark's own tries would hold it up.
+        # The job retries a pipeline; Spark's own retries would delay that.
         conf = {_RETRIES: "0", **spec.configuration}
         for name, value in spec.configuration.items():
             spark.conf.set(name, value)
         graph = create_dataflow_graph(spark, spec.catalog, spec.database, conf)
         registry = SparkConnectGraphElementRegistry(spark, graph)
         tables = PlacedTables(spark, registry, spec.storage, spec.catalog, spec.database)
-        reading = InputReading(spark, tables)
-        register_definitions(spec_path, reading, spec, spark, graph)
-        pipeline = Pipeline(spec.name, reading.datasets)
+        datasets = DatasetRegistry(spark, tables)
+        register_definitions(spec_path, datasets, spec, spark, graph)
+        pipeline = Pipeline(spec.name, datasets.datasets)
         chosen = [*refresh] or [dataset.name for dataset in pipeline.kept]
         tables.refuse_lost([name for name in chosen if name not in full_refresh])
         tables.clear(full_refresh)
@@ -213,7 +211,7 @@ class _Reporter:
 
 
 if __name__ == "__main__":
-    # The runner of scripts puts a script's directory first: here, where our own modules have everybody's names.
+    # The runner of scripts puts a script's directory first; modules of this directory would shadow others.
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     words = [word for word in sys.argv[2:] if not word.startswith(FULL_REFRESH)]
     full = [word.removeprefix(FULL_REFRESH) for word in sys.argv[2:] if word.startswith(FULL_REFRESH)]

@@ -1,4 +1,4 @@
-"""Declarative pipelines of Spark as assets: one step, one job, and each dataset told when it is there."""
+"""Spark's declarative pipelines as assets: one step runs one job, and reports each dataset when it is complete."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotation of `context`, and a string fails.
 
@@ -27,20 +27,20 @@ class PipelineConfig(dg.Config):
         default=[], description="Datasets to fill from the beginning, by the pipeline's names; `*` for all."
     )
 
-    def checked(self, chosen: Sequence[str]) -> list[str]:
+    def select(self, chosen: Sequence[str]) -> list[str]:
         """Return the datasets to fill from the beginning.
 
         Args:
-            chosen: Those that the run refreshes.
+            chosen: The datasets that the run refreshes.
 
         Raises:
-            dg.Failure: One is not among them.
+            dg.Failure: A dataset is not among those of the run.
         """
         if "*" in self.full_refresh:
             return [*chosen]
-        if strange := [name for name in self.full_refresh if name not in chosen]:
+        if unknown := [name for name in self.full_refresh if name not in chosen]:
             raise dg.Failure(
-                f"full_refresh names {strange[0]!r}, but the run refreshes {', '.join(chosen)}; use one of these.",
+                f"`full_refresh` has {unknown[0]!r}, but the run refreshes {', '.join(chosen)}; use one of these.",
                 allow_retries=False,
             )
         return [*self.full_refresh]
@@ -58,7 +58,7 @@ def pipeline_assets(
     retry_policy: dg.RetryPolicy | None = None,
     pool: str | None = None,
 ) -> dg.AssetsDefinition:
-    """Make the datasets of a declarative pipeline (``pyspark.pipelines``) one multi-asset.
+    """Define the datasets of a declarative pipeline (``pyspark.pipelines``) as one multi-asset.
 
     A run refreshes the selected datasets, as one job in a session of the workers' Connect server, and reports each one
     that completed, even if another failed. Dependencies are derived from the queries, also through temporary views;
@@ -67,8 +67,8 @@ def pipeline_assets(
     Args:
         spec: The pipeline's specification, ``spark-pipeline.yml``. It is read here, and run by workers.
         scripts: The directory that workers serve with :func:`spark_steps`, which contains the pipeline there, too.
-        queue: Where the job runs; default: the client's.
-        options: How the job is retried, limited and kept.
+        queue: The queue of the job; default: the client's.
+        options: The job's options.
         key_prefix: Prefix of the assets' keys, before the datasets' names.
         group_name: The assets' group.
         resource_key: The :class:`PipesSparkClient` among the definitions' resources.
@@ -79,14 +79,16 @@ def pipeline_assets(
         InvalidOptionError: The specification is not below the directory, is invalid, or defines no dataset that is
             stored.
     """
-    from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, read_pipeline  # it loads PySpark
+    from orchestration_queue.dagster.spark.pipeline_graph import FULL_REFRESH, read_pipeline  # it imports PySpark
 
     path, root = Path(spec).absolute(), Path(scripts).absolute()
     if not path.is_relative_to(root):
         raise InvalidOptionError(f"The pipeline {path} is not below {root}, where workers read it; move it there.")
     pipeline = read_pipeline(path)
     if not pipeline.kept:
-        raise InvalidOptionError(f"The pipeline {path} defines no table or materialized view; see its libraries.")
+        raise InvalidOptionError(
+            f"The pipeline {path} defines no table or materialized view; check the libraries of its specification."
+        )
 
     def key_of(name: str) -> dg.AssetKey:
         return dg.AssetKey([*key_prefix, *name.split(".")])
@@ -129,7 +131,7 @@ def pipeline_assets(
         chosen = {
             name: key.to_escaped_user_string() for key, name in names.items() if key in context.selected_asset_keys
         }
-        full = config.checked([*chosen])
+        full = config.select([*chosen])
         before = {key: _row_count(context.instance, key) for key in checks if names[key] in chosen}
 
         def results(done: dg.PipesClientCompletedInvocation) -> Iterator[Any]:
@@ -162,15 +164,15 @@ def pipeline_assets(
 
 
 def _row_count(instance: dg.DagsterInstance, key: dg.AssetKey) -> int | None:
-    """Return how many rows an asset had when it was last materialized."""
+    """Return the number of rows of an asset's last materialization."""
     event = instance.get_latest_materialization_event(key)
-    told = event.asset_materialization.metadata.get(_ROWS) if event and event.asset_materialization else None
-    return told.value if isinstance(told, dg.IntMetadataValue) else None
+    count = event.asset_materialization.metadata.get(_ROWS) if event and event.asset_materialization else None
+    return count.value if isinstance(count, dg.IntMetadataValue) else None
 
 
 def _compare(key: dg.AssetKey, before: int | None, metadata: Mapping[str, Any]) -> dg.AssetCheckResult:
-    told = metadata.get(_ROWS)
-    rows = told.value if isinstance(told, dg.IntMetadataValue) else told
+    count = metadata.get(_ROWS)
+    rows = count.value if isinstance(count, dg.IntMetadataValue) else count
     return dg.AssetCheckResult(
         asset_key=key,
         check_name=_NOT_SHRUNK,

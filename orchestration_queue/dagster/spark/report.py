@@ -1,4 +1,4 @@
-"""A running job whose news also reach the step that waits for it. Needs no Dagster."""
+"""A running job that also reports its log and progress to the step that waits for it; imports no Dagster."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from orchestration_queue.worker import ActiveJob
 __all__ = ["StepReport"]
 
 _EVERY_S = 0.5
-"""Seconds between two deliveries of what is printed."""
+"""Seconds between two deliveries of output."""
 _MOST_HELD = 64 << 10
 """Maximum characters delivered at once."""
 
 
 class StepReport:
-    """The job as Spark's runtimes see it. Its lines go to its log, and to the step's compute log, twice a second.
+    """The job for Spark's runtimes. Its lines go to its log, and twice a second to the step's compute log.
 
     Args:
         job: The running job.
-        environment: Where its Pipes session is, see ``pipes_environment``.
-        ui: The URL of an application's page, with ``{application}`` in place of its id; None for nowhere.
-        url: The queue's server; default ``OQ_URL``, else what the session says.
+        environment: The variables of its Pipes session, see ``pipes_environment``.
+        ui: The URL of an application's page, with ``{application}`` in place of its id; None for none.
+        url: The queue's server; default ``OQ_URL``, else the URL of the session.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class StepReport:
         self._ui = ui
         self._facts: dict[str, str] = {}
         self._progress: dict[str, Any] = {"percent": 0, "text": "waiting for Spark"}
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self._held: list[str] = []
         self._length = 0
         self._next = 0.0
@@ -57,14 +57,14 @@ class StepReport:
         self._channel: PipesStreamMessageWriterChannel | None = None
 
     def __enter__(self) -> Self:
-        """Be ready."""
+        """Open the channel to the step."""
         self._channel = self._open.enter_context(PipesStreamMessageWriter(self._url).open(self._params))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Deliver what is held, and disconnect."""
+        """Deliver the held lines, and disconnect."""
         with self._lock:
             self._deliver()
         self._open.close()
@@ -76,12 +76,12 @@ class StepReport:
 
     @property
     def queue(self) -> str:
-        """Its queue's name."""
+        """The name of the job's queue."""
         return self._job.queue
 
     @property
     def should_stop(self) -> bool:
-        """Whether it has to end."""
+        """Whether the job must stop."""
         return self._job.should_stop
 
     @property
@@ -100,7 +100,7 @@ class StepReport:
                 self._deliver()
 
     def update_progress(self, progress: Any) -> None:
-        """Store how far the job is, with all that is known of its Spark; what is new of that, the step is told."""
+        """Store the job's progress with Spark's session or application, and report new ones to the step."""
         self._progress = progress
         known = {**progress.get("spark", {}), **self._facts}
         if self._ui and (application := known.get("application")):
@@ -109,22 +109,22 @@ class StepReport:
         self._announce(known)
 
     def know(self, *, application: str) -> None:
-        """Note which application it is, where progress does not tell."""
+        """Set the application's id, for runtimes whose progress does not contain it."""
         self._facts = {"application": application} if application else {}
         self.update_progress(self._progress)
 
     def advance(self, percent: int, text: str) -> None:
-        """Store how far the script is, unless that is known."""
+        """Store the script's progress if it has changed."""
         if (percent, text) != (self._progress.get("percent"), self._progress.get("text")):
-            with contextlib.suppress(TransportError):  # the next will arrive, or it no longer matters
+            with contextlib.suppress(TransportError):  # later progress replaces this
                 self.update_progress({**self._progress, "percent": percent, "text": text})
 
     def _announce(self, known: Mapping[str, Any]) -> None:
         """Report each identifier by which Spark's part of the step can be found, once."""
         words = {"session": "Spark session", "application": "Spark application", "ui": "Spark's UI"}
         for name, what in words.items():
-            if (value := known.get(name)) and f"{name} {value}" not in self._told:
-                self._told.add(f"{name} {value}")
+            if (value := known.get(name)) and f"{name} {value}" not in self._announced:
+                self._announced.add(f"{name} {value}")
                 self._write("log", {"message": f"{what}: {value}", "level": "INFO"})
 
     def _deliver(self) -> None:

@@ -1,6 +1,6 @@
-"""The program that runs a step's script in a job's session. Only workers start it.
+"""A program that runs a step's script in a job's session; workers start it.
 
-It writes the progress of the script's queries, which only a session's own client receives, to a file for the worker.
+It writes the progress of the script's queries, which only the session's client receives, to a file for the worker.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ PROGRESS_FILE = "OQ_SPARK_PROGRESS_FILE"
 
 
 def main(script: Path, file: Path) -> Any:
-    """Run a script whose words are in ``sys.argv``; returns what it leaves in ``result``.
+    """Run a script with the arguments in ``sys.argv``; return its variable ``result``.
 
     Args:
         script: The script.
-        file: Where to tell.
+        file: The file to write progress to.
     """
     from pyspark.sql import SparkSession
 
     from orchestration_queue.spark.connect.session import QueryProgress
 
-    def tell(percent: int, text: str) -> None:
+    def report(percent: int, text: str) -> None:
         draft = file.with_suffix(".new")
         draft.write_text(json.dumps([percent, text]), "utf-8")
         draft.replace(file)
 
-    session: Any = SparkSession.builder.getOrCreate()  # the script's own will be this one
-    session.registerProgressHandler(QueryProgress(tell))
+    session: Any = SparkSession.builder.getOrCreate()  # the script gets the same session
+    session.registerProgressHandler(QueryProgress(report))
     return runpy.run_path(str(script), run_name="__main__").get("result")
 
 
@@ -50,7 +50,7 @@ def read_progress(file: Path) -> tuple[int, str] | None:
 
 if __name__ == "__main__":
     sys.argv[:] = sys.argv[1:]
-    # Instead of our own directory, whose modules have everybody's names.
+    # Replace this file's directory, whose modules would shadow others.
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     result = main(Path(sys.argv[0]), Path(os.environ.pop(PROGRESS_FILE)))

@@ -1,4 +1,4 @@
-"""A warm Spark session in the body of an asset: one for each step, on a Connect server that is there already."""
+"""A Spark session in the body of an asset: one for each step, on a running Connect server."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 __all__ = ["SparkSessionResource"]
 
 _NAMESPACE = uuid.UUID("0b5c1b2e-6c0b-4a0b-8a3d-6a5f0a7f2f0e")
-"""Of the sessions' ids. Never to change: an attempt must find the session of the one before."""
+"""Namespace of the sessions' ids. Never change it: an attempt must find the session of the previous one."""
 
 
 class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
     """A Spark session for each step, on a Spark Connect server.
 
     It connects when a step first uses :attr:`session`. Each step has its own session, also in a shared process, so
-    views and properties of other steps are invisible. When the step's process ends for any reason, or the run that has
-    its steps in one process, their sessions end with everything that runs in them. If an attempt is killed, the next
-    one ends its leftover session.
+    views and properties of other steps are invisible. When the step's process ends for any reason, or the run that
+    executes its steps in one process, their sessions end with everything that runs in them. If an attempt is killed,
+    the next one ends its session.
 
     Without an address, it uses a server on this machine, shared with all workers and programs that request an equal
     one, and started by the first of them (see :class:`~orchestration_queue.spark.ConnectServer`).
@@ -52,9 +52,9 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
     url: str | None = Field(
         default=None,
         repr=False,
-        description="A server that others run, sc://host:15002; default SPARK_REMOTE, else one of this machine.",
+        description="A remote server, sc://host:15002; default SPARK_REMOTE, else a server on this machine.",
     )
-    master: str = Field(default="local[*]", description="Where this machine's server works.")
+    master: str = Field(default="local[*]", description="The master of this machine's server.")
     memory: str = Field(default="1g", description="The heap of this machine's server.")
     conf: dict[str, str] = Field(default_factory=dict, description="Properties of each session.")
 
@@ -74,24 +74,24 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
 
         Raises:
             SparkFailedError: The server does not start or answer.
-            UnrecoverableError: Spark refuses a property.
+            UnrecoverableError: Spark rejects a property.
             InvalidOptionError: The address is invalid, or it is combined with options of a server on this machine.
         """
         return self.session_of(running_step())
 
     def session_of(self, step: StepExecutionContext | None) -> SparkSession:
-        """Return the session of a step, for code that works for it outside of its body, such as an IO manager."""
+        """Return the session of a step, for code outside its body, such as an IO manager."""
         name = (self._server(), id(self) if step is None else step_key_of(step))
         with _lock:
             if name not in self._held:
                 if name not in _open:
-                    _open[name] = _Session.opened(name, self.conf)
+                    _open[name] = _Session.open(name, self.conf)
                 self._held[name] = _open[name]
                 self._held[name].users += 1
             return self._held[name].connection.session
 
     def close(self) -> None:
-        """End all sessions, and what runs in them, except a session that another resource of the step uses."""
+        """End all sessions and their work, except a session that another resource of the step uses."""
         with _lock:
             while self._held:
                 name, session = self._held.popitem()
@@ -104,7 +104,7 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
         if self.url is not None and own:
             raise InvalidOptionError(
                 f"SparkSessionResource.{next(iter(own))} configures a server on this machine, but url names another; "
-                "leave one of them out."
+                "remove one of them."
             )
         return _shared(self.url, **own)
 
@@ -114,7 +114,7 @@ _DEFAULTS = {"master": "local[*]", "memory": "1g"}
 
 @cache
 def _shared(url: str | None, **own: str) -> ConnectServer:
-    """One for all resources of a process that say the same."""
+    """Return one server for all resources of a process with equal options."""
     if url is not None:
         return ConnectServer(url=url)
     return ConnectServer(SparkOptions(**own)) if own else server_for(SparkOptions())
@@ -122,15 +122,15 @@ def _shared(url: str | None, **own: str) -> ConnectServer:
 
 @dataclass(slots=True)
 class _Session:
-    """A session, its place on the server, and how many resources use it."""
+    """A session, its lease on the server, and the number of resources that use it."""
 
     connection: SparkConnection
     lease: SessionLease
     users: int = 0
 
     @classmethod
-    def opened(cls, name: _Name, conf: dict[str, str]) -> _Session:
-        from orchestration_queue.spark.connect.control import fence  # these need gRPC, and take a second to load
+    def open(cls, name: _Name, conf: dict[str, str]) -> _Session:
+        from orchestration_queue.spark.connect.control import fence  # these import gRPC, which takes a second
         from orchestration_queue.spark.connect.session import SparkConnection
 
         server, key = name
@@ -154,17 +154,17 @@ class _Session:
 
 
 _Name: TypeAlias = tuple[ConnectServer, StepKey | int]
-"""A session's server, and the attempt of a step that it is for; outside of a step, the resource."""
+"""A session's server and its attempt of a step; outside a step, the id of the resource."""
 
 _open: dict[_Name, _Session] = {}
 """The sessions of this process.
 
-Dagster copies resources that others hold, such as IO managers. A step must still have one session, or its DataFrames
-could not be joined.
+Dagster copies resources that other resources hold, such as IO managers. All copies must share a step's session, or its
+DataFrames could not be joined.
 """
 _lock = Lock()
 
 
 def _session_id(key: StepKey | int) -> str:
-    """Return the same id for all who speak of one attempt of a step."""
+    """Return the session id of an attempt of a step, equal in all processes; outside a step, a new one."""
     return str(uuid.uuid4() if isinstance(key, int) else uuid.uuid5(_NAMESPACE, "\n".join(map(str, key))))

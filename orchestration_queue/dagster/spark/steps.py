@@ -1,4 +1,4 @@
-"""The worker's side: a task that runs scripts of one directory for Dagster's steps. Needs no Dagster."""
+"""The worker's side: a task that runs scripts of one directory for Dagster's steps; imports no Dagster."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class ScriptItem(Options):
     """A script to run: the data of a job."""
 
     script: str
-    """Its path below the worker's directory of scripts."""
+    """The script's path below the worker's directory of scripts."""
     arguments: tuple[str, ...] = ()
-    """Its words, as ``sys.argv[1:]``."""
+    """The script's arguments, ``sys.argv[1:]``."""
     by_submit: bool = False
-    """By ``spark-submit``, with a driver of its own; else in a session on the Connect server."""
+    """Whether ``spark-submit`` runs it as an application, instead of a session on the Connect server."""
     options: Mapping[str, Any] = {}
-    """What is said of Spark's options, beside what the worker says."""
+    """Spark options in addition to the worker's."""
 
     @field_validator("script")
     @classmethod
@@ -53,8 +53,8 @@ class ScriptItem(Options):
         path = PurePosixPath(script)
         if not path.name or path.is_absolute() or ".." in path.parts or "\0" in script:
             raise InvalidOptionError(
-                f"The script {script!r} is not a path below the worker's directory of scripts; pass a path relative to "
-                "it, like 'daily/totals.py'."
+                f"`script` must be a path relative to the worker's directory of scripts, got {script!r}; pass a path "
+                "such as 'daily/totals.py'."
             )
         return script
 
@@ -63,18 +63,18 @@ class ScriptItem(Options):
     def _are_words(cls, arguments: Any) -> object:
         is_list = isinstance(arguments, Sequence) and not isinstance(arguments, str)
         if not is_list or not all(isinstance(word, str) and "\0" not in word for word in arguments):
-            raise InvalidOptionError(f"A script's `arguments` must be a list of strings, got {arguments!r}.")
+            raise InvalidOptionError(f"`arguments` of a script must be a list of strings, got {arguments!r}.")
         return tuple(arguments)
 
     @classmethod
     def of(cls, script: str, arguments: object, options: SparkOptions | None) -> ScriptItem:
-        """As a caller says it: options for ``spark-submit`` ask for ``spark-submit``.
+        """Build the data of a job; ``spark-submit`` runs it if the options are a :class:`SparkSubmit`.
 
         Raises:
-            InvalidOptionError: The script is no path below a directory, or its arguments are no words.
+            InvalidOptionError: The script is not a relative path, or its arguments are not a list of strings.
         """
-        said = {} if options is None else options.model_dump(mode="json", exclude_unset=True)
-        return cls(script=script, arguments=arguments, by_submit=isinstance(options, SparkSubmit), options=said)
+        given = {} if options is None else options.model_dump(mode="json", exclude_unset=True)
+        return cls(script=script, arguments=arguments, by_submit=isinstance(options, SparkSubmit), options=given)
 
 
 HARMLESS = (
@@ -84,7 +84,7 @@ HARMLESS = (
     "spark.sql.session.*",
     "spark.sql.shuffle.*",
 )
-"""Properties that a step may set unless the worker says otherwise: none of them brings code, files or addresses."""
+"""Properties that a step may set by default: none of them adds code, files or addresses."""
 
 _OF_SESSION = frozenset({"conf", "shuffle_partitions", "timeout"})
 _OF_DRIVER = _OF_SESSION | {
@@ -95,10 +95,10 @@ _OF_DRIVER = _OF_SESSION | {
     "executors",
     "memory",
 }
-"""What a step may say of an application of its own. Where it runs, and with which code, the worker says."""
+"""Options of an application that a step may set. The worker sets its cluster and its code."""
 _SCRIPT = Path(__file__).with_name("script_run.py")
 _PIPELINE = Path(__file__).with_name("pipeline_run.py")
-"""What runs declarative pipelines, whose specifications are scripts by another name."""
+"""The program for declarative pipelines; a job names their specification instead of a script."""
 
 
 def spark_steps(
@@ -110,16 +110,16 @@ def spark_steps(
     ui: str | None = None,
     url: str | None = None,
 ) -> Callable[..., Any]:
-    """Make a task ``spark_step`` that runs scripts for :class:`PipesSparkClient`.
+    """Build a task ``spark_step`` that runs scripts for :class:`PipesSparkClient`.
 
-    A job names a script below the directory; nothing else can run. The script finds its Pipes session in its
-    environment. Its output becomes the job's log and the step's compute log, and the variable ``result`` the job's
-    result. It is stopped when the job ends, for any reason.
+    A job can only run a script below the directory. The script finds its Pipes session in its environment. Its output
+    becomes the job's log and the step's compute log, and its variable ``result`` the job's result. It is stopped when
+    the job ends for any reason.
 
     Args:
         scripts: The directory.
-        options: Where and how Spark runs. A step can set memory, numbers of executors and cores, a name, a timeout, and
-            the properties in ``conf``.
+        options: Spark's options. A step can set memory, numbers of executors and cores, a name, a timeout, and the
+            properties in ``conf``.
         server: The Connect server for steps that don't request ``spark-submit``; default: the one at ``SPARK_REMOTE``,
             or else one on this machine.
         conf: Properties that a step may set: names, or patterns such as ``spark.sql.*``.
@@ -127,7 +127,7 @@ def spark_steps(
         url: The queue's server, for workers that don't get it from ``OQ_URL``.
 
     Raises:
-        InvalidOptionError: There is no such directory.
+        InvalidOptionError: The directory does not exist.
 
     Examples:
         ::
@@ -137,7 +137,7 @@ def spark_steps(
     root = Path(scripts).absolute()
     if not root.is_dir():
         raise InvalidOptionError(
-            f"`root` must be a directory that holds the scripts, got {str(root)!r}; create it or correct the path."
+            f"`scripts` must be an existing directory, got {str(root)!r}; create it, or correct the path."
         )
     steps = _Steps(root, (options or SparkSubmit()).complete(), server, tuple(conf), ui, url)
 
@@ -152,13 +152,13 @@ def spark_steps(
             ScriptItem(script=script, arguments=arguments, by_submit=by_submit, options=options or {}), job
         )
 
-    assert spark_step.__name__ == TASK  # noqa: S101  under which steps look for it
+    assert spark_step.__name__ == TASK  # noqa: S101  steps add jobs with this name
     return spark_step
 
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """What a worker lets steps do."""
+    """The scripts and options that a worker offers to steps."""
 
     root: Path
     options: SparkSubmit
@@ -175,8 +175,8 @@ class _Steps:
             if work.by_submit:
                 if _is_pipeline(script):
                     raise UnrecoverableError(
-                        f"The pipeline {work.script!r} runs on a Connect server, not by spark-submit; leave "
-                        "SparkSubmit out."
+                        f"The pipeline {work.script!r} requires a Connect server and can't run by spark-submit; pass "
+                        "SparkOptions, or none."
                     )
                 return self._submit(script, work, options, environment, report)
             return self._connect(script, work, options, environment, report)
@@ -202,8 +202,8 @@ class _Steps:
     def _connect(
         self, script: Path, work: ScriptItem, options: SparkSubmit, environment: dict[str, str], report: StepReport
     ) -> Any:
-        """In a session on the Connect server, opened, watched, fenced and ended here, as for any Spark task."""
-        from orchestration_queue.spark.connect.run import run_connect  # it needs gRPC, and takes a second to load
+        """Run a script in a session on the Connect server, which this worker opens, watches and ends."""
+        from orchestration_queue.spark.connect.run import run_connect  # it imports gRPC, which takes a second
 
         server = self.server or server_for(self.options)
         program = [str(script), *work.arguments]
@@ -212,21 +212,23 @@ class _Steps:
 
         def in_session(spark: SparkSession) -> Any:
             report.know(application=spark.conf.get("spark.app.id", "") or "")
-            return self._beside(spark, program, environment | {"SPARK_REMOTE": _address(server, spark)}, report)
+            return self._run_process(spark, program, environment | {"SPARK_REMOTE": _address(server, spark)}, report)
 
         how = SparkOptions(conf=options.conf, shuffle_partitions=options.shuffle_partitions, timeout=options.timeout)
         return run_connect(work.script, in_session, server, how, report)
 
-    def _beside(self, spark: SparkSession, program: list[str], environment: dict[str, str], report: StepReport) -> Any:
-        """In a process that shares the session: the script's words, variables and output are its own."""
-        client: Any = spark.client  # which only sessions of Connect have
+    def _run_process(
+        self, spark: SparkSession, program: list[str], environment: dict[str, str], report: StepReport
+    ) -> Any:
+        """Run a script in a process that shares the session, with its own arguments, variables and output."""
+        client: Any = spark.client  # only Connect sessions have one
         with tempfile.TemporaryDirectory() as scratch:
             file = Path(scratch, "progress.json")
 
-            def look_and_ask() -> bool:
-                if (told := read_progress(file)) is not None:
-                    report.advance(*told)
-                return bool(client.is_closed)  # as it is when the job is cancelled, or over its time
+            def report_and_check() -> bool:
+                if (progress := read_progress(file)) is not None:
+                    report.advance(*progress)
+                return bool(client.is_closed)  # it is closed when the job is cancelled, or exceeds its timeout
 
             options = SparkOptions(
                 env={**self.options.env, **environment, PROGRESS_FILE: str(file)},
@@ -234,40 +236,40 @@ class _Steps:
                 java_home=self.options.java_home,
                 grace=self.options.grace,
             )
-            return run_spark(_SCRIPT, program, options, log=report.log, should_stop=look_and_ask, job_id=report.id)
+            return run_spark(_SCRIPT, program, options, log=report.log, should_stop=report_and_check, job_id=report.id)
 
     def _script(self, work: ScriptItem) -> Path:
-        """Return the script, once it is certain that it lies below the directory, links and all."""
+        """Return the script's path, after resolving links, if it is below the directory."""
         path = (self.root / work.script).resolve()
         if not path.is_relative_to(self.root.resolve()) or not path.is_file():
             raise UnrecoverableError(
-                f"There is no script {work.script!r} below {self.root}; put it there on every worker, or correct its "
-                "name."
+                f"Script {work.script!r} does not exist below {self.root}; copy it there on every worker, or correct "
+                "its name."
             )
         return path
 
     def _options(self, work: ScriptItem) -> SparkSubmit:
-        """Merge what the worker and the step say."""
+        """Merge the options of the worker and the step."""
         allowed = _OF_DRIVER if work.by_submit else _OF_SESSION
-        if strange := sorted(work.options.keys() - allowed):
+        if other := sorted(work.options.keys() - allowed):
             kind = "an application" if work.by_submit else "a session"
             raise UnrecoverableError(
-                f"A step can't set {strange[0]!r} for {kind} on this worker, only {', '.join(sorted(allowed))}; set it "
+                f"A step can't set {other[0]!r} for {kind} on this worker, only {', '.join(sorted(allowed))}; set it "
                 "on the worker: spark_steps(options=...)."
             )
-        said = dict(work.options)
-        conf = said.pop("conf", {})
+        given = dict(work.options)
+        conf = given.pop("conf", {})
         for name in conf:
             if not any(fnmatchcase(name, pattern) for pattern in self.conf):
                 raise UnrecoverableError(
                     f"A step can't set the property {name!r} on this worker, only {', '.join(self.conf)}; allow it "
                     "on the worker: spark_steps(conf=...)."
                 )
-        mine = self.options.model_dump(exclude_unset=True)
-        # The worker's properties are those of its applications; a server has its own.
+        own = self.options.model_dump(exclude_unset=True)
+        # The worker's properties apply to applications; a server has its own.
         base = dict(self.options.conf) if work.by_submit else {}
         try:
-            return SparkSubmit(**mine | said | {"conf": base | conf})
+            return SparkSubmit(**own | given | {"conf": base | conf})
         except InvalidOptionError as error:
             raise UnrecoverableError(str(error)) from None
 
@@ -277,7 +279,7 @@ def _is_pipeline(script: Path) -> bool:
 
 
 def _address(server: ConnectServer, spark: SparkSession) -> str:
-    """Return the address of the very session, for a process that shares it."""
+    """Return the address of the session itself, for a process that shares it."""
     client: Any = spark.client
     builder = client._builder
     base = server.url or f"sc://{builder.endpoint}/;token={client.token}"

@@ -159,7 +159,7 @@ def test_an_attempt_killed_while_it_writes_leaves_nothing_that_counts(
     def reader(grown: DataFrame) -> None: ...
 
     grown_elsewhere = dg.AssetSpec("grown")
-    with pytest.raises(StateError, match=r"There is no data of asset grown below .*; materialize it first"):
+    with pytest.raises(StateError, match=r"Data of asset grown do not exist below .*; materialize it first"):
         dg.materialize(
             [reader, grown_elsewhere], selection=[reader], resources={"io_manager": lake}, raise_on_error=True
         )
@@ -215,7 +215,9 @@ def test_partitions_lie_apart_and_load_as_one(materialize: Materialize, lake: Pa
     @dg.asset
     def all_days(daily: DataFrame) -> None: ...
 
-    with pytest.raises(StateError, match=r"no data of asset daily for partition '2013-01-01' and 2 others below"):
+    with pytest.raises(
+        StateError, match=r"Data of asset daily for partition '2013-01-01' and 2 others do not exist below"
+    ):
         materialize(daily, all_days, selection=[all_days])
 
 
@@ -279,7 +281,7 @@ def test_a_reference_is_the_same_thing_as_its_dataframe(
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        (7, "Asset wrong returned a int, which is kept by another IO manager"),
+        (7, "Asset wrong returned a int, which ParquetIOManager can't store"),
         ({"2013-01-01": 7}, "This step makes 1 partitions of asset wrong, but returned a dict"),
     ],
 )

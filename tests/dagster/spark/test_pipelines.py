@@ -184,7 +184,7 @@ def test_a_streaming_table_outlives_its_server(
     assert run(5) == (15, True), "and nothing comes twice"
     assert run(full_refresh=["oq_stream"]) == (15, True)
     shutil.rmtree(scripts / "stream" / "storage" / "_tables")
-    with pytest.raises(Exception, match=r"oq_stream` has processed batches.* but does not exist"):
+    with pytest.raises(Exception, match=r"oq_stream` has checkpoints in .*, but does not exist"):
         run()
     assert run(full_refresh=["*"]) == (15, True)
 
@@ -197,15 +197,15 @@ def cwd_of(process: Path) -> str:
 
 
 def test_a_dataset_that_is_not_refreshed_cannot_be_filled_anew() -> None:
-    assert PipelineConfig(full_refresh=["*"]).checked(["a", "b"]) == ["a", "b"]
-    with pytest.raises(dg.Failure, match="full_refresh names 'c', but the run refreshes a, b"):
-        PipelineConfig(full_refresh=["c"]).checked(["a", "b"])
+    assert PipelineConfig(full_refresh=["*"]).select(["a", "b"]) == ["a", "b"]
+    with pytest.raises(dg.Failure, match="`full_refresh` has 'c', but the run refreshes a, b"):
+        PipelineConfig(full_refresh=["c"]).select(["a", "b"])
 
 
 def test_a_pipeline_is_not_submitted(server_url: str, client: PipesSparkClient) -> None:
     with (
         Queue(client.default_queue, url=server_url) as queue,
-        pytest.raises(JobFailedError, match="runs on a Connect server, not by spark-submit"),
+        pytest.raises(JobFailedError, match="requires a Connect server and can't run by spark-submit"),
     ):
         queue.add("spark_step", {"script": "whole/shop/spark-pipeline.yml", "by_submit": True}).wait(60)
 
@@ -228,7 +228,7 @@ def test_a_pipeline_that_cannot_be_read_is_refused(tmp_path: Path, files: dict[s
 
 
 def test_a_specification_in_the_wrong_place_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOptionError, match=r"There is no pipeline specification .*none\.yml"):
+    with pytest.raises(InvalidOptionError, match=r"Pipeline specification .*none\.yml does not exist"):
         pipeline_assets(tmp_path / "none.yml", scripts=tmp_path)
     with pytest.raises(InvalidOptionError, match=r"is not below .*, where workers read it"):
         pipeline_assets("/etc/spark-pipeline.yml", scripts=tmp_path)

@@ -153,15 +153,15 @@ def test_a_step_that_is_killed_comes_back_to_its_spark(
     [
         ({}, "Exactly one of `script` and `task` must be given"),
         ({"script": "a.py", "task": "t"}, "Exactly one of `script` and `task` must be given"),
-        ({"script": "/etc/a.py"}, "'/etc/a.py' is not a path below the worker's directory"),
-        ({"script": "../a.py"}, r"'\.\./a\.py' is not a path below the worker's directory"),
-        ({"script": "a\0.py"}, "is not a path below the worker's directory"),
-        ({"script": ""}, "'' is not a path below"),
+        ({"script": "/etc/a.py"}, "relative to the worker's directory of scripts, got '/etc/a.py'"),
+        ({"script": "../a.py"}, r"relative to the worker's directory of scripts, got '\.\./a\.py'"),
+        ({"script": "a\0.py"}, r"relative to the worker's directory of scripts, got 'a\\x00\.py'"),
+        ({"script": ""}, "relative to the worker's directory of scripts, got ''"),
         ({"script": "a.py", "arguments": "one two"}, "must be a list of strings, got 'one two'"),
         ({"script": "a.py", "arguments": {"a": 1}}, "must be a list of strings, got .*"),
         ({"script": "a.py", "arguments": [1]}, "must be a list of strings"),
-        ({"task": "t", "arguments": ["a"]}, "Task 't' takes its arguments by name"),
-        ({"task": "t", "spark": SparkOptions()}, "Task 't' sets its own Spark options"),
+        ({"task": "t", "arguments": ["a"]}, "`arguments` of task 't' must be a mapping, got"),
+        ({"task": "t", "spark": SparkOptions()}, "`spark` applies to scripts, but task 't' has its own options"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_added(server_url: str, work: dict[str, Any], words: str) -> None:
@@ -175,8 +175,8 @@ def test_what_cannot_run_is_refused_before_anything_is_added(server_url: str, wo
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"script": "no.py"}, "There is no script 'no.py' below"),
-        ({"script": "../steps.py"}, r"'\.\./steps\.py' is not a path below"),
+        ({"script": "no.py"}, "Script 'no.py' does not exist below"),
+        ({"script": "../steps.py"}, r"relative to the worker's directory of scripts, got '\.\./steps\.py'"),
         (
             {"script": "totals.py", "options": {"master": "local[9]"}},
             "can't set 'master' for a session on this worker",
@@ -201,12 +201,12 @@ def test_a_worker_runs_only_what_it_lets_steps_say(
 def test_a_link_out_of_the_directory_is_no_script(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to(__file__)
     step = spark_steps(tmp_path)
-    with pytest.raises(UnrecoverableError, match=r"There is no script 'link\.py' below"):
+    with pytest.raises(UnrecoverableError, match=r"Script 'link\.py' does not exist below"):
         step("link.py", job=None)
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidOptionError, match=r"`root` must be a directory that holds the scripts, got"):
+    with pytest.raises(InvalidOptionError, match=r"`scripts` must be an existing directory, got"):
         spark_steps(tmp_path / "none")
 
 
