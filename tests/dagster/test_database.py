@@ -23,7 +23,7 @@ from orchestration_queue.dagster.steps.database import (
     keep_connection,
     outlast_outages,
     sqlite_engines,
-    wait_for_the_disk_once,
+    sync_at_end,
 )
 from tests.dagster.step_workers import READY, home_is
 from tests.dagster.stores import Database, postgres
@@ -102,7 +102,7 @@ def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
     database.kill()
     try:
         with home_is(instance.root_directory), running_process(command, server_url, log):
-            told = "Dagster's database does not answer"
+            told = "Dagster's database is unavailable"
             wait_until_sync(lambda: told in log.read_text(), f"the worker to miss the database, see {log}", 120)
             database.start()
             wait_until_sync(lambda: READY in log.read_text(), f"the worker to be ready, see {log}", 120)
@@ -160,7 +160,7 @@ def test_a_step_in_sqlite_waits_for_the_disk_at_its_end_alone(is_known: bool) ->
         sqlite_engines.share()
         keep_connection(instance)
         try:
-            wait_for_the_disk_once(instance, run.run_id)
+            sync_at_end(instance, run.run_id)
             instance.report_engine_event("in the middle", run)
             assert (level(of_the_run), level(storage.index_connection)) == (normal, full)
             storage.store_event(end_of_step(run.run_id))

@@ -243,7 +243,7 @@ def test_a_run_says_that_no_worker_is_there(fleet: Fleet) -> None:
 
 def test_a_run_says_that_no_worker_has_its_version_of_the_code(fleet: Fleet) -> None:
     result = fleet.run(steps.where_job, code_version="v4", unclaimed_timeout=10)
-    lack = f"it wants code version 'v4', and workers of queue '{fleet.queue}' have 'v2'; start one with"
+    lack = f"it requires code version 'v4', but workers of queue '{fleet.queue}' have 'v2'; start one with"
     told = [entry.message for entry in fleet.instance.all_logs(result.run_id)]
     assert sum("waits, because" in message and lack in message for message in told) == 1, "once for both steps"
     assert lack in why(result, "where_0")

@@ -160,7 +160,7 @@ def test_a_run_is_work_like_any_other_and_what_is_none_fails(served: Fleet) -> N
         assert done["exit_code"] == 0
         assert served.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.SUCCESS  # type: ignore[union-attr]
         for name, data, reason in (
-            (gone.kind, gone.data(), "'no-such-run' is not in this worker's instance"),
+            (gone.kind, gone.data(), "'no-such-run' does not exist in this worker's instance"),
             (gone.kind, {"args": "nonsense"}, "contains no Dagster work item"),
             (gone.kind, {}, "contains no Dagster work item"),
             ("greet", {}, "no handler for 'greet'"),
@@ -283,7 +283,7 @@ def test_a_fork_that_hangs_is_killed_and_runs_in_a_new_process(fleet: Fleet, tmp
     with worker_of(fleet, file, first_sign=2):
         first, second = run_lonely(fleet, file), run_lonely(fleet, file)
     told = [[entry.message for entry in fleet.instance.all_logs(made.run_id)] for made in (first, second)]
-    assert any("did not begin within 2 s and was killed" in message for message in told[0])
+    assert any("did not start within 2 s and was killed" in message for message in told[0])
     assert any("cannot be forked" in message for message in told[1]), "and no other step waits for its fork"
 
 
@@ -331,9 +331,9 @@ def test_a_step_opens_each_file_of_its_instance_once_and_closes_it(shared_locati
     [
         ([], "No code to load; name a module with -m, a file with -f, or a workspace with -w."),
         (["-m", "no_such_module_at_all"], "cannot be loaded"),
-        (["-f", "no_such_file.py"], "There is no file 'no_such_file.py' with definitions"),
+        (["-f", "no_such_file.py"], "File 'no_such_file.py' with definitions does not exist"),
         (["-w", "no_such_workspace.yaml"], "cannot be read as a Dagster workspace"),
-        (["-m", "tests.dagster.steps", "-m", "tests.dagster.steps"], "needs at least one code location"),
+        (["-m", "tests.dagster.steps", "-m", "tests.dagster.steps"], "requires one or more code locations"),
         (["-m", "tests.dagster.steps", "-q", "a:b"], "a:b"),
     ],
 )
@@ -363,7 +363,7 @@ def test_a_worker_leaves_dagster_to_its_fork_servers() -> None:
 
 
 def test_a_worker_without_code_is_refused() -> None:
-    with pytest.raises(UsageError, match="needs at least one code location"):
+    with pytest.raises(UsageError, match="requires one or more code locations"):
         DagsterWorker("q", [])
 
 
@@ -382,8 +382,8 @@ def test_what_is_told_behind_the_fence_is_read_before_it() -> None:
         guard = WriteFence(fence.descriptor, slot.index)
         assert 500 < guard.left_s <= 600
         guard.check()
-        guard.tell(stderr="/a/path")
-        guard.tell(reason="x" * 20_000 + "end")
+        guard.report(stderr="/a/path")
+        guard.report(reason="x" * 20_000 + "end")
         assert slot.note["stderr"] == "/a/path"
         assert slot.note["reason"].endswith("xend")
         slot.extend(now() - 1)

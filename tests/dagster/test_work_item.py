@@ -105,5 +105,5 @@ def test_what_is_no_work_is_refused(data: object) -> None:
 
 
 def test_a_run_of_another_instance_is_refused(instance: dg.DagsterInstance) -> None:
-    with pytest.raises(StateError, match="'run-1' is not in this worker's instance"):
+    with pytest.raises(StateError, match="'run-1' does not exist in this worker's instance"):
         perform(a_step(), instance)

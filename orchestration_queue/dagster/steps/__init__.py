@@ -1,4 +1,4 @@
-"""Workers for Dagster: each step or run in a process of its own, warm and isolated."""
+"""Workers for Dagster: each step or run in a separate process that has the code loaded."""
 
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_pool import Recycling

@@ -1,6 +1,6 @@
-"""A code location: which of the user's code a fork server loads, under Dagster's name for it.
+"""A code location: the user's code that a fork server loads, with its name in Dagster.
 
-Dagster is imported late: workers only pass these on.
+Import Dagster late here: workers only pass code locations on.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["CodeLocation"]
 
 @dataclass(frozen=True, slots=True)
 class CodeLocation:
-    """Where definitions are; exactly one of module, file and package is given.
+    """The module, file or package with definitions.
 
     Attributes:
         name: Its name in Dagster's workspace; default: the module, the package, or the file's name.
         module: A module's import name.
         file: A file's path.
         package: A package's import name.
-        attribute: The name of the definitions in it; '' finds them.
+        attribute: The name of the definitions in it; '' to find them.
         working_directory: An additional directory for imports.
         autoload: A module whose folder of definitions is loaded, as in ``dg`` projects.
     """
@@ -42,18 +42,18 @@ class CodeLocation:
                 raise UsageError(f"`{name}` of a code location must be a string, got {value!r}; pass its name.")
         given = [place for place in (self.module, self.file, self.package, self.autoload) if place]
         if len(given) != 1:
-            raise UsageError(f"A code location is one module, file or package, and {len(given)} were given; pass one.")
+            raise UsageError(f"A code location must be one module, file or package, got {len(given)}; pass one.")
         if self.file and not Path(self.file).is_file():
-            raise UsageError(f"There is no file {self.file!r} with definitions; check the path.")
+            raise UsageError(f"File {self.file!r} with definitions does not exist; check the path.")
         if not self.name:
             object.__setattr__(self, "name", Path(self.file).name if self.file else given[0])
 
     @classmethod
     def of_workspace(cls, files: Sequence[str]) -> list[CodeLocation]:
-        """Return the code locations of workspace files, except those that are servers.
+        """Return the code locations of workspace files, except servers.
 
         Raises:
-            UsageError: A file is not a valid workspace, or names no Python code.
+            UsageError: A file is not a valid workspace, or contains no Python code.
         """
         from orchestration_queue.dagster._compat import location_origins
 
@@ -63,7 +63,7 @@ class CodeLocation:
             raise UsageError(f"{', '.join(files)} cannot be read as a Dagster workspace ({error}).") from error
         if not origins:
             raise UsageError(
-                f"{', '.join(files)} names no code that can be loaded here, only servers; pass their module with `-m`."
+                f"{', '.join(files)} contains only servers, whose code can't be loaded here; pass a module with `-m`."
             )
         return [
             cls(

@@ -1,4 +1,4 @@
-"""How the process of a step or a run uses Dagster's database: one connection, and patience while it restarts."""
+"""Access of a step's or run's process to Dagster's database: one connection, with retries while it is unavailable."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
     "outlast_outages",
     "sqlite_engines",
     "sqlite_kept_open",
-    "wait_for_the_disk_once",
+    "sync_at_end",
 ]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
 _OUTAGE_S = 60.0
-"""How long the database may be away before a step or a run fails that reads or writes, or a fork server that starts."""
+"""How long to retry while the database is unavailable, before the step, the run or the start of a fork server fails."""
 _PAUSE_S = 0.5
 _ENDS = frozenset(
     {
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def await_database(use: Callable[[], T]) -> T:
-    """Call what opens or reads a process's first instance, again and again while the database does not answer."""
+    """Call a function that opens or reads a process's first instance; retry while the database is unavailable."""
     ends_at = time.monotonic() + _OUTAGE_S
     while True:
         try:
@@ -52,7 +52,7 @@ def await_database(use: Callable[[], T]) -> T:
         except Exception as error:
             if not _is_outage(error) or time.monotonic() > ends_at:
                 raise
-            log.warning("Dagster's database does not answer, which is tried again: %s", error)
+            log.warning("Dagster's database is unavailable; retrying: %s", error)
         time.sleep(_PAUSE_S)
 
 
@@ -63,14 +63,14 @@ def _storages(instance: dg.DagsterInstance) -> list[Any]:
 
 
 _MOST_ENGINES = 50
-"""Each run has a file of its own, and a process that does not end may write those of many runs."""
+"""Each run has its own file, and a long-lived process may write those of many runs."""
 
 
 class _SqliteEngines:
-    """One engine for each SQLite file, where Dagster makes one for each statement, and compiles the statement.
+    """One engine for each SQLite file, where Dagster creates one for each statement, and compiles the statement.
 
-    The engines keep no connection, so forked processes and threads may use them, and share what was compiled; until
-    the process of one work item has each keep one.
+    The engines share their compiled statements. They keep no connection, so forked processes and threads may use them,
+    until the process of one work item calls :meth:`keep_connections`.
     """
 
     def __init__(self) -> None:
@@ -82,13 +82,13 @@ class _SqliteEngines:
         self._eager = ""
 
     def share(self) -> None:
-        """Have Dagster's storages take their engines from here."""
+        """Make Dagster's storages use these engines."""
         for module in sqlite_storages():
-            if not isinstance(made := getattr(module, "create_engine"), partial):  # noqa: B009  not a name it exports
-                setattr(module, "create_engine", partial(self._create, made))  # noqa: B010  the same
+            if not isinstance(make := getattr(module, "create_engine"), partial):  # noqa: B009  not a name it exports
+                setattr(module, "create_engine", partial(self._create, make))  # noqa: B010  the same
 
     def adopt(self, engine: Any) -> None:
-        """Have another engine of SQLite share what was compiled."""
+        """Make another SQLite engine share the compiled statements."""
         if self._engines:
             first = next(iter(self._engines.values()))
             engine.dialect, engine._compiled_cache = first.dialect, first._compiled_cache
@@ -100,24 +100,24 @@ class _SqliteEngines:
         write-ahead log back, with waits for the disk that take longer than most statements.
         """
         if not self._is_registered:
-            os.register_at_fork(after_in_child=self._open_anew)
+            os.register_at_fork(after_in_child=self._reset_connections)
         self._is_registered = True
         self.keeps_connections = True
         for url in self._engines:
             self._keep(url)
 
     def hurry(self, url: str) -> None:
-        """Have commits to this file, not opened yet, return before the disk has them, until :meth:`sync`."""
+        """Make commits to a file that is not open yet return before they are on the disk, until :meth:`sync`."""
         self._eager = url
 
     def sync(self) -> None:
-        """Have the next commit return when the disk has it, with all that was committed before."""
+        """Make the next commit return after it and all earlier ones are on the disk."""
         if (engine := self._engines.get(self._eager)) is not None:
             with closing(engine.raw_connection()) as connection:
                 connection.execute("PRAGMA synchronous=FULL")
 
     def close(self) -> None:
-        """Close the connections, so that the last process of a file leaves no write-ahead log beside it."""
+        """Close the connections, so that the last process of a file leaves no write-ahead log."""
         self.keeps_connections = False
         for url, bare in self._bare.items():
             self._engines[url].pool.dispose()
@@ -127,14 +127,14 @@ class _SqliteEngines:
     def _create(self, make: Callable[..., Any], url: str, **options: Any) -> Any:
         if (engine := self._engines.get(url)) is None:
             engine = make(url, **options)
-            engine.dispose = lambda: None  # Dagster asks for it after each statement
+            engine.dispose = lambda: None  # Dagster calls it after each statement
             self.adopt(engine)
             self._engines[url] = engine
             if self.keeps_connections:
                 self._keep(url)
             if len(self._engines) > _MOST_ENGINES:
-                oldest = list(self._engines)[1]  # not the first, which has what was compiled
-                self._engines.pop(oldest, None)  # of two threads, the other may be first
+                oldest = list(self._engines)[1]  # not the first, which has the compiled statements
+                self._engines.pop(oldest, None)  # another thread may have removed it
                 self._bare.pop(oldest, None)
         return engine
 
@@ -151,8 +151,8 @@ class _SqliteEngines:
         if url == self._eager:
             connection.execute("PRAGMA synchronous=NORMAL")
 
-    def _open_anew(self) -> None:
-        """Leave the connections to the process that this one was forked from: SQLite forbids even to close them."""
+    def _reset_connections(self) -> None:
+        """Open new connections in a fork. The inherited ones stay open, because SQLite forbids to close them."""
         if self.keeps_connections:
             for url, bare in self._bare.items():
                 self._inherited.append(self._engines[url].pool)
@@ -160,11 +160,11 @@ class _SqliteEngines:
 
 
 sqlite_engines = _SqliteEngines()
-"""Those of this process."""
+"""The engines of this process."""
 
 
 def _one_connection(bare: Any, dialect: Any) -> Any:
-    """Return a pool that keeps one connection, made as those of a pool that keeps none."""
+    """Return a pool that keeps one connection, with the options of a pool that keeps none."""
     from sqlalchemy.pool import QueuePool
 
     return QueuePool(
@@ -173,9 +173,9 @@ def _one_connection(bare: Any, dialect: Any) -> Any:
 
 
 def keep_connection(instance: dg.DagsterInstance) -> None:
-    """Have all storages of this process share one pool that keeps a connection, where each query opened its own.
+    """Make all storages of this process share one pool that keeps a connection, instead of one per query.
 
-    With SQLite, each file has such a pool. A process that is forked from this one gets pools of its own.
+    With SQLite, each file has such a pool. Forks of this process get their own pools.
     """
     sqlite_engines.keep_connections()
     engines = [engine for storage in _storages(instance) if (engine := getattr(storage, "_engine", None))]
@@ -193,31 +193,31 @@ def keep_connection(instance: dg.DagsterInstance) -> None:
     os.register_at_fork(after_in_child=share)
 
 
-def wait_for_the_disk_once(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Have this process, which does a step of a run, wait for the disk at the step's end alone, in SQLite.
+def sync_at_end(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Make a step's process wait for the disk only at the step's end, in SQLite.
 
-    What a step tells before its end need not outlast a loss of power that the step does not outlast. The commit of its
-    end takes all of it to the disk. Call this after :func:`keep_connection`, and before the run's file is used.
+    Events before the end may be lost by a power failure, which the step does not survive either. The commit of its end
+    writes all of them to the disk. Call this after :func:`keep_connection`, and before the run's file is used.
     """
     if (storage := sqlite_event_log(instance)) is None or not Path(storage.path_for_shard(run_id)).exists():
         return
-    storage._initialized_dbs.add(run_id)  # as the run's own process has made it, which Dagster takes long to see
+    storage._initialized_dbs.add(run_id)  # the run's process has created it, which Dagster would check slowly
     sqlite_engines.hurry(storage.conn_string_for_shard(run_id))
     store = storage.store_event
 
-    def stored(entry: dg.EventLogEntry) -> None:
+    def sync_and_store(entry: dg.EventLogEntry) -> None:
         if (event := entry.dagster_event) and event.event_type in _ENDS:
             sqlite_engines.sync()
         store(entry)
 
-    setattr(storage, "store_event", stored)  # noqa: B010  mypy knows it as a method
+    setattr(storage, "store_event", sync_and_store)  # noqa: B010  mypy knows it as a method
 
 
 @contextmanager
 def sqlite_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Have this process, which executes a run, keep a connection to each SQLite file meanwhile.
+    """Keep a connection to each SQLite file while this process executes a run.
 
-    No connection that a step closes is the last one of its file then, which would wait for the disk.
+    So a connection that a step closes is never the last one of its file; closing that would wait for the disk.
     """
     if sqlite_engines.keeps_connections or sqlite_event_log(instance) is None:
         yield
@@ -231,18 +231,18 @@ def sqlite_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
 
 
 def outlast_outages(instance: dg.DagsterInstance) -> None:
-    """Have the storages of this process retry what failed with its connection, until the database is back.
+    """Make the storages of this process retry calls whose connection failed, until the database is available.
 
     An event whose reply was lost may be stored twice, except the end of a step, of which a run allows only one. Call
-    this after :func:`guard_events`, so that what a process may no longer write is not written after an outage either.
+    this after :func:`guard_events`, so that events after an outage are checked, too.
     """
     for storage in _storages(instance):
         for name in dir(type(storage)):
             if not name.startswith("_") and isfunction(getattr(type(storage), name)):
-                setattr(storage, name, _patient(storage, name, getattr(storage, name)))
+                setattr(storage, name, _with_retries(storage, name, getattr(storage, name)))
 
 
-def _patient(storage: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_retries(storage: Any, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         ends_at = time.monotonic() + _OUTAGE_S
         while True:
@@ -251,7 +251,7 @@ def _patient(storage: Any, name: str, method: Callable[..., Any]) -> Callable[..
             except Exception as error:
                 if not _is_outage(error) or time.monotonic() > ends_at or check_captured_interrupt():
                     raise
-                log.warning("Dagster's database does not answer, which is tried again: %s", error)
+                log.warning("Dagster's database is unavailable; retrying: %s", error)
             time.sleep(_PAUSE_S)
             if name == "store_event" and _is_stored(storage, args[0]):
                 return None
@@ -260,7 +260,7 @@ def _patient(storage: Any, name: str, method: Callable[..., Any]) -> Callable[..
 
 
 def _is_outage(error: Exception) -> bool:
-    """Return whether the connection failed, and not what was asked for."""
+    """Return whether an error is one of the connection, and not of the query."""
     from sqlalchemy.exc import DBAPIError
 
     if postgres := sys.modules.get("dagster_postgres.utils"):

@@ -1,4 +1,4 @@
-"""What a worker must know of a work item without importing Dagster; only its fork servers import it."""
+"""The part of a work item that a worker reads without importing Dagster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["INSTANCE", "Isolation", "WorkEnvelope", "WorkKind", "run_job_id", "r
 
 
 INSTANCE = "dagster.instance"
-"""The header that names the instance of a run: several may share a queue."""
+"""The header with the instance of a run: several instances may share a queue."""
 
 
 class WorkKind(StrEnum):
@@ -25,17 +25,17 @@ class Isolation(StrEnum):
     """The process of a work item."""
 
     AUTO = "auto"
-    """A fork where the loaded code allows one, else a new process."""
+    """A fork if the loaded code allows one, else a new process."""
     FORK = "fork"
     """A fork of a process that has the user's code loaded, started within milliseconds."""
     IN_PROCESS = "in_process"
-    """A process that runs one work item after the other and keeps their state, such as a Spark session."""
+    """A process that runs one work item after another and keeps their state, such as a Spark session."""
     SPAWN = "spawn"
     """A new process that loads the code itself: for code that cannot be forked."""
 
 
 class WorkEnvelope(BaseModel):
-    """A work item as its job carries it: compressed arguments and what the worker reads."""
+    """The data of a work item's job: compressed arguments, and options for the worker."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -52,10 +52,10 @@ class WorkEnvelope(BaseModel):
 
 
 def run_prefix(run_id: str) -> str:
-    """Return what the ids of all jobs of a run begin with."""
+    """Return the prefix of the ids of a run's jobs."""
     return f"dagster.{run_id}."
 
 
 def run_job_id(run_id: str, resumed: int) -> str:
-    """Return the id of the job that executes a run, or that resumes it for the n-th time."""
+    """Return the id of the job that executes a run, or resumes it for the n-th time."""
     return f"{run_prefix(run_id)}-resume.{resumed}" if resumed else f"{run_prefix(run_id)}-run"

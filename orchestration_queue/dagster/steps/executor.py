@@ -1,4 +1,4 @@
-"""The executor: the steps of a run are jobs on a queue, done by the workers of ``oq dagster worker``."""
+"""The executor: the steps of a run are jobs on a queue, run by the workers of ``oq dagster worker``."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ __all__ = ["QueueExecutor", "queue_executor"]
 _FLOOR_S = 2.0
 """The longest time between two reads of Dagster's log while no event arrives from the queue."""
 _SLICE_S = 0.25
-"""How long an interrupt of the run may remain unnoticed."""
+"""The longest time between two checks for an interrupt of the run."""
 _IDLE_S = 0.1
-"""The pause while no step runs, when all wait for their retries, or for slots of pools."""
+"""The pause while no step runs because all wait for their retries, or for slots of pools."""
 _SOON_S = 0.05
 """The pause before a suspected step is checked again."""
-_LOOK_EVERY_S = 1
-"""How often to ask the queue about the running steps: one exchange for all of them."""
+_HEALTH_CHECK_EVERY_S = 1
+"""How often to read the jobs of the running steps: one exchange for all of them."""
 _DURATIONS = ("step_timeout", "unclaimed_timeout", "lease")
-"""The fields that are seconds."""
+"""The options in seconds."""
 
 
 class QueueExecutor(StepDelegatingExecutor):
     """Runs steps as jobs on a queue.
 
-    Dagster's own loop decides what runs next. This wakes it when the queue has events, instead of every second, and
-    retries steps whose worker was lost without counting against their retry policy.
+    Dagster's own loop decides which steps run next. The executor wakes it when the queue has events, instead of every
+    second, and retries steps whose worker was lost without counting against their retry policy.
 
     Args:
-        options: Its configuration.
-        retries: Whether steps are retried at all.
+        options: The configuration.
+        retries: Whether steps are retried.
         tag_concurrency_limits: Maximum concurrent steps of a run with a tag.
         step_dependency_config: When a step may start, in relation to its upstream steps.
     """
@@ -69,7 +69,7 @@ class QueueExecutor(StepDelegatingExecutor):
     ) -> None:
         self._options = options
         self._handler = QueueStepHandler(options)
-        self._must_look_now = True
+        self._must_read_now = True
         self._has_waited = False
         self._retry_at = float("inf")
         super().__init__(
@@ -91,50 +91,50 @@ class QueueExecutor(StepDelegatingExecutor):
         for step in execution_plan.get_all_steps_in_topo_order():
             self._handler.route(step.tags or {}, plan_context.dagster_run)
         self._handler.begin(plan_context.run_id)
-        self._must_look_now = True
+        self._must_read_now = True
         try:
             with sqlite_kept_open(plan_context.instance):
                 yield from super().execute(plan_context, execution_plan)
         finally:
             self._handler.close()
 
-    # Where Dagster's loop would sleep, it reads these.
+    # Dagster's loop reads the following attributes where it would sleep.
 
     @property
     def _sleep_seconds(self) -> float:
-        """No pause after a wait for events, which happens only while a step runs."""
+        """The pause between two steps of Dagster's loop: none after a wait for events."""
         has_waited, self._has_waited = self._has_waited, False
         return 0.0 if has_waited else _IDLE_S
 
     @_sleep_seconds.setter
     def _sleep_seconds(self, value: float) -> None:
-        """Dagster's default of a second is not ours."""
+        """Ignore Dagster's default of a second."""
 
     @property
     def _check_step_health_interval_seconds(self) -> int:
-        return 0 if self._handler.watch.has_suspects else _LOOK_EVERY_S
+        return 0 if self._handler.watch.has_suspects else _HEALTH_CHECK_EVERY_S
 
     @_check_step_health_interval_seconds.setter
     def _check_step_health_interval_seconds(self, value: int) -> None:
-        """Dagster's default of 20 seconds is not ours."""
+        """Ignore Dagster's default of 20 seconds."""
 
     def _pop_events(
         self, instance: dg.DagsterInstance, run_id: str, seen_storage_ids: set[int]
     ) -> Sequence[dg.DagsterEvent]:
-        """Return the next events of the run, as soon as the queue has news of it."""
-        if not self._must_look_now:
-            self._await_news()
-        self._must_look_now = False
+        """Return the next events of the run after an event of the queue."""
+        if not self._must_read_now:
+            self._await_events()
+        self._must_read_now = False
         self._has_waited = True
         events = super()._pop_events(instance, run_id, seen_storage_ids)
         if len(events) >= self._pop_events_limit:
-            self._must_look_now = True
+            self._must_read_now = True
         for event in events:
-            self._note(event)
+            self._handle(event)
         return events
 
-    def _await_news(self) -> None:
-        """Wait for news of the run's steps; at most until a retry is due, or it is time to look anyway."""
+    def _await_events(self) -> None:
+        """Wait for queue events of the run's steps, at most until a retry is due or the longest pause is over."""
         deadline = min(time.monotonic() + _FLOOR_S, self._retry_at)
         while (left_s := deadline - time.monotonic()) > 0 and not check_captured_interrupt():
             if self._handler.watch.wait(min(left_s, _SOON_S if self._handler.watch.has_suspects else _SLICE_S)):
@@ -144,12 +144,12 @@ class QueueExecutor(StepDelegatingExecutor):
         if self._retry_at <= time.monotonic():
             self._retry_at = float("inf")
 
-    def _note(self, event: dg.DagsterEvent) -> None:
+    def _handle(self, event: dg.DagsterEvent) -> None:
         if event.is_step_success or event.is_step_failure or event.is_step_up_for_retry:
             self._handler.ended(str(event.step_key))
         if event.is_step_up_for_retry:
             data = event.step_retry_data
-            # Our own retries are marked in Dagster's log, from where they are counted again after a resume.
+            # Retries of lost and crashed steps are marked in Dagster's log, and counted from it after a resume.
             for cause in (Cause.LOST, Cause.CRASHED):
                 if data.error is not None and data.error.cls_name == cause.value:
                     self._handler.losses[str(event.step_key), cause] += 1
@@ -160,7 +160,7 @@ class QueueExecutor(StepDelegatingExecutor):
         self, step_context: IStepContext, err_info: SerializableErrorInfo, known_state: KnownExecutionState
     ) -> dg.DagsterEvent:
         """Log the failure or retry of a step that could not log it itself."""
-        self._must_look_now = True  # at what is logged here: the queue has no news of it
+        self._must_read_now = True  # the queue has no event for this
         key = step_context.step.key
         verdict = self._handler.verdicts.pop(key, None)
         if (
@@ -175,7 +175,7 @@ class QueueExecutor(StepDelegatingExecutor):
         )
 
     def _retries_of(self, cause: Cause, step_context: IStepContext) -> int:
-        """Return how often a step is tried again for this cause, beside its own retry policy."""
+        """Return how often to retry a step for this cause, in addition to its retry policy."""
         route = self._handler.route(step_context.step.tags or {}, step_context.dagster_run)
         match cause:
             case Cause.LOST:
@@ -195,35 +195,35 @@ def _config() -> dict[str, dg.Field]:
     return {
         "url": field(dg.StringSource, "The server; default OQ_URL, else the embedded server of the run's directory."),
         "prefix": field(dg.StringSource, "First part of every key.", DEFAULT_PREFIX),
-        "queue": field(dg.StringSource, "The queue whose workers do the steps, unless tags name another.", "dagster"),
-        "max_concurrent": field(dg.IntSource, "Most steps of a run at a time; default as many as are ready."),
+        "queue": field(dg.StringSource, "The queue whose workers run the steps, unless tags name another.", "dagster"),
+        "max_concurrent": field(dg.IntSource, "Maximum concurrent steps of a run; default no limit."),
         "tag_concurrency_limits": get_tag_concurrency_limits_config(),
         "retries": get_retries_config(),
         "step_dependency_config": get_step_dependency_config_field(),
         "isolation": field(
             dg.Enum("StepIsolation", [dg.EnumValue(str(kind)) for kind in Isolation]),
-            "The process of a step: a fork of a warm one, a warm one itself (in_process), a new one (spawn), "
-            "or (auto) a fork where the loaded code allows one, else a new one.",
+            "The process of a step: a fork of a process that has the code loaded (fork), such a process itself "
+            "(in_process), a new one (spawn), or a fork if the loaded code allows one, else a new one (auto).",
             str(Isolation.AUTO),
         ),
-        "step_timeout": field(float, "Seconds that a step may take; default as many as it likes."),
+        "step_timeout": field(float, "Time limit of a step in seconds; default none."),
         "unclaimed_timeout": field(
-            float, "Seconds that a step may wait on a queue without a worker that may take it; default no limit."
+            float, "Seconds that a step may wait on a queue without a worker that may run it; default no limit."
         ),
-        "lease": field(float, "Seconds without a sign of life after which a step's worker counts as lost.", 30.0),
+        "lease": field(float, "Seconds without a heartbeat after which a step's worker counts as lost.", 30.0),
         "worker_lost_retries": field(
-            dg.IntSource, "How often a step is tried again that was lost with its worker, beside its own retries.", 2
+            dg.IntSource, "How often to retry a step after its worker was lost, in addition to its retry policy.", 2
         ),
         "crash_retries": field(
-            dg.IntSource, "How often a step is tried again whose own process crashed, beside its own retries.", 0
+            dg.IntSource, "How often to retry a step after its process crashed, in addition to its retry policy.", 0
         ),
         "env": field(
-            {str: dg.StringSource}, "Environment variables of the steps. They pass the queue: no secrets.", {}
+            {str: dg.StringSource}, "Environment variables of the steps. They go through the queue: no secrets.", {}
         ),
         "code_version": field(
             dg.StringSource,
-            "Only workers of this version of the code do the steps; default OQ_CODE_VERSION of the run's process (a "
-            "worker with a version sets it), else any.",
+            "The code version of workers that run the steps; default OQ_CODE_VERSION of the run's process (a worker "
+            "with a version sets it), else any.",
         ),
     }
 

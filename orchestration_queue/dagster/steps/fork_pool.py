@@ -31,8 +31,8 @@ class Loan:
 
     Attributes:
         server: The server.
-        is_warm: Whether it has loaded the code, so that the work item begins within moments.
-        notice: What to write to the run's log: why it is not the process that was asked for.
+        is_warm: Whether it has loaded the code, so that the work item starts quickly.
+        notice: A message for the run's log, if the process is not the requested one.
     """
 
     server: ForkServerProcess
@@ -46,7 +46,7 @@ class Recycling:
 
     Attributes:
         max_items: Replace it after this many work items; None for never.
-        max_memory_bytes: Replace it once it holds more memory than this; None for never.
+        max_memory_bytes: Replace it when it uses more memory than this; None for never.
     """
 
     max_items: int | None = None
@@ -68,9 +68,9 @@ class ForkPool:
     """Lends fork servers to work items.
 
     Args:
-        locations: The code locations this worker serves.
+        locations: The code locations that this worker serves.
         fence: The write fences of running work items.
-        recycling: When fork servers are replaced.
+        recycling: When to replace fork servers.
     """
 
     def __init__(self, locations: Iterable[CodeLocation], fence: WriteFences, recycling: Recycling) -> None:
@@ -88,7 +88,7 @@ class ForkPool:
         """Load every code location.
 
         Raises:
-            UsageError: One cannot be loaded.
+            UsageError: A code location cannot be loaded.
         """
         await asyncio.gather(*(self._copyable(location) for location in self._locations.values()))
 
@@ -97,8 +97,8 @@ class ForkPool:
         """Lend a server to one work item.
 
         Raises:
-            UnrecoverableError: This worker has no such code location.
-            UsageError: Its code cannot be loaded.
+            UnrecoverableError: This worker does not have the code location.
+            UsageError: The code cannot be loaded.
         """
         location = self._find(location_name)
         loan = await self._lend(location, isolation)
@@ -110,10 +110,10 @@ class ForkPool:
             self._lent[server] -= 1
             if not self._lent[server]:
                 del self._lent[server]
-                self._returned(server, location, isolation)
+                self._take_back(server, location, isolation)
 
     async def aclose(self) -> None:
-        """End all servers and kill what runs in them."""
+        """End all servers, and kill their work items."""
         for successor in list(self._successors.values()):
             successor.cancel()
             with suppress(asyncio.CancelledError):
@@ -129,10 +129,10 @@ class ForkPool:
         if (found := self._locations.get(name)) is not None:
             return found
         if len(self._locations) == 1:
-            return next(iter(self._locations.values()))  # whatever it is called elsewhere
+            return next(iter(self._locations.values()))  # its name may differ elsewhere
         raise UnrecoverableError(
-            f"This worker has no code location {name!r}, only {', '.join(sorted(self._locations))}; give the "
-            "executor a queue whose workers have it, or this worker that location."
+            f"This worker has no code location {name!r}, only {', '.join(sorted(self._locations))}; set the "
+            "executor's queue to one whose workers have it, or add it to this worker."
         )
 
     async def _lend(self, location: CodeLocation, isolation: Isolation) -> Loan:
@@ -153,16 +153,16 @@ class ForkPool:
 
     @property
     def decisions(self) -> dict[str, str]:
-        """Return how the work items of each code location are isolated, and why."""
+        """The isolation of the work items of each code location, and its reason."""
         return {name: decide(server.hazards, server.repairs) for name, server in self._copied.items()}
 
     @property
     def instance(self) -> str:
-        """Return the id of the Dagster instance of this worker; empty when it is unknown."""
+        """The id of this worker's Dagster instance; empty if unknown."""
         return next((server.instance for server in self._copied.values()), "")
 
     def distrust(self, server: ForkServerProcess, reason: str) -> None:
-        """Fork no more work items from a server whose child did not begin, unless they insist on it."""
+        """Stop forking work items from a server whose child did not start, except those with ``isolation: fork``."""
         server.hazards.append(reason)
 
     def _idle(self, location: CodeLocation) -> ForkServerProcess | None:
@@ -178,24 +178,24 @@ class ForkPool:
         async with self._starting[location.name]:
             server = self._copied.get(location.name)
             if server is None or not server.is_alive:
-                return await self._renewed(location)
+                return await self._replace(location)
             if changed := server.changed_files:
-                log.info("Code location %s is loaded again, because %s was changed.", location.name, changed[0])
-                return await self._renewed(location)
+                log.info("Reloading code location %s, because %s has changed.", location.name, changed[0])
+                return await self._replace(location)
         if self._recycling.is_due(server) and location.name not in self._successors:
             self._successors[location.name] = asyncio.create_task(self._succeed(location))
         return server
 
     async def _succeed(self, location: CodeLocation) -> None:
-        """Replace a server as soon as its successor is ready."""
+        """Replace a server when its successor is ready."""
         try:
-            await self._renewed(location)
+            await self._replace(location)
         except UsageError as error:
-            log.error("The process of code location %s stays as it is: %s", location.name, error)
+            log.error("Code location %s keeps its process: %s", location.name, error)
         finally:
             del self._successors[location.name]
 
-    async def _renewed(self, location: CodeLocation) -> ForkServerProcess:
+    async def _replace(self, location: CodeLocation) -> ForkServerProcess:
         old = self._copied.get(location.name)
         fresh = self._copied[location.name] = await ForkServerProcess.start(self._fence, location)
         log.info("Code location %r: %s", location.name, decide(fresh.hazards, fresh.repairs))
@@ -208,7 +208,7 @@ class ForkPool:
             self._end(old)
         return fresh
 
-    def _returned(self, server: ForkServerProcess, location: CodeLocation, isolation: Isolation) -> None:
+    def _take_back(self, server: ForkServerProcess, location: CodeLocation, isolation: Isolation) -> None:
         if server in self._copied.values():
             return
         if (
@@ -222,7 +222,7 @@ class ForkPool:
             self._end(server)
 
     def _end(self, server: ForkServerProcess) -> None:
-        # A resident one that is asked to end would take that as the end of its work, and tell Dagster so.
+        # A resident process would take a signal as the cancellation of its work, and report that to Dagster.
         ending = asyncio.create_task(server.end(_LEAVE_S if server.is_idle or not server.is_resident else 0))
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)
@@ -231,5 +231,5 @@ class ForkPool:
 def _explain_spawn(location: CodeLocation, server: ForkServerProcess) -> str:
     return (
         f"Code location {location.name!r} cannot be forked: importing it leaves {'; '.join(server.hazards)}, which "
-        "forked processes would lack or share. Steps run in new processes, which take seconds to start."
+        "forked processes would lack or share. Its steps run in new processes, which take seconds to start."
     )

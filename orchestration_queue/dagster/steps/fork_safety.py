@@ -1,7 +1,7 @@
-"""Whether a process can be forked: the threads, connections and open databases that a fork would break.
+"""Find the threads, connections and open databases that make it unsafe to fork a process.
 
 A fork copies memory and descriptors, but only the calling thread. A child of a process with a native thread pool waits
-forever for threads it does not have, and two children of a process with a connection write into the same stream.
+forever for threads that it does not have, and two children of a process with a connection write to the same stream.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _OURS = frozenset({"dagster", "dagster_shared", "orchestration_queue"})
 
 
 def decide(hazards: Sequence[str], repairs: Sequence[str], *, is_forked: bool = False) -> str:
-    """Return how work items of loaded code are isolated, and why: ``fork``, ``fork after repair`` or ``spawn``.
+    """Return the isolation of loaded code, and its reason: ``fork``, ``fork after repair`` or ``spawn``.
 
     Args:
-        hazards: What :func:`find_hazards` found.
-        repairs: What is repaired before or after a fork.
-        is_forked: Whether they are forked in any case, because their run says so.
+        hazards: The result of :func:`find_hazards`.
+        repairs: The repairs before or after a fork.
+        is_forked: Whether work items are forked in any case, because their run requests it.
     """
     if hazards:
-        chosen = "fork, as asked for, though" if is_forked else "spawn:"
+        chosen = "fork, as requested, although" if is_forked else "spawn:"
         return f"{chosen} importing the code leaves {'; '.join(hazards)}"
     if repairs:
         return f"fork after repair: {'; '.join(repairs)}"
@@ -56,39 +56,39 @@ def decide(hazards: Sequence[str], repairs: Sequence[str], *, is_forked: bool = 
 
 
 def open_descriptors() -> frozenset[int]:
-    """Return this process's open file descriptors; none where the system does not list them."""
+    """Return this process's open file descriptors; none if the system does not list them."""
     found = set()
     with suppress(OSError):
         listed = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
         for descriptor in listed:
-            with suppress(OSError):  # it was open only to list the others
+            with suppress(OSError):  # the one that listed the others is closed
                 os.fstat(descriptor)
                 found.add(descriptor)
     return frozenset(found)
 
 
 def find_hazards(known: Set[int] = frozenset()) -> list[str]:
-    """Return what makes forks of this process unsafe, in words; nothing when they are safe.
+    """Return descriptions of everything that makes forks of this process unsafe; empty if they are safe.
 
     Args:
-        known: Descriptors to leave out, because they were there before the user's code was loaded.
+        known: Descriptors to ignore, because they were open before the user's code was loaded.
     """
     hazards = []
     if threads := _lost_threads():
         shown = ", ".join(sorted(set(threads))[:_MOST_NAMES])
         hazards.append(f"{len(threads)} thread{'s' * (len(threads) > 1)} ({shown})")
     for descriptor in sorted(open_descriptors() - known):
-        with suppress(OSError):  # closed meanwhile, as the one that listed them
+        with suppress(OSError):  # it was closed
             if hazard := _describe(descriptor):
                 hazards.append(hazard)
     return list(dict.fromkeys(hazards))
 
 
 def _lost_threads() -> list[str]:
-    """Return the names of the threads that a forked child would miss.
+    """Return the names of the threads that a forked child would lack.
 
-    Some libraries (OpenBLAS) stop their threads when a fork begins and start them again on demand. Only a fork shows
-    which ones, so this makes one whose child does nothing.
+    Some libraries (OpenBLAS) stop their threads before a fork and restart them on demand. Only a fork shows which ones,
+    so this forks a child that does nothing.
     """
     tasks = Path("/proc/self/task")
     if not tasks.is_dir():
@@ -96,7 +96,7 @@ def _lost_threads() -> list[str]:
     _fork_once()
     names = []
     for task in tasks.iterdir():
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended
             if int(task.name) != os.getpid():
                 names.append((task / "comm").read_text().strip())
     return [name for name in names if name not in _FORK_SAFE_THREADS]
@@ -104,7 +104,7 @@ def _lost_threads() -> list[str]:
 
 def _fork_once() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads is what this is about
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about forks with threads
         child = os.fork()
     if not child:
         os._exit(0)
@@ -113,7 +113,7 @@ def _fork_once() -> None:
 
 
 def _describe(descriptor: int) -> str | None:
-    """Return what a descriptor is, when forked children must not share it."""
+    """Describe a descriptor that forked children must not share; return None for others."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISSOCK(mode):
         return _describe_socket(descriptor)
@@ -139,16 +139,16 @@ def _describe_socket(descriptor: int) -> str | None:
 
 
 _SEEDED = {"numpy": "numpy.random", "torch": "torch"}
-"""Libraries with random numbers that all of a process share, and the module that has them."""
+"""Libraries with a global random number generator, and its module."""
 
 
 def find_repairs() -> list[str]:
-    """Return what :func:`reseed` repairs in each fork for the libraries that are loaded, in words."""
+    """Return descriptions of the repairs that :func:`reseed` makes in each fork for loaded libraries."""
     return [f"random numbers of {name} are seeded again" for name, module in _SEEDED.items() if module in sys.modules]
 
 
 def reseed() -> None:
-    """Give this process random numbers of its own: a fork starts with its parent's, and so would draw the same."""
+    """Seed the random number generators again, because a fork would draw the same numbers as its siblings."""
     random.seed()
     for module in _SEEDED.values():
         if (loaded := sys.modules.get(module)) is not None:
@@ -156,9 +156,9 @@ def reseed() -> None:
 
 
 def close_idle_connections() -> list[str]:
-    """Close what idle pools of known libraries keep open, which they open again on demand; return the repairs.
+    """Close idle connections in pools of known libraries, which reopen them on demand; return descriptions of these.
 
-    Connections in use stay, and so do databases in memory, which would be lost.
+    Connections in use stay open, and so do databases in memory, which would be lost.
     """
     closers = dict(_closers())
     pools = [found for found in gc.get_objects() if type(found) in closers]
@@ -167,7 +167,7 @@ def close_idle_connections() -> list[str]:
 
 
 def _closers() -> Iterator[tuple[type, Callable[[Any], str]]]:
-    """Return how to close the idle connections of each kind of pool; each answers with its library if it had any."""
+    """Yield for each type of pool a function that closes its idle connections and returns its library, '' if none."""
     if engines := sys.modules.get("sqlalchemy.engine"):
         yield engines.Engine, _close_engine
     if redis := sys.modules.get("redis"):
@@ -196,9 +196,9 @@ def _close_urllib3(manager: Any) -> str:
 
 
 def source_files(extra: Iterable[str] = ()) -> dict[str, int]:
-    """Return the files of the imported user code, with the times at which they were changed.
+    """Return the files of the imported user code, with their times of modification.
 
-    What is installed is left out: it changes only with a deployment, which starts new workers.
+    Installed packages are omitted: they change only with a deployment, which starts new workers.
     """
     found: dict[str, int] = {}
     installed = tuple({sys.prefix, sys.base_prefix, sys.exec_prefix})

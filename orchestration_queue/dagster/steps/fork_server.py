@@ -35,7 +35,7 @@ from orchestration_queue.dagster.steps.database import (
     keep_connection,
     outlast_outages,
     sqlite_engines,
-    wait_for_the_disk_once,
+    sync_at_end,
 )
 from orchestration_queue.dagster.steps.fork_safety import (
     close_idle_connections,
@@ -55,7 +55,7 @@ __all__ = ["main"]
 
 _CHUNK = 1 << 16
 _FAILED = 70
-"""The exit code of a work that Dagster itself could not carry out (EX_SOFTWARE)."""
+"""The exit code of a work item that Dagster could not run (EX_SOFTWARE)."""
 _LONGEST_REASON = 2_000
 _BEGUN = frozenset({dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING})
 
@@ -74,7 +74,7 @@ def main(
     Args:
         descriptor: The socket to the worker.
         parent: The worker's process id.
-        log_level: The worker's own.
+        log_level: The worker's log level.
         fence: The shared memory of the write fences.
         location: The code to load first; None to load nothing.
         is_resident: Run work items in this process, one at a time, instead of in forks.
@@ -89,7 +89,7 @@ def main(
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("alembic").setLevel(max(log_level, logging.WARNING))  # it writes two lines per connection
     server = _ForkServer(socket.socket(fileno=descriptor), fence, is_resident=is_resident)
-    gc.disable()  # until all is loaded that stays
+    gc.disable()  # until all code is loaded
     try:
         if location is not None:
             server.load(CodeLocation(**location))
@@ -99,7 +99,7 @@ def main(
         return
     facts = server.examine(location)
     gc.collect()
-    gc.freeze()  # what is there stays shared: the collector would touch, and so copy, every page of it in every child
+    gc.freeze()  # keep these objects shared: the collector would write to, and so copy, their pages in every child
     gc.enable()
     server.send(kind="ready", memory_bytes=memory_bytes(), **facts)
     server.serve()
@@ -126,7 +126,7 @@ class _ForkServer:
         self._isolation = ""
 
     def load(self, location: CodeLocation) -> None:
-        """Import what every work needs: the storage's drivers, and the user's code."""
+        """Import the code that every work item needs: the storage's drivers, and the user's code."""
         sqlite_engines.share()
         instance = await_database(dg.DagsterInstance.get)
         await_database(lambda: warm_up(instance))
@@ -142,7 +142,7 @@ class _ForkServer:
             instance.dispose()
 
     def examine(self, location: dict[str, str] | None) -> dict[str, object]:
-        """Return what the worker must know of the loaded code: its files, and whether and why it can be forked."""
+        """Return facts about the loaded code for the worker: its files, and whether it can be forked."""
         if location is None:
             self._isolation = "spawn"
             return {"hazards": [], "repairs": [], "sources": {}, "instance": ""}
@@ -157,11 +157,11 @@ class _ForkServer:
         }
 
     def send(self, **frame: object) -> None:
-        with suppress(OSError):  # the worker is gone, which the next read tells
+        with suppress(OSError):  # the worker is gone, which the next read detects
             self._line.sendall(pack(frame))
 
     def serve(self) -> None:
-        """Serve requests and report how work items ended, until the worker is gone; then kill what runs."""
+        """Serve requests and report how work items ended, until the worker is gone; then kill the running ones."""
         woken, waking = os.pipe()
         for end in (woken, waking):
             os.set_blocking(end, False)
@@ -175,7 +175,7 @@ class _ForkServer:
         self._selector.register(woken, selectors.EVENT_READ)
         try:
             while not self._is_over:
-                ready = {key.fileobj for key, _ in self._selector.select(self._patience_s())}
+                ready = {key.fileobj for key, _ in self._selector.select(self._timeout_s())}
                 if woken in ready:
                     os.read(woken, _CHUNK)
                 self._reap()
@@ -188,7 +188,7 @@ class _ForkServer:
     def _leave(self, *_: object) -> None:
         self._is_over = True
 
-    def _patience_s(self) -> float | None:
+    def _timeout_s(self) -> float | None:
         """Return the time until the next fence closes. Kills work items whose fence is closed."""
         left = [child.fence.left_s for child in self._children.values()]
         for pid, child in self._children.items():
@@ -205,7 +205,7 @@ class _ForkServer:
             if frame["kind"] == "signal":
                 self._signal(frame["number"], frame["signal"])
             elif self._is_resident:
-                self._do_here(frame)
+                self._run_here(frame)
             else:
                 self._fork(frame)
 
@@ -218,14 +218,14 @@ class _ForkServer:
         fence = WriteFence(self._fence, frame["slot"])
         parent = os.getpid()
         if pid := os.fork():
-            with suppress(OSError):  # the child does the same, and may be first
+            with suppress(OSError):  # the child may have done the same before
                 os.setpgid(pid, pid)
             self._children[pid] = _Child(frame["number"], fence)
             return
         self._become_child(parent, frame, fence)
 
     def _become_child(self, parent: int, frame: Frame, fence: WriteFence) -> NoReturn:
-        """Do the work of a copy, in its own process group, in which everything dies together."""
+        """Run a work item in this fork, in its own process group, which is killed as a whole."""
         code = _FAILED
         try:
             os.setpgid(0, 0)
@@ -237,7 +237,7 @@ class _ForkServer:
             self._selector.close()
             self._line.close()
             reseed()
-            code = _do(frame, fence, self._isolation, self._instance, is_alone=True)
+            code = _run(frame, fence, self._isolation, self._instance, is_alone=True)
             sqlite_engines.close()
         finally:
             with suppress(Exception):
@@ -245,13 +245,13 @@ class _ForkServer:
                 sys.stderr.flush()
             os._exit(code)
 
-    def _do_here(self, frame: Frame) -> None:
-        """Do the work in this process, and leave of it what the user's code keeps, but not its environment."""
+    def _run_here(self, frame: Frame) -> None:
+        """Run a work item in this process, which keeps the state of the user's code, and restore its environment."""
         fence = WriteFence(self._fence, frame["slot"])
         before = dict(os.environ)
         try:
             with fence.watching():
-                code = _do(frame, fence, self._isolation, self._instance)
+                code = _run(frame, fence, self._isolation, self._instance)
         finally:
             os.environ.clear()
             os.environ.update(before)
@@ -261,7 +261,7 @@ class _ForkServer:
         self.send(kind="ended", number=frame["number"], code=code, memory_bytes=memory_bytes())
 
     def _reap(self) -> None:
-        """Report how children ended, and end what they have left behind."""
+        """Report how children ended, and kill the processes that they left."""
         for pid in list(self._children):
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if not reaped:
@@ -272,54 +272,54 @@ class _ForkServer:
             self.send(kind="ended", number=child.number, code=os.waitstatus_to_exitcode(status))
 
 
-def _do(
+def _run(
     frame: Frame, fence: WriteFence, isolation: str, opened: dg.DagsterInstance | None, *, is_alone: bool = False
 ) -> int:
-    """Do one work item, alone in its process or one of many; return the exit code."""
-    fence.tell(pid=str(os.getpid()))
+    """Run one work item, alone in its process or one of many; return the exit code."""
+    fence.report(pid=str(os.getpid()))
     try:
         work = WorkItem.from_data(frame["data"])
-        capture_logs_directly(lambda path: fence.tell(stderr=path))
+        capture_logs_directly(lambda path: fence.report(stderr=path))
         with nullcontext(opened) if opened else await_database(dg.DagsterInstance.get) as instance:
             if is_alone:
                 keep_connection(instance)
                 if work.kind is WorkKind.STEP:
-                    wait_for_the_disk_once(instance, work.run_id)
+                    sync_at_end(instance, work.run_id)
             guard_events(instance, fence.admit)
             outlast_outages(instance)
             if crash := frame["crash"]:
                 _fail_run(crash, work, instance)
                 return 0
             if notice := frame["notice"]:
-                _report(notice, work, instance)
+                _log_notice(notice, work, instance)
             if frame["is_redelivered"]:
                 _refuse_to_repeat(work, instance)
-            fence.tell(exit_code=str(perform(work, instance, isolation)))
+            fence.report(exit_code=str(perform(work, instance, isolation)))
     except BaseException as error:
         traceback.print_exc()
-        fence.tell(reason=_reason(error))
+        fence.report(reason=_reason(error))
         return _FAILED
     return 0
 
 
 def _fail_run(reason: str, work: WorkItem, instance: dg.DagsterInstance) -> None:
-    """Report a run as failed whose process cannot, unless Dagster's run monitoring does so, or resumes it."""
+    """Fail a run whose process cannot report its end, unless Dagster's run monitoring does so, or resumes it."""
     run = instance.get_run_by_id(work.run_id)
     if run is not None and not run.is_finished and not instance.run_monitoring_enabled:
         instance.report_run_failed(run, f"The run can't continue: {reason}")
 
 
-def _report(notice: str, work: WorkItem, instance: dg.DagsterInstance) -> None:
+def _log_notice(notice: str, work: WorkItem, instance: dg.DagsterInstance) -> None:
     """Write a message of the worker to the run's log."""
     if run := instance.get_run_by_id(work.run_id):
         instance.report_engine_event(notice, run, step_key=work.step_key or None)
 
 
 def _refuse_to_repeat(work: WorkItem, instance: dg.DagsterInstance) -> None:
-    """Refuse to start a run again whose worker was lost, unless it had not begun."""
+    """Raise if a run whose worker was lost had begun."""
     run = instance.get_run_by_id(work.run_id)
     if work.kind is not WorkKind.RUN or (run is not None and run.status not in _BEGUN):
-        raise StateError("its worker was lost after it had begun, and only Dagster knows how to continue it")
+        raise StateError("its worker was lost after it had begun, and only Dagster can resume it")
 
 
 def _reason(error: BaseException) -> str:

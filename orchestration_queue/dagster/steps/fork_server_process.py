@@ -1,4 +1,4 @@
-"""A fork server as its worker sees it: start it, run work items in it, stop them, end it."""
+"""The worker's side of a fork server: start it, run and stop work items in it, end it."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ForkServerProcess(ChildProcess):
     """The process of a fork server.
 
     Attributes:
-        items: How many work items it was given.
-        memory_bytes: The memory it held at its last report.
+        items: The number of work items that it has run.
+        memory_bytes: Its memory at its last report.
         is_resident: Whether work items run in the server itself, one at a time.
-        hazards: Why forks of it are unsafe, in words; none when they are safe.
-        repairs: What is repaired before or after a fork, in words.
-        instance: The id of the Dagster instance that it belongs to; empty when that has none.
-        sources: The files of the code it has loaded, with the times at which they were changed.
+        hazards: The reasons why forks of it are unsafe; empty if they are safe.
+        repairs: The repairs before or after a fork.
+        instance: The id of its Dagster instance; empty if that has none.
+        sources: The files of its code, with their times of modification.
     """
 
     def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Streams) -> None:
@@ -59,7 +59,7 @@ class ForkServerProcess(ChildProcess):
         """Start a server and wait until it has loaded the code.
 
         Raises:
-            UsageError: The code cannot be loaded, or the process died of it.
+            UsageError: The code cannot be loaded, or the process died while loading it.
         """
         settings = {
             "fence": fence.descriptor,
@@ -81,12 +81,12 @@ class ForkServerProcess(ChildProcess):
 
     @property
     def changed_files(self) -> list[str]:
-        """Return the files of its code that were changed after it had loaded them."""
+        """The files of its code that have changed since it loaded them."""
         return changed_files(self.sources)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs here."""
+        """Whether no work item runs."""
         return not self._running
 
     def begin(
@@ -95,11 +95,11 @@ class ForkServerProcess(ChildProcess):
         """Start a work item.
 
         Args:
-            data: The work item as its job carries it.
+            data: The data of its job.
             slot: Its write fence.
-            is_redelivered: Whether another worker had the job before and was lost.
+            is_redelivered: Whether another worker took the job before and was lost.
             notice: A message to write to the run's log first.
-            crash: Why the process of a run ended. The run is reported as failed, and not executed.
+            crash: Why the process of a run ended; then only report the run as failed.
         """
         self.items += 1
         number = next(self._numbers)
@@ -119,10 +119,10 @@ class ForkServerProcess(ChildProcess):
             self._writer.write(pack({"kind": "signal", "number": number, "signal": int(which)}))
 
     async def _read(self) -> None:
-        """Read how work items ended until the server is gone; then its work items are gone, too."""
+        """Handle the server's reports until it is gone; then end its work items."""
         with suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError):
             while True:
-                self._heed(await receive(self._reader))
+                self._handle(await receive(self._reader))
         await asyncio.wait({self._output.exited}, timeout=KILL_WAIT_S)
         if not self._ready.done():
             words = await self.last_output()
@@ -133,10 +133,10 @@ class ForkServerProcess(ChildProcess):
             running.died(self.exit_code)
         self._running.clear()
 
-    def _heed(self, frame: Mapping[str, object]) -> None:
+    def _handle(self, frame: Mapping[str, object]) -> None:
         match frame["kind"]:
             case "ready":
-                self._remember(frame)
+                self._store_memory(frame)
                 self.hazards = cast("list[str]", frame["hazards"])
                 self.repairs = cast("list[str]", frame["repairs"])
                 self.sources = cast("dict[str, int]", frame["sources"])
@@ -145,11 +145,11 @@ class ForkServerProcess(ChildProcess):
             case "unready":
                 self._ready.set_exception(SandboxDiedError(str(frame["reason"])))
             case _:
-                self._remember(frame)
+                self._store_memory(frame)
                 running = self._running.pop(int(str(frame["number"])))
                 running.ended.set_result(int(str(frame["code"])))
 
-    def _remember(self, frame: Mapping[str, object]) -> None:
+    def _store_memory(self, frame: Mapping[str, object]) -> None:
         self.memory_bytes = int(str(frame.get("memory_bytes", self.memory_bytes)))
 
 
@@ -157,9 +157,9 @@ class Running:
     """A work item that runs in a server.
 
     Attributes:
-        ended: Its exit code, minus the signal's number when one killed it.
-        is_lost: Whether it ended with its fork server, through no fault of its own.
-        has_begun: Whether it wrote an event, or ended, before its worker gave up on it.
+        ended: Its exit code; the negative number of the signal that killed it, if any.
+        is_lost: Whether it ended because its fork server died.
+        has_begun: Whether it wrote an event, or ended, within the time for its first event.
     """
 
     def __init__(self, server: ForkServerProcess, number: int) -> None:
@@ -170,18 +170,18 @@ class Running:
         self.has_begun = True
 
     def died(self, host_code: int | None) -> None:
-        """End this, because the server is gone: the kernel killed it."""
+        """Mark the work item as ended, because the server is gone and the kernel has killed it."""
         if not self.ended.done():
             self.is_lost = not self._server.is_resident
             self.ended.set_result(_BY_ITSELF if host_code is None else host_code or _BY_ITSELF)
 
     async def stop(self, grace_s: float) -> None:
-        """End it: ask once, ask again, kill; with no grace, kill. Returns when it is gone."""
-        asked = ((signal.SIGINT, grace_s / 2), (signal.SIGTERM, grace_s / 2)) if grace_s else ()
-        for which, patience_s in (*asked, (signal.SIGKILL, KILL_WAIT_S)):
+        """Stop the work item by SIGINT, SIGTERM and SIGKILL, without grace by SIGKILL; return when it has ended."""
+        requests = ((signal.SIGINT, grace_s / 2), (signal.SIGTERM, grace_s / 2)) if grace_s else ()
+        for which, timeout_s in (*requests, (signal.SIGKILL, KILL_WAIT_S)):
             if self.ended.done():
                 return
             self._server.signal_work(self._number, which)
-            await asyncio.wait({self.ended}, timeout=patience_s)
+            await asyncio.wait({self.ended}, timeout=timeout_s)
         if not self.ended.done():  # the server itself hangs
             await self._server.end(0)

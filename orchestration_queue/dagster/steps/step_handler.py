@@ -1,4 +1,4 @@
-"""How the executor starts, watches and stops one step: as a job on a queue."""
+"""Start, watch and stop the steps of a run as jobs on queues, for the executor."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ T = TypeVar("T")
 log = logging.getLogger("orchestration_queue.dagster")
 
 _CONFIRM_S = 20.0
-"""How long a step that was told to end may take to say so."""
-_LOOK_S = 0.05
+"""How long to wait until a step that is stopped has reported its end."""
+_POLL_S = 0.05
 _OUTAGE_S = 120.0
-"""How long the server may be away before a run fails that has steps to start."""
+"""How long to retry while the server is unreachable, before a run with steps to start fails."""
 _PAUSE_S = 0.5
 _ENDINGS = frozenset(
     {dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY}
 )
 
 
-def _patiently(add: Callable[[], T]) -> T:
-    """Do it again until the server is back, or the run is interrupted. A job that was added twice is there once."""
+def _with_retries(add: Callable[[], T]) -> T:
+    """Retry until the server is reachable, or the run is interrupted. Adding a job twice adds it once."""
     deadline = time.monotonic() + _OUTAGE_S
     while True:
         try:
@@ -63,12 +63,12 @@ def _patiently(add: Callable[[], T]) -> T:
         except TransportError as error:
             if time.monotonic() > deadline or check_captured_interrupt():
                 raise
-            log.warning("A step could not be added to its queue, which is tried again: %s", error)
+            log.warning("A step could not be added to its queue; retrying: %s", error)
             time.sleep(_PAUSE_S)
 
 
 class ExecutorOptions(Options):
-    """What an executor was configured with."""
+    """The configuration of an executor."""
 
     url: str | None = Field(default=None, repr=False)
     prefix: str = DEFAULT_PREFIX
@@ -88,12 +88,12 @@ class QueueStepHandler(StepHandler):
     """Starts, watches and stops the steps of one run at a time.
 
     Args:
-        options: How the executor is configured.
+        options: The executor's configuration.
 
     Attributes:
-        watch: What the queue knows of the run's steps.
-        losses: By step and cause, how often it was tried again without counting as an attempt of its own.
-        verdicts: By step, what was found wrong with it at last.
+        watch: The health of the run's steps.
+        losses: The number of retries that don't count as attempts of the step, by step and cause.
+        verdicts: The last verdict on each unhealthy step.
     """
 
     def __init__(self, options: ExecutorOptions) -> None:
@@ -117,7 +117,7 @@ class QueueStepHandler(StepHandler):
         self.watch: StepHealth
 
     def begin(self, run_id: str) -> None:
-        """Turn to a run."""
+        """Start handling a run."""
         self._revoked.clear()
         self._current.clear()
         self.losses.clear()
@@ -128,7 +128,7 @@ class QueueStepHandler(StepHandler):
 
     @property
     def name(self) -> str:
-        """As Dagster's log calls it."""
+        """The name in Dagster's log."""
         return "QueueStepHandler"
 
     def close(self) -> None:
@@ -137,15 +137,15 @@ class QueueStepHandler(StepHandler):
         self._connection.close()
 
     def ended(self, step_key: str) -> None:
-        """Dagster's log says how the step's attempt has ended."""
+        """Stop watching a step whose end is in Dagster's log."""
         if (job_id := self._current.pop(step_key, None)) is not None:
             self.watch.drop(job_id)
 
     def route(self, step_tags: Mapping[str, str], run: dg.DagsterRun) -> JobRoute:
-        """Where and how a step with these tags is done.
+        """Return the queue and options of a step with these tags.
 
         Raises:
-            InvalidOptionError: A tag says something impossible.
+            InvalidOptionError: A tag is invalid.
         """
         return self._route.with_tags(step_tags, run.tags)
 
@@ -154,7 +154,7 @@ class QueueStepHandler(StepHandler):
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         headers = headers_of(step_handler_context.instance, step_handler_context.dagster_run)
-        job = _patiently(lambda: self._add(queue, work, route, headers))
+        job = _with_retries(lambda: self._add(queue, work, route, headers))
         self.watch.add(queue.keys, work.job_id, work.code_version)
         self._current[work.step_key] = work.job_id
         yield dg.DagsterEvent.step_worker_starting(
@@ -162,7 +162,7 @@ class QueueStepHandler(StepHandler):
             message=f"Step {work.step_key!r} waits as job {job.id!r} on queue {route.queue!r}.",
             metadata={"job": job.id, "queue": route.queue, "attempt": work.attempt},
         )
-        if link := console_link(route.queue, job.id):  # Dagster's UI shows the metadata of engine events alone
+        if link := console_link(route.queue, job.id):  # Dagster's UI shows metadata of engine events only
             yield step_handler_context.instance.report_engine_event(
                 f"Step {work.step_key!r} is a job in the queue's console.",
                 step_handler_context.dagster_run,
@@ -185,13 +185,13 @@ class QueueStepHandler(StepHandler):
         self.watch.listen_to(queue.keys)
         job = queue.add(work.kind, work.data(), options)
         if not job.is_new and job.record.is_finished:
-            # A run that was resumed starts an attempt again whose process was lost unnoticed.
+            # A resumed run starts an attempt again if it did not notice that the attempt was lost.
             job.remove(force=True)
             job = queue.add(work.kind, work.data(), options)
         return job
 
     def _work(self, context: StepHandlerContext) -> tuple[WorkItem, JobRoute]:
-        """Build the step's work. What was lost is no failure of the step: its own retries do not count it."""
+        """Build the step's work item. Lost attempts don't count against the step's retry policy."""
         args: ExecuteStepArgs = context.execute_step_args
         (key,) = context.step_tags
         attempt = 1
@@ -215,7 +215,7 @@ class QueueStepHandler(StepHandler):
         return work, route
 
     def without_losses(self, known: KnownExecutionState) -> KnownExecutionState:
-        """Count only those attempts as known that the steps themselves have failed."""
+        """Return the known state without attempts that were lost or crashed."""
         attempts = {
             key: count - sum(self.losses[key, cause] for cause in Cause)
             for key, count in known.previous_retry_attempts.items()
@@ -223,7 +223,7 @@ class QueueStepHandler(StepHandler):
         return known._replace(previous_retry_attempts=attempts)
 
     def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
-        """Whether the step may still be expected to end by itself."""
+        """Return whether the step will still end on its own."""
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         self._current[work.step_key] = work.job_id
@@ -231,48 +231,48 @@ class QueueStepHandler(StepHandler):
             self.watch.listen_to(queue.keys)
             verdict = self.watch.verdict(queue.keys, work.job_id, work.code_version)
         except TransportError as error:
-            log.warning("The queue cannot be asked about step %s, and is asked again soon: %s", work.step_key, error)
+            log.warning("The job of step %s cannot be read; retrying soon: %s", work.step_key, error)
             return CheckStepHealthResult.healthy()
         if verdict is None:
             self._warn_if_unserved(step_handler_context, work)
             return CheckStepHealthResult.healthy()
         if verdict.reason.endswith(OVERTIME) and route.timeout:
             limit = f"{verdict.reason} after {route.timeout.total_seconds():g} s"
-            reason = f"{limit}, which `step_timeout` or the tag `orchestration_queue/timeout` sets"
+            reason = f"{limit}, set by `step_timeout` or the tag `orchestration_queue/timeout`"
             verdict = StepVerdict(reason, verdict.cause)
         self.verdicts[work.step_key] = verdict
-        self._withdraw(queue, work.job_id)
+        self._cancel(queue, work.job_id)
         self.watch.drop(work.job_id)
         return CheckStepHealthResult.unhealthy(verdict.reason)
 
     def _warn_if_unserved(self, context: StepHandlerContext, work: WorkItem) -> None:
-        """Report once in a run that a queue has no worker that may take the step."""
+        """Log once per run that a queue has no worker that may run the step."""
         if lack := self.watch.explain_wait(work.job_id):
             context.instance.report_engine_event(
                 f"Step {work.step_key!r} waits, because {lack}.", context.dagster_run, step_key=work.step_key
             )
 
     def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
-        """End the step, and wait until it has ended. The first call tells all steps, so that they end together."""
+        """Stop the step, and wait until it has ended. The first call stops all steps, so that they end together."""
         work, route = self._work(step_handler_context)
         queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
         self.watch.add(queue.keys, work.job_id, work.code_version)
         for keys, job_id in self.watch.open_jobs():
             if job_id not in self._revoked:
-                self._withdraw(Queue(keys.queue, connection=self._connection, prefix=self._options.prefix), job_id)
+                self._cancel(Queue(keys.queue, connection=self._connection, prefix=self._options.prefix), job_id)
         self.watch.drop(work.job_id)
         context = step_handler_context
-        has_ended = work.job_id not in self._revoked or self._confirmed(context.instance, queue, work)
+        has_ended = work.job_id not in self._revoked or self._await_end(context.instance, queue, work)
         yield context.instance.report_engine_event(
             f"Step {work.step_key!r} was stopped."
             if has_ended
-            else f"Step {work.step_key!r} was told to stop, and did not say within {_CONFIRM_S:.0f} s that it has.",
+            else f"Step {work.step_key!r} was asked to stop, but did not report its end within {_CONFIRM_S:.0f} s.",
             context.dagster_run,
             step_key=work.step_key,
         )
 
-    def _withdraw(self, queue: Queue, job_id: str) -> None:
-        """Take a job off its queue, or have its worker stop it; remembers what a worker has to stop."""
+    def _cancel(self, queue: Queue, job_id: str) -> None:
+        """Cancel a job; remember it if a worker runs it and must stop it."""
         try:
             if queue.cancel(job_id) is Cancellation.FLAGGED:
                 self._revoked.add(job_id)
@@ -282,8 +282,8 @@ class QueueStepHandler(StepHandler):
             log.warning("Job %s of queue %s could not be canceled: %s", job_id, queue.keys.queue, error)
 
     @staticmethod
-    def _confirmed(instance: dg.DagsterInstance, queue: Queue, work: WorkItem) -> bool:
-        """Whether a step has told Dagster of its end, or its worker the queue, within some time."""
+    def _await_end(instance: dg.DagsterInstance, queue: Queue, work: WorkItem) -> bool:
+        """Wait until a step's end is in Dagster's log, or in its job's log; return whether it is in time."""
         deadline = time.monotonic() + _CONFIRM_S
         while time.monotonic() < deadline:
             entries = instance.all_logs(work.run_id, of_type=set(_ENDINGS))
@@ -292,5 +292,5 @@ class QueueStepHandler(StepHandler):
             with suppress(OrchestrationQueueError):
                 if STOPPED in queue.last_logs(work.job_id, 1):
                     return True
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return False

@@ -1,4 +1,4 @@
-"""What the queue knows of a run's steps: news as they come, and what to think of those that are silent."""
+"""Watch the jobs of a run's steps: wait for their events, and judge steps that report nothing."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ __all__ = ["StepHealth", "StepVerdict"]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
-_NEWS = frozenset({"completed", "failed", "revoked", "removed", "stalled"})
+_WATCHED_EVENTS = frozenset({"completed", "failed", "revoked", "removed", "stalled"})
 _FIELDS = ("state", "failedReason", "lastActive")
 _FRESH_S = 0.2
-"""All steps of one health check of a run are judged by the same reading."""
+"""How long a reading of all jobs is used, so that it serves one health check of all steps."""
 _GRACE_S = 1.0
-"""Added where another machine's clock or storage has to keep up."""
+"""Added to allow for the clocks and storages of other machines."""
 _CLEANUP_S = 20.0
-"""How long a step whose job was revoked may take to tell of its end: its job fails before."""
+"""How long a step whose job was revoked may take to report its end; its job fails before."""
 _COUNT_WORKERS_EVERY_S = 5.0
 _UNSERVED_S = 5.0
-"""How long a step waits before its queue is asked for its workers."""
+"""How long a step waits before the workers of its queue are read."""
 _WAITING = (JobState.WAITING, JobState.DELAYED)
 _PAUSE_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
-    """What is wrong with a step that tells nothing.
+    """Why a step will not end on its own.
 
     Attributes:
-        reason: In words.
+        reason: A clause for logs and events.
         cause: Whether its worker was lost, its process crashed, or it failed.
     """
 
@@ -57,10 +57,10 @@ class _Watched:
     Attributes:
         keys: Its queue.
         code_version: The version of the code that its worker must have; '' for any.
-        since: When it was added, or found.
-        sign: Its last sign of life.
-        sign_at: When that was first seen.
-        suspicion: Of what it is suspected, and since when.
+        since: When it was added or found.
+        sign: The time of its last heartbeat, on the server's clock.
+        sign_at: When that heartbeat was first read, on this process's clock.
+        suspicion: An unconfirmed verdict, and its time.
     """
 
     keys: QueueKeys
@@ -71,7 +71,7 @@ class _Watched:
     suspicion: tuple[StepVerdict, float] | None = None
 
     def measure_silence(self, record: JobRecord | None) -> float:
-        """Return how long ago its worker renewed its lease, as seen from here: the server's clock does not matter."""
+        """Return the time since its worker renewed its lease, by the clock of this process."""
         sign = "" if record is None else record.fields.get("lastActive", "")
         if sign != self.sign:
             self.sign, self.sign_at = sign, time.monotonic()
@@ -82,10 +82,10 @@ class StepHealth:
     """Watches the jobs of one run's steps.
 
     Args:
-        connection: Where to ask.
+        connection: The connection to the server.
         run_id: The run.
-        lease: How long a job may go without a sign of life.
-        unclaimed: How long it may wait on a queue without any worker; None for no limit.
+        lease: How long a job may go without a heartbeat.
+        unclaimed: How long a job may wait on a queue without a worker; None for no limit.
     """
 
     def __init__(self, connection: Connection, run_id: str, lease: timedelta, unclaimed: timedelta | None) -> None:
@@ -100,76 +100,80 @@ class StepHealth:
         self._reader: EventReader | None = None
         self._warned: set[tuple[QueueKeys, str]] = set()
         self._is_cut_off = False
-        self.must_look = False
+        self.must_check = False
 
     @property
     def has_suspects(self) -> bool:
-        """Whether some step is suspected of something, and must be checked again soon."""
-        return self.must_look or any(job.suspicion for job in self._jobs.values())
+        """Whether a step has an unconfirmed verdict, or an event that requires a check, so that it is checked soon."""
+        return self.must_check or any(job.suspicion for job in self._jobs.values())
 
     def add(self, keys: QueueKeys, job_id: str, code_version: str = "") -> None:
-        """Watch this job, too."""
+        """Watch a job."""
         self._jobs[job_id] = _Watched(keys, code_version)
 
     def listen_to(self, keys: QueueKeys) -> None:
-        """Hear the news of this queue from now on."""
+        """Read the events of a queue from now on."""
         if self._reader is None:
             self._reader = EventReader(self._connection, {})
         if keys not in self._reader.cursors:
             self._reader.cursors[keys] = self._connection.look(event_log.last_event_id(keys))
 
     def drop(self, job_id: str) -> None:
-        """Watch this job no longer: Dagster knows how its step ended."""
+        """Stop watching a job: Dagster's log has the end of its step."""
         self._jobs.pop(job_id, None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for news of this run's steps.
+        """Wait for events of this run's steps.
 
         Returns:
-            Whether there are any. When the queue cannot be asked, this waits, and says no.
+            Whether there were any; False after a pause if the server is unreachable.
         """
         if self._reader is None:
             time.sleep(seconds)
             return False
         try:
-            heard = self._reader.read(seconds)
+            events = self._reader.read(seconds)
         except OrchestrationQueueError as error:
             if not self._is_cut_off:
-                log.warning("The queue's events cannot be read, so Dagster's log is polled instead: %s", error)
+                log.warning("The queue's events cannot be read; polling Dagster's log instead: %s", error)
             self._is_cut_off = True
             time.sleep(_PAUSE_S)
             return False
         self._is_cut_off = False
-        mine = [event for _, event in heard if event.type in _NEWS and (event.job_id or "").startswith(self._prefix)]
-        self.must_look = self.must_look or any(event.type != "completed" for event in mine)
-        return bool(mine)
+        own = [
+            event
+            for _, event in events
+            if event.type in _WATCHED_EVENTS and (event.job_id or "").startswith(self._prefix)
+        ]
+        self.must_check = self.must_check or any(event.type != "completed" for event in own)
+        return bool(own)
 
     def verdict(self, keys: QueueKeys, job_id: str, code_version: str = "") -> StepVerdict | None:
-        """Return what is wrong with a step; None while nothing is.
+        """Return why a step will not end on its own; None if it will.
 
-        What is wrong at first sight is not yet believed: the events of its end may be in Dagster's log already, and
-        not read. It is at the second.
+        A verdict must be confirmed by a second reading: the events of the step's end may be in Dagster's log, but not
+        read yet.
 
         Raises:
-            TransportError: The queue cannot be asked.
+            TransportError: The server is unreachable.
         """
-        self.must_look = False
+        self.must_check = False
         job = self._jobs.setdefault(job_id, _Watched(keys, code_version))
         if time.monotonic() - self._read_at > _FRESH_S:
-            self._look()
+            self._read_jobs()
         found = self._judge(job, job_id, self._records.get(job_id))
         if found is None:
             job.suspicion = None
             return None
-        verdict, patience_s = found
+        verdict, delay_s = found
         now = time.monotonic()
         if job.suspicion is None:
             job.suspicion = (verdict, now)
             return None
-        return verdict if self._read_at > job.suspicion[1] and now >= job.suspicion[1] + patience_s else None
+        return verdict if self._read_at > job.suspicion[1] and now >= job.suspicion[1] + delay_s else None
 
     def explain_wait(self, job_id: str) -> str:
-        """Return why no worker can take a step that has waited for some seconds; '' if one can, or if it was said."""
+        """Return why no worker can run a step that has waited for some seconds; '' if one can, or if it was logged."""
         job, record = self._jobs.get(job_id), self._records.get(job_id)
         waits = record is not None and "state" in record.fields and record.state in _WAITING
         if job is None or not waits or time.monotonic() - job.since < _UNSERVED_S:
@@ -184,7 +188,7 @@ class StepHealth:
         if self._reader is not None:
             self._reader.close()
 
-    def _look(self) -> None:
+    def _read_jobs(self) -> None:
         """Read all watched jobs. One exchange per 1,000."""
         wanted = [(job.keys, job_id) for job_id, job in self._jobs.items()]
         records = self._connection.follow(job_records.jobs(wanted, _FIELDS))
@@ -192,19 +196,19 @@ class StepHealth:
         self._read_at = time.monotonic()
 
     def _judge(self, job: _Watched, job_id: str, record: JobRecord | None) -> tuple[StepVerdict, float] | None:
-        """Return what is wrong, and how long to wait before that is believed."""
+        """Return a verdict, and how long to wait before it is confirmed; None if the step will end on its own."""
         where = f"its job {job_id!r} on queue {job.keys.queue!r}"
         health = judge(where, record, job.measure_silence(record), self._lease_s)
         match health.condition:
             case Condition.COMPLETED:
-                message = f"{health.message}, and Dagster's log does not say how the step ended"
+                message = f"{health.message}, but Dagster's log has no end of the step"
                 return StepVerdict(message, Cause.LOST), _GRACE_S
             case Condition.OPEN if record is not None and record.state is not JobState.ACTIVE:
                 return self._judge_waiting(job, where)
             case Condition.OPEN:
                 return None
-        patience_s = _CLEANUP_S if record is not None and record.failed_reason == "revoked" else 0
-        return StepVerdict(health.message, health.cause), patience_s
+        delay_s = _CLEANUP_S if record is not None and record.failed_reason == "revoked" else 0
+        return StepVerdict(health.message, health.cause), delay_s
 
     def _judge_waiting(self, job: _Watched, where: str) -> tuple[StepVerdict, float] | None:
         waited_s = time.monotonic() - job.since
@@ -213,7 +217,7 @@ class StepHealth:
         return StepVerdict(f"{where} has waited for {waited_s:.0f} s, because {lack}", Cause.FAILED), 0
 
     def _lack(self, job: _Watched) -> str:
-        """Return why the queue's workers cannot take a job, and what to do; '' if one of them can."""
+        """Return why the queue's workers cannot run a job, and what to do; '' if one of them can."""
         versions = self._worker_versions(job.keys)
         name, wanted = job.keys.queue, job.code_version
         if wanted in versions or (versions and not wanted):
@@ -221,11 +225,13 @@ class StepHealth:
         command = f"`oq dagster worker --queue {name}{f' --code-version {wanted}' if wanted else ''}`"
         if not versions:
             return f"queue {name!r} has no worker; start one with {command}"
-        there = ", ".join(sorted({repr(version) if version else "none" for version in versions}))
-        return f"it wants code version {wanted!r}, and workers of queue {name!r} have {there}; start one with {command}"
+        found = ", ".join(sorted({repr(version) if version else "none" for version in versions}))
+        return (
+            f"it requires code version {wanted!r}, but workers of queue {name!r} have {found}; start one with {command}"
+        )
 
     def _worker_versions(self, keys: QueueKeys) -> list[str]:
-        """Return the code version of each of a queue's workers. Asked rarely: it walks all keys."""
+        """Return the code version of each of a queue's workers, cached for some seconds: reading it scans all keys."""
         at, versions = self._versions.get(keys, (float("-inf"), []))
         if time.monotonic() - at > _COUNT_WORKERS_EVERY_S:
             versions = [one.code_version or "" for one in self._connection.follow(worker_registry.workers(keys))]

@@ -1,4 +1,4 @@
-"""Runs Dagster's jobs: takes a work item to a fork server, enforces its time, and reports how it ended."""
+"""Run Dagster's jobs: pass work items to fork servers, enforce their time limits, and report how they ended."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ __all__ = ["StepRunner"]
 
 log = logging.getLogger("orchestration_queue.dagster")
 
-_LOOK_EVERY_S = 0.25
-"""How often to look whether running jobs were revoked. The heartbeat learns it too, but rarely."""
+_CHECK_EVERY_S = 0.25
+"""How often to check whether running jobs were revoked. Heartbeats detect it, too, but are rare."""
 _OVERDUE_GRACE_S = 4.0
-"""The most for a work whose time is over: its end is told 5 s later at the latest, and the next attempt may begin."""
+"""Maximum grace after a timeout: the job fails at most 5 s later, and then the next attempt may start."""
 _PUT_BACK = timedelta(seconds=1)
-"""How long a job rests that needs another version of the code, before the next worker sees it."""
+"""The delay of a job that requires another version of the code."""
 
 
 class StepRunner:
     """The handlers of Dagster's jobs and what they need while the worker runs.
 
     Args:
-        locations: The code locations this worker serves.
+        locations: The code locations that this worker serves.
         slots: The worker's concurrency.
-        lease: The usual lease.
-        now_ms: The server's time, in epoch milliseconds.
-        revoked: Which of these jobs were revoked, asked and stopped on the worker's loop.
-        recycling: When fork servers are replaced.
+        lease: The default lease.
+        now_ms: Returns the server's time in epoch milliseconds.
+        revoked: Stops the revoked ones of these jobs on the worker's loop.
+        recycling: When to replace fork servers.
         grace: How long a work item may take to end when it is stopped.
-        code_version: The code version that work items must want, if they want any.
-        first_sign: How long a warm process may take to write its first event.
+        code_version: The version of the worker's code; work items that require another one are put back.
+        first_sign: How long a forked process may take to write its first event.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class StepRunner:
         self._concurrency = slots
         self._usual_lease_s = lease.total_seconds()
         self._now_ms = now_ms
-        self._look_for_revoked = revoked
+        self._stop_revoked = revoked
         self._recycling = recycling
         self._grace_s = grace.total_seconds()
         self._code_version = code_version
@@ -85,41 +85,41 @@ class StepRunner:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Load the code before the first job comes, and leave no process behind.
+        """Load the code before the first job, and end all processes afterwards.
 
         Raises:
             UsageError: A code location cannot be loaded.
         """
         self._fence = WriteFences(self._concurrency)
         self._pool = ForkPool(self._locations, self._fence, self._recycling)
-        looking = asyncio.create_task(self._look())
+        checking = asyncio.create_task(self._check_revoked())
         try:
             await self._pool.start()
             yield
         finally:
-            looking.cancel()
+            checking.cancel()
             with suppress(asyncio.CancelledError):
-                await looking
+                await checking
             await self._pool.aclose()
             self._fence.close()
 
     @property
     def decisions(self) -> dict[str, str]:
-        """Return how the work items of each code location are isolated, and why; none before the code is loaded."""
+        """The isolation of the work items of each code location, and its reason; empty before the code is loaded."""
         return self._pool.decisions if hasattr(self, "_pool") else {}
 
     def handler(self, name: str) -> Callable[[AsyncActiveJob], Awaitable[dict[str, object]]]:
-        """Return the handler of jobs of this name.
+        """Return the handler of jobs with this name.
 
         Raises:
-            UnrecoverableError: They are none of Dagster's.
+            UnrecoverableError: The name is not one of Dagster's jobs.
         """
         if name not in {str(kind) for kind in WorkKind}:
             raise UnrecoverableError(f"A Dagster worker has no handler for {name!r}; give other jobs their own queue.")
-        return self._do
+        return self._handle
 
     def observe_renewal(self, leases: Sequence[Lease], renew: Callable[[], list[Renewal]]) -> list[Renewal]:
-        """Let the work of jobs write for as long as their renewed leases last."""
+        """Renew leases, and extend the write fences of their jobs accordingly."""
         asked = now()
         answers = renew()
         for lease, answer in zip(leases, answers, strict=True):
@@ -133,21 +133,21 @@ class StepRunner:
         return lease.lock_ms / 1000 if lease.lock_ms else self._usual_lease_s
 
     def _first_deadline(self, record: JobRecord) -> float:
-        """Return when the lease that a job started with ends, unless it is renewed."""
+        """Return when the first lease of a job expires."""
         lease = Lease(record, "")
         return now() + self._lease_s(lease) - (self._now_ms() - lease.taken_ms) / 1000
 
     def cancel(self, job_id: str) -> None:
-        """Note that the job was canceled: when its handler is cancelled now, its work may clean up."""
+        """Mark a job as canceled, so that its work may clean up when its handler is cancelled."""
         self._revoked.add(job_id)
 
-    async def _look(self) -> None:
+    async def _check_revoked(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
             if running := [job_id for job_id in self._slots if job_id not in self._revoked]:
-                await self._look_for_revoked(running)
+                await self._stop_revoked(running)
 
-    async def _do(self, job: AsyncActiveJob) -> dict[str, object]:
+    async def _handle(self, job: AsyncActiveJob) -> dict[str, object]:
         try:
             work = WorkEnvelope.model_validate(job.data)
         except (PayloadError, ValidationError) as error:
@@ -157,7 +157,7 @@ class StepRunner:
         self._put_back_foreign(job)
         is_redelivered = job.record.stalled_count > 0
         if is_redelivered and job.name == WorkKind.STEP:
-            # Its events may be half written. Dagster counts attempts, and starts the next one under another id.
+            # Its events may be incomplete. Dagster counts attempts, and starts the next one with another id.
             raise UnrecoverableError(f"{LOST}the worker that had begun it did not renew its lease.")
         started = time.monotonic()
         with self._fence.slot(self._first_deadline(job.record)) as slot:
@@ -166,7 +166,7 @@ class StepRunner:
                 running = await self._run(job, work, work.isolation, started)
                 if not running.has_begun:
                     notice = (
-                        f"The process did not begin within {self._first_sign_s:g} s and was killed; this is another "
+                        f"The process did not start within {self._first_sign_s:g} s and was killed; this is another "
                         "attempt in a new process. Pass `isolation: spawn` if the code cannot be forked."
                     )
                     log.warning("Job %s: %s", job.id, notice)
@@ -175,7 +175,7 @@ class StepRunner:
                 try:
                     return self._settle(slot, running)
                 except UnrecoverableError as error:
-                    if job.name != WorkKind.STEP:  # of a step, its run takes care
+                    if job.name != WorkKind.STEP:  # the run handles the crash of a step
                         await self._report_crash(job, work, slot, str(error))
                     raise
             finally:
@@ -183,7 +183,7 @@ class StepRunner:
                 self._revoked.discard(job.id)
 
     async def _report_crash(self, job: AsyncActiveJob, work: WorkEnvelope, slot: FenceSlot, reason: str) -> None:
-        """Have a new process report that a run has failed."""
+        """Start a process that reports a run as failed."""
         slot.clear()
         async with self._pool.lend(work.location, Isolation.SPAWN) as loan:
             running = loan.server.begin(job.data, slot, is_redelivered=False, crash=reason)
@@ -194,13 +194,13 @@ class StepRunner:
                 raise
 
     def _put_back_foreign(self, job: AsyncActiveJob) -> None:
-        """Leave the jobs of other Dagster instances to their own workers."""
+        """Put back jobs of other Dagster instances."""
         theirs, ours = job.record.headers.get(INSTANCE), self._pool.instance
         if theirs and ours and theirs != ours:
             if theirs not in self._foreign:
                 log.warning(
-                    "Jobs of another Dagster instance (%s) arrive on this queue, and are put back for its own workers; "
-                    "give each instance a queue or a prefix of its own.",
+                    "Jobs of another Dagster instance (%s) arrive on this queue and are put back for its own workers; "
+                    "configure a different queue or prefix for each instance.",
                     theirs,
                 )
             self._foreign.add(theirs)
@@ -209,23 +209,23 @@ class StepRunner:
     async def _run(
         self, job: AsyncActiveJob, work: WorkEnvelope, isolation: Isolation, started: float, notice: str = ""
     ) -> Running:
-        """Run a work item to its end, or kill it if a warm process does not begin with it in time."""
+        """Run a work item, or kill it if a forked process does not start it in time."""
         slot = self._slots[job.id]
         async with self._pool.lend(work.location, isolation) as loan:
             running = loan.server.begin(
                 job.data, slot, is_redelivered=job.record.stalled_count > 0, notice=notice or loan.notice
             )
-            if loan.is_warm and not await self._begins(running, slot, job, work, started):
-                self._pool.distrust(loan.server, "processes that do not begin")
+            if loan.is_warm and not await self._await_start(running, slot, job, work, started):
+                self._pool.distrust(loan.server, "processes that do not start")
                 running.has_begun = False
             else:
                 await self._end(running, job, work, started)
             return running
 
-    async def _begins(
+    async def _await_start(
         self, running: Running, slot: FenceSlot, job: AsyncActiveJob, work: WorkEnvelope, started: float
     ) -> bool:
-        """Return whether a work item writes its first event in time; kill it if not."""
+        """Wait until a work item writes its first event; kill it if it does not in time, and return whether it did."""
         try:
             await asyncio.wait({running.ended}, timeout=self._first_sign_s)
         except asyncio.CancelledError:
@@ -234,10 +234,10 @@ class StepRunner:
         if running.ended.done() or slot.has_signed:
             return True
         await running.stop(0)
-        return slot.has_signed  # it may have begun a moment before it was killed
+        return slot.has_signed  # it may have started just before it was killed
 
     async def _end(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
-        """Wait for the end of a work item; stop it when its job is cancelled."""
+        """Wait until a work item ends; stop it when its job is cancelled."""
         try:
             await asyncio.shield(running.ended)
         except asyncio.CancelledError:
@@ -245,16 +245,16 @@ class StepRunner:
             raise
 
     async def _stop(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
-        """Stop a work item. It may clean up and report its end to Dagster only if that is meant to be its end."""
-        grace_s = self._grace_of(job.id, work, started)
+        """Stop a work item. It may clean up and report its end to Dagster unless it will run again."""
+        grace_s = self._grace(job.id, work, started)
         self._slots[job.id].prolong(grace_s)
         await running.stop(grace_s)
         if job.id in self._revoked:
             with suppress(OrchestrationQueueError):
-                await job.log(STOPPED)  # its job failed as revoked before
+                await job.log(STOPPED)  # the job has already failed as revoked
 
-    def _grace_of(self, job_id: str, work: WorkEnvelope, started: float) -> float:
-        """How long work that must stop may clean up: not at all when it was released to be run again."""
+    def _grace(self, job_id: str, work: WorkEnvelope, started: float) -> float:
+        """Return how long work that must stop may clean up; 0 if its job was released to run again."""
         if job_id in self._revoked:
             return self._grace_s
         is_overdue = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000
@@ -262,10 +262,10 @@ class StepRunner:
 
     @staticmethod
     def _settle(slot: FenceSlot, running: Running) -> dict[str, object]:
-        """Return the result of the job of a work item that ended by itself.
+        """Return the result of the job of a work item that ended on its own.
 
         Raises:
-            UnrecoverableError: It could not report its end to Dagster.
+            UnrecoverableError: The work item could not report its end to Dagster.
         """
         note, code = slot.note, running.ended.result()
         where = {"host": socket.gethostname(), "pid": int(note.get("pid", 0))}

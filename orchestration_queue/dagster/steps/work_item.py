@@ -1,4 +1,4 @@
-"""One work item in a queue: a step of a run, a run, or the rest of a run."""
+"""A work item in a queue: a step of a run, a run, or the rest of a run."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from orchestration_queue.options import Retention, milliseconds
 __all__ = ["KEPT", "Isolation", "WorkItem", "WorkKind", "perform", "run_prefix"]
 
 KEPT = Retention(age=timedelta(days=1))
-"""How long jobs of Dagster's stay once they have ended: to look into. Dagster's own log has all that matters."""
+"""How long to keep jobs of Dagster's after their end, for inspection; Dagster's own log has all of their events."""
 _LONGEST_KEY = 120
-"""A longer step key is cut in job ids; its hash keeps them apart."""
+"""Longer step keys are truncated in job ids, with a hash."""
 _MOST_BYTES = 64 << 20
-"""No arguments unfold to more: 64 MiB are those of a million steps."""
-_STRANGE = re.compile(r"[^A-Za-z0-9_.\-]")
+"""Maximum size of decompressed arguments: 64 MiB suffice for a million steps."""
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_.\-]")
 
 
 Args: TypeAlias = ExecuteStepArgs | ExecuteRunArgs | ResumeRunArgs
@@ -53,20 +53,20 @@ _KINDS: dict[type[Args], WorkKind] = {
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """A piece of work.
+    """A step, a run, or the rest of a run, for a worker.
 
     Attributes:
-        args: What Dagster itself passes to a process that does this. The instance's reference is left out: a worker
-            has its own, and takes from the queue no word on what to import.
-        location: Name of the code location whose code it needs; '' when the worker's only one will do.
-        attempt: Of a step: which attempt, 1 for the first.
-        resume_attempt: Of the rest of a run: how often it has been resumed, 1 for the first time.
-        isolation: In which process it is done.
-        timeout: How long it may take; None for as long as it likes.
+        args: The arguments that Dagster passes to a process, without the reference to the instance: a worker has its
+            own, and must not import classes that the queue names.
+        location: The name of its code location; '' for the only one of the worker.
+        attempt: The number of a step's attempt, 1 for the first.
+        resume_attempt: The number of times that a run was resumed, 1 for the first time.
+        isolation: The process that runs it.
+        timeout: Time limit; None for no limit.
         env: Environment variables to set for it.
-        code_version: Only workers of this version of the code may do it; '' for any.
-        memory_mib: The memory that its process may allocate; None for no limit.
-        cpu_seconds: The processor time that its process may take; None for no limit.
+        code_version: The code version that workers must have; '' for any.
+        memory_mib: Memory limit of the process; None for no limit.
+        cpu_seconds: Processor time limit of the process; None for no limit.
     """
 
     args: Args
@@ -82,17 +82,17 @@ class WorkItem:
 
     @property
     def kind(self) -> WorkKind:
-        """The kind of work."""
+        """The kind of the work item."""
         return _KINDS[type(self.args)]
 
     @property
     def run_id(self) -> str:
-        """The run that it belongs to."""
+        """The id of its run."""
         return self.args.run_id
 
     @property
     def step_key(self) -> str:
-        """Of a step: its key, else ''."""
+        """The key of a step; '' for runs."""
         if not isinstance(self.args, ExecuteStepArgs):
             return ""
         (key,) = self.args.step_keys_to_execute or ("",)
@@ -100,10 +100,10 @@ class WorkItem:
 
     @property
     def job_id(self) -> str:
-        """The id of its job: the same for the same work, so that launching twice launches once."""
+        """The id of its job: equal for equal work, so that launching it twice adds one job."""
         match self.kind:
             case WorkKind.STEP:
-                return f"{run_prefix(self.run_id)}{_legal(self.step_key)}.{self.attempt}"
+                return f"{run_prefix(self.run_id)}{_encode_key(self.step_key)}.{self.attempt}"
             case WorkKind.RUN:
                 return run_job_id(self.run_id, 0)
             case WorkKind.RESUME:
@@ -113,7 +113,7 @@ class WorkItem:
         """Build the job's payload.
 
         Raises:
-            PayloadError: The arguments are larger than any worker takes.
+            PayloadError: The arguments are too large.
         """
         text = dg.serialize_value(replace(self.args, instance_ref=None)).encode()
         if len(text) > _MOST_BYTES:
@@ -137,16 +137,16 @@ class WorkItem:
 
     @classmethod
     def from_data(cls, data: object) -> WorkItem:
-        """Read the work that a job's payload holds.
+        """Read the work item of a job's payload.
 
         Raises:
-            PayloadError: It holds none.
+            PayloadError: The payload is not a work item.
         """
         try:
             read = WorkEnvelope.model_validate(data)
-            args = dg.deserialize_value(_unfolded(read.args))
+            args = dg.deserialize_value(_decompress(read.args))
             if not isinstance(args, ExecuteStepArgs | ExecuteRunArgs | ResumeRunArgs):
-                raise TypeError(f"a {type(args).__name__} is no work")
+                raise TypeError(f"{type(args).__name__} is not a work item")
         except (ValidationError, zlib.error, ValueError, TypeError, LookupError, DeserializationError) as error:
             raise PayloadError(
                 f"The job contains no Dagster work item that this version ({dg.__version__}) can read ("
@@ -167,29 +167,29 @@ class WorkItem:
 
 
 def perform(work: WorkItem, instance: dg.DagsterInstance, isolation: str = "") -> int:
-    """Do the work in this process and thread. All that happens goes to the instance's event log.
+    """Run a work item in this process and thread, and write its events to the instance's event log.
 
     Args:
-        work: What to do. Its environment variables are set, and stay.
-        instance: Where the run is, and where its events go.
-        isolation: In which kind of process, and why, for the log of a step.
+        work: The work item. Its environment variables remain set.
+        instance: The instance of the run.
+        isolation: The isolation of the process, and its reason, for the log of a step.
 
     Returns:
-        0, or 1 when a run has failed. A step that failed has said so in the event log, and is 0 too.
+        1 if a run has failed, else 0; also for a step that has failed, whose failure is in the event log.
 
     Raises:
-        StateError: The instance knows no such run.
-        BaseException: What Dagster itself could not handle, an interrupt among others.
+        StateError: The run does not exist in the instance.
+        BaseException: An exception that Dagster does not handle, such as an interrupt.
     """
     os.environ.update(work.env)
-    if work.memory_mib is not None:  # data, and not address space, of which Java and torch reserve plenty
+    if work.memory_mib is not None:  # data, not address space, because Java and torch reserve much of that
         resource.setrlimit(resource.RLIMIT_DATA, (work.memory_mib << 20, resource.RLIM_INFINITY))
     if work.cpu_seconds is not None:
         resource.setrlimit(resource.RLIMIT_CPU, (work.cpu_seconds, resource.RLIM_INFINITY))
     if (run := instance.get_run_by_id(work.run_id)) is None:
         raise StateError(
-            f"Run {work.run_id!r} is not in this worker's instance; start the worker with the DAGSTER_HOME, or the "
-            "same storage, of the processes that launch runs, unless the run was deleted."
+            f"Run {work.run_id!r} does not exist in this worker's instance; start the worker with the DAGSTER_HOME, or "
+            "the same storage, of the processes that launch runs, unless the run was deleted."
         )
     with capture_interrupts():
         match work.args:
@@ -205,10 +205,10 @@ def perform(work: WorkItem, instance: dg.DagsterInstance, isolation: str = "") -
 
 
 def _may_start(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
-    """Whether a run is still wanted. One that Dagster has as queued leaves that state here, with its job.
+    """Return whether a run is still wanted, and move a queued run to the next state.
 
-    It may be cancelled at this very moment. The later of two events decides about its state, so we look for the other
-    one after ours is written: a cancellation writes first, and stops the job second.
+    The run may be cancelled at the same time. The later of two events decides about its state, so this writes its own
+    event and then checks for the other: a cancellation first writes its event, and then stops the job.
     """
     if run.status is dg.DagsterRunStatus.QUEUED:
         starting = dg.DagsterEvent(dg.DagsterEventType.PIPELINE_STARTING.value, job_name=run.job_name)
@@ -221,18 +221,18 @@ def _may_start(run: dg.DagsterRun, instance: dg.DagsterInstance) -> bool:
     return is_wanted
 
 
-def _legal(step_key: str) -> str:
-    """Spell a step key as part of a job id. Two different keys stay different."""
-    legal = _STRANGE.sub("-", step_key)
-    if legal == step_key and len(legal) <= _LONGEST_KEY:
-        return legal
-    return f"{legal[:_LONGEST_KEY]}-{hashlib.sha256(step_key.encode()).hexdigest()[:12]}"
+def _encode_key(step_key: str) -> str:
+    """Encode a step key as part of a job id; different keys stay different."""
+    encoded = _NOT_IN_IDS.sub("-", step_key)
+    if encoded == step_key and len(encoded) <= _LONGEST_KEY:
+        return encoded
+    return f"{encoded[:_LONGEST_KEY]}-{hashlib.sha256(step_key.encode()).hexdigest()[:12]}"
 
 
-def _unfolded(packed: str) -> str:
-    """Unfold what :meth:`WorkItem.data` folded. An endless one is refused before it fills the memory."""
+def _decompress(packed: str) -> str:
+    """Decompress arguments up to the maximum size, so that they cannot exhaust the memory."""
     unpacker = zlib.decompressobj()
     text = unpacker.decompress(base64.b85decode(packed), _MOST_BYTES)
     if not unpacker.eof:
-        raise ValueError("the arguments are cut off, or too long")
+        raise ValueError("the arguments are truncated or too long")
     return text.decode()

@@ -23,7 +23,7 @@ _NO_RECYCLING = Recycling()
 
 
 class DagsterWorker(Worker):
-    """Runs the steps and runs that Dagster's executors and launchers have added to one queue.
+    """Runs the steps and runs that Dagster's executors and launchers add to one queue.
 
     Each work item runs in a separate process, forked within milliseconds from one that has the user's code loaded. In
     all other respects it is a :class:`Worker`: leases, heartbeats, draining, priorities.
@@ -38,7 +38,7 @@ class DagsterWorker(Worker):
         url: The server; default ``OQ_URL``, or else the embedded server of this directory.
         options: Concurrency, lease, intervals and limits.
         prefix: First part of every key.
-        recycling: When to replace the processes that are forked from, or reused; default: never.
+        recycling: When to replace fork servers and resident processes; default: never.
         grace: How long a work item may clean up after it was cancelled or timed out, before it is killed.
         code_version: The version of this worker's code. Work items that require another one are put back.
         first_sign: How long a forked work item may take to write its first event to Dagster's log. One that takes
@@ -66,13 +66,12 @@ class DagsterWorker(Worker):
         names = [location.name for location in checked_items(locations, CodeLocation, "locations")]
         checked(code_version, str, "code_version", optional=False)
         if checked_duration(first_sign, "first_sign") <= timedelta(0):
-            raise InvalidOptionError(f"`first_sign` must be above 0 s, got {first_sign!r}; pass `first_sign=60`.")
+            raise InvalidOptionError(f"`first_sign` must be > 0 s, got {first_sign!r}; pass `first_sign=60`.")
         if isinstance(url, str):
             parse_url(url)
         if not names or len(set(names)) < len(names):
             raise UsageError(
-                f"A Dagster worker needs at least one code location, and their names must differ, got {names}; pass "
-                "`name=`."
+                f"A Dagster worker requires one or more code locations with different names, got {names}; pass `name=`."
             )
         options = WorkerOptions.coerce(options, "options")
         if code_version and not options.code_version:
@@ -91,7 +90,7 @@ class DagsterWorker(Worker):
         super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
 
     def _describe(self) -> dict[str, object]:
-        """Return what the registry says beside what it says of every worker: how steps are isolated, and why."""
+        """Return additional data for the registry: the isolation of each code location, and its reason."""
         return {"isolation": self._step_runner.decisions}
 
     def cancel(self, job_id: str) -> bool:
@@ -100,13 +99,13 @@ class DagsterWorker(Worker):
         return super().cancel(job_id)
 
     async def _stop_revoked(self, job_ids: Sequence[str]) -> None:
-        """Stop those of the jobs that were revoked. One exchange."""
+        """Stop the revoked ones of these jobs. One exchange."""
         try:
             found = await self.io.calls.follow(
                 job_records.jobs([(self.keys, job_id) for job_id in job_ids], ("revoked",))
             )
         except OrchestrationQueueError:
-            return  # the heartbeat, or the next look, learns it
+            return  # the heartbeat or the next check detects it
         for record in found:
             if record is not None and record.fields.get("revoked") == "1":
                 self.cancel(record.id)

@@ -1,8 +1,8 @@
-"""Write fences: until when a process may write, in memory that a worker, its fork servers and their children share.
+"""Write fences: deadlines for the writes of work items, in memory that workers, fork servers and children share.
 
-The worker's heartbeat moves a work item's deadline with every renewal of its lease. The work item reads it before it
+The worker's heartbeat extends a work item's deadline with every renewal of its lease. The work item checks it before it
 writes an event. So a process that was suspended beyond its lease, or whose worker was, no longer writes anything:
-another process may be running the next attempt, and Dagster's events don't say which attempt they belong to.
+another process may be running the next attempt, and Dagster's events don't name their attempt.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _SHORTEST_NAP_S = 0.01
 
 
 def now() -> float:
-    """Return the seconds on a clock that all processes of this machine share, and that continues while it sleeps."""
+    """Return the seconds of a clock that all processes of this machine share, and that runs while it sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class _Memory:
-    """One work's part of the memory."""
+    """One work item's part of the shared memory."""
 
     def __init__(self, memory: mmap.mmap, index: int) -> None:
         self._memory = memory
@@ -72,13 +72,13 @@ class _Memory:
     def note(self, value: dict[str, str]) -> None:
         text = json.dumps(value).encode()
         at = self._start + _NOTE_AT
-        _LENGTH.pack_into(self._memory, at, 0)  # so that a kill in between leaves no half-written note
+        _LENGTH.pack_into(self._memory, at, 0)  # a kill in between leaves an empty note
         self._memory[at + _LENGTH.size : at + _LENGTH.size + len(text)] = text
         _LENGTH.pack_into(self._memory, at, len(text))
 
 
 class WriteFences:
-    """The worker's side.
+    """The worker's side of all fences.
 
     Args:
         slots: The worker's concurrency.
@@ -97,7 +97,7 @@ class WriteFences:
 
     @contextmanager
     def slot(self, deadline: float) -> Iterator[FenceSlot]:
-        """Reserve the fence of one work item, with the time until which it may write at first."""
+        """Reserve the fence of one work item, with its first deadline."""
         index = self._free.pop()
         slot = FenceSlot(self._memory, index)
         slot.clear()
@@ -109,16 +109,16 @@ class WriteFences:
             self._free.append(index)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._memory.close()
         self._file.close()
 
 
 class FenceSlot:
-    """One work, as its worker sees it.
+    """The worker's side of one work item's fence.
 
     Attributes:
-        index: Its place.
+        index: Its index in the shared memory.
     """
 
     def __init__(self, memory: mmap.mmap, index: int) -> None:
@@ -127,7 +127,7 @@ class FenceSlot:
 
     @property
     def note(self) -> dict[str, str]:
-        """What the work has reported about its run."""
+        """The values that the work item has reported."""
         return self._part.note
 
     @property
@@ -136,22 +136,22 @@ class FenceSlot:
         return self._part.has_signed
 
     def clear(self) -> None:
-        """Forget what was written for the work item before."""
+        """Clear the values of a previous work item."""
         self._part.note = {}
         self._part.has_signed = False
 
     def extend(self, deadline: float) -> None:
-        """Let it write until then; any thread may call this."""
+        """Set the deadline. Thread-safe."""
         self._part.deadline = deadline
 
     def prolong(self, seconds: float) -> None:
-        """Extend the deadline although the lease is no longer renewed, unless it has already passed."""
+        """Extend the deadline without a renewed lease, unless it has passed."""
         if now() < self._part.deadline < now() + seconds:
             self._part.deadline = now() + seconds
 
 
 class WriteFence:
-    """The write fence of one work item, as its own process and its fork server see it."""
+    """The work item's and its fork server's side of a fence."""
 
     def __init__(self, descriptor: int, index: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
@@ -159,22 +159,22 @@ class WriteFence:
 
     @property
     def left_s(self) -> float:
-        """How long the work may still write; negative when its time is over."""
+        """The time until the deadline; negative after it."""
         return self._part.deadline - now()
 
     def admit(self) -> None:
-        """Check before an event is written, and sign that the work item has begun."""
+        """Check the deadline before an event is written, and mark the work item as started."""
         self.check()
         self._part.has_signed = True
 
     def check(self) -> None:
-        """End this process and everything it has started, immediately, if it may no longer write."""
+        """Kill this process and all that it has started if the deadline has passed."""
         if self.left_s <= 0:
             os.killpg(0, signal.SIGKILL)
 
-    def tell(self, **facts: str) -> None:
-        """Add to what the worker can read of this work, even after a crash. Long texts lose their beginning."""
-        note = {**self._part.note, **facts}
+    def report(self, **values: str) -> None:
+        """Report values to the worker, which can read them even after a crash. Long texts lose their beginning."""
+        note = {**self._part.note, **values}
         while len(json.dumps(note)) > _MOST_NOTE_BYTES:
             longest = max(note, key=lambda name: len(note[name]))
             note[longest] = note[longest][len(note[longest]) // 4 + 1 :]
@@ -182,7 +182,7 @@ class WriteFence:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Have a thread check, too, for work that writes nothing for a long time."""
+        """Check the deadline in a thread, too, for work that writes nothing for a long time."""
         over = threading.Event()
 
         def watch() -> None:
