@@ -335,10 +335,10 @@ def test_a_wrong_node_is_told_by_its_place(sandbox: DefsFolderSandbox, nodes: An
     ("spec", "words"),
     [
         ({"name": "s"}, "schedulers[0] ('s'): Exactly one of cron, every_seconds and after_seconds must be set, got 0"),
-        ({"name": "s", "cron": "* * * * *", "every_seconds": 1}, "schedulers[0] ('s'): 2 of cron"),
+        ({"name": "s", "cron": "* * * * *", "every_seconds": 1}, "and after_seconds must be set, got 2; keep one."),
         ({"name": "s", "cron": "61 * * * *"}, "schedulers[0] ('s'): "),
         ({"name": "s", "cron": "* * * * *", "tz": "Mars/Base"}, "Mars/Base"),
-        ({"name": "s", "every_seconds": 1, "tz": "UTC"}, "drop `tz`"),
+        ({"name": "s", "every_seconds": 1, "tz": "UTC"}, "`tz` applies to cron patterns only; remove it"),
         ({"name": "s", "every_seconds": 0}, "schedulers[0] ('s'): "),
         ({"cron": "* * * * *"}, "schedulers[0]: 'name' is missing"),
     ],
