@@ -60,7 +60,7 @@ class VersionedDirectory:
         return str(self.directory / _VERSIONS / f"{segment(run_id)}.{secrets.token_hex(4)}")
 
     def read(self) -> DataFrameRef | None:
-        """Read the reference to the current version; None if there is none.
+        """Read the reference to the current version; None without one.
 
         Raises:
             StateError: The file is not a reference.

@@ -71,7 +71,7 @@ class _Watched:
     suspicion: tuple[StepVerdict, float] | None = None
 
     def measure_silence(self, record: JobRecord | None) -> float:
-        """Return the time since its worker renewed its lease, by the clock of this process."""
+        """Return the time since its worker renewed its lease, measured in this process."""
         sign = "" if record is None else record.fields.get("lastActive", "")
         if sign != self.sign:
             self.sign, self.sign_at = sign, time.monotonic()
