@@ -168,7 +168,7 @@ def test_a_wait_that_dagster_would_cut_is_refused(seconds: int) -> None:
 
 
 def test_bad_sensors_are_refused_where_they_are_written() -> None:
-    with pytest.raises(InvalidOptionError, match="`last_nodes` of sensor .s. must not be empty"):
+    with pytest.raises(InvalidOptionError, match=r"`last_nodes` of sensor .s. must not be empty"):
         flow_completed_sensor("load", last_nodes=[], name="s", queue="q", job=target)
 
     def never(_event: Event, _resource: QueueResource) -> None:
