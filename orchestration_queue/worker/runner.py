@@ -105,61 +105,61 @@ class Runner:
         if self._default_options is not None:
             lease.record.fill_options(self._default_options(lease.record.name))
         with bound_to(self._keys.queue, lease.record):
-            run = _Run(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
-            settlement = await self._run_to_outcome(run)
+            attempt = _Attempt(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
+            settlement = await self._run_to_outcome(attempt)
             if _is_given_up():
                 # The handler swallowed the worker's cancellation. Its result no longer counts.
                 raise asyncio.CancelledError
             report(settlement)
-            if run.leftover is not None:
-                await asyncio.wait({run.leftover})
+            if attempt.leftover is not None:
+                await asyncio.wait({attempt.leftover})
 
     async def aclose(self) -> None:
         """End all sandbox processes, and kill those that still run a job."""
         await self._sandboxes.aclose()
 
-    async def _run_to_outcome(self, run: _Run) -> Settlement:
-        lease, job = run.lease, run.job
+    async def _run_to_outcome(self, attempt: _Attempt) -> Settlement:
+        lease, job = attempt.lease, attempt.job
         if (problem := lease.record.problem) is not None:
             log.error("Job %r of queue %s is malformed and fails: %s", lease.job_id, self._keys.queue, problem)
             return outcome.malformed(lease, problem)
         try:
-            return outcome.completed(lease, await self._through_middleware(run))
+            return outcome.completed(lease, await self._through_middleware(attempt))
         except JobInterrupt as interrupt:
-            return self._settle_interrupt(run, interrupt)
+            return self._settle_interrupt(attempt, interrupt)
         except asyncio.CancelledError:
             job.request_stop()
             if _is_given_up():
                 raise
-            return self._build_failure(run, RuntimeError("the handler was cancelled"))
+            return self._build_failure(attempt, RuntimeError("the handler was cancelled"))
         except RateLimitError as error:
             failure = outcome.rate_limited(lease, error, self._rate_limit_delay)
             self._on_rate_limit(failure.backoff_ms)
             return failure
         except BaseException as error:
-            return self._build_failure(run, outcome.without_exit(error))
+            return self._build_failure(attempt, outcome.without_exit(error))
 
-    def _settle_interrupt(self, run: _Run, interrupt: JobInterrupt) -> Settlement:
+    def _settle_interrupt(self, attempt: _Attempt, interrupt: JobInterrupt) -> Settlement:
         try:
-            return interrupt.settle(run.lease)
+            return interrupt.settle(attempt.lease)
         except Exception as error:
-            return self._build_failure(run, error)
+            return self._build_failure(attempt, error)
 
-    def _build_failure(self, run: _Run, error: BaseException) -> Settlement:
+    def _build_failure(self, attempt: _Attempt, error: BaseException) -> Settlement:
         failure = outcome.failed(
-            run.lease, error, _chance(), strategies=self._strategies, is_discarded=run.job.is_discarded
+            attempt.lease, error, _chance(), strategies=self._strategies, is_discarded=attempt.job.is_discarded
         )
         log.warning(
             "Attempt %d of job %r (%r) of queue %s failed: %s\n%s",
-            run.job.attempt,
-            run.lease.job_id,
-            run.lease.record.name[:_NAME_LENGTH],
+            attempt.job.attempt,
+            attempt.lease.job_id,
+            attempt.lease.record.name[:_NAME_LENGTH],
             self._keys.queue,
             failure.reason,
             failure.traceback,
             extra=about(
                 self._keys.queue,
-                run.lease.record,
+                attempt.lease.record,
                 kind=failure.kind,
                 error=failure.error,
                 reason=failure.reason,
@@ -168,65 +168,65 @@ class Runner:
         )
         return failure
 
-    def _through_middleware(self, run: _Run) -> Awaitable[Any]:
+    def _through_middleware(self, attempt: _Attempt) -> Awaitable[Any]:
         chain = self._middleware
-        if self._around is not None and (outer := self._around(run.lease.record)):
+        if self._around is not None and (outer := self._around(attempt.lease.record)):
             chain = (*outer, *chain)
-        call: CallNext = partial(self._handle, run)
+        call: CallNext = partial(self._handle, attempt)
         for middleware in reversed(chain):
-            call = partial(middleware, run.job, call)
+            call = partial(middleware, attempt.job, call)
         return call()
 
-    async def _handle(self, run: _Run) -> Any:
-        name = run.lease.record.name
+    async def _handle(self, attempt: _Attempt) -> Any:
+        name = attempt.lease.record.name
         handler = self._reserved.get(name) or self._find(name)
-        timeout_s = wire_number(run.lease.record.options.get("timeout")) / 1000 or None
+        timeout_s = wire_number(attempt.lease.record.options.get("timeout")) / 1000 or None
         if isinstance(handler, Sandboxed):
-            return await self._sandboxes.run(handler, run.lease, run.job, timeout_s)
+            return await self._sandboxes.run(handler, attempt.lease, attempt.job, timeout_s)
         if not _is_coroutine_function(handler):
-            return await self._in_thread(handler, run, timeout_s)
+            return await self._in_thread(handler, attempt, timeout_s)
         if timeout_s is None:
-            return await handler(run.job)
-        return await self._on_loop(handler, run, timeout_s)
+            return await handler(attempt.job)
+        return await self._on_loop(handler, attempt, timeout_s)
 
     @staticmethod
-    async def _on_loop(handler: Handler, run: _Run, timeout_s: float) -> Any:
+    async def _on_loop(handler: Handler, attempt: _Attempt, timeout_s: float) -> Any:
         # In its own task, so that a handler that swallows its cancellation can't delay the job's outcome.
-        task = asyncio.ensure_future(_run_coroutine(handler, run.job))
+        task = asyncio.ensure_future(_run_coroutine(handler, attempt.job))
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
             if done:
                 return task.result()
         except asyncio.CancelledError:
             if not task.done():
-                run.job.request_stop()
+                attempt.job.request_stop()
                 task.cancel()
                 await asyncio.wait({task})
             raise
-        run.job.request_stop()
+        attempt.job.request_stop()
         task.cancel()
         await asyncio.wait({task}, timeout=_CLEANUP_S)
-        run.leave(task)
+        attempt.leave(task)
         raise outcome.JobTimeoutError
 
-    async def _in_thread(self, handler: Handler, run: _Run, timeout_s: float | None) -> Any:
+    async def _in_thread(self, handler: Handler, attempt: _Attempt, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
-        thread = loop.run_in_executor(self._executor, copy_context().run, _call, handler, ActiveJob(run.job, loop))
+        thread = loop.run_in_executor(self._executor, copy_context().run, _call, handler, ActiveJob(attempt.job, loop))
         try:
             done, _ = await asyncio.wait({thread}, timeout=timeout_s)
         except asyncio.CancelledError:
-            run.job.request_stop()
+            attempt.job.request_stop()
             await asyncio.wait({thread})
             raise
         if done:
             return thread.result()
-        run.job.request_stop()
-        run.leave(thread)
+        attempt.job.request_stop()
+        attempt.leave(thread)
         raise outcome.JobTimeoutError
 
 
-class _Run:
-    """One run of a job."""
+class _Attempt:
+    """One attempt of a job."""
 
     __slots__ = ("job", "lease", "leftover")
 

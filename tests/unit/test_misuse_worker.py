@@ -110,7 +110,7 @@ WRONG: list[tuple[str, Callable[..., Any], str]] = [
         (f"slots {value!r}", lambda value=value: Worker("q", handle, slots=value), "`slots` must be")
         for value in NO_SLOTS
     ],
-    ("no slots", lambda: SharedSlots(0), "slots"),
+    ("no slots", lambda: SharedSlots(0), "`count` must be"),
     ("no such polling", lambda: SharedSlots(1, "random"), "polling"),
     ("batches of tasks", lambda: Worker("q", Tasks(), options={"batch": {"size": 2}}), "batch"),
     *[
@@ -167,7 +167,7 @@ async def test_a_worker_runs_once_and_leaves_before_it_reached_its_server(caplog
     worker.stop()
     await worker.run()
     assert not worker.is_ready
-    with pytest.raises(OrchestrationQueueError, match="runs once"):
+    with pytest.raises(OrchestrationQueueError, match="runs only once"):
         await worker.run()
 
 
