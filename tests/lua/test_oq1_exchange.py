@@ -263,6 +263,13 @@ def test_a_delivery_that_somebody_reclaimed_is_not_started(own: Own) -> None:
         assert own.exchange(deliveries=delivered).started == []
 
 
+def test_a_delivery_whose_entry_is_gone_keeps_no_other_from_starting(own: Own) -> None:
+    own.add(new_job(), new_job(), new_job())
+    delivered = deliver(own, 3)
+    own.wire.ask("XDEL", own.wire.key("stream"), delivered[1].entry_id)
+    assert own.exchange(deliveries=delivered, now=LATER).ids == ["1", "3"]
+
+
 def test_deliveries_go_back_once(own: Own) -> None:
     own.add(new_job("a"), new_job("b"), new_job("c"))
     first, second = deliver(own, 2)

@@ -36,11 +36,7 @@ end
 
 --- Start the delivered jobs up to `last`, if their entries are still pending in the group.
 local function start_delivered(self, deliveries, last)
-  local entry_ids = {}
-  for index = 1, last do
-    entry_ids[index] = deliveries[index].entry_id
-  end
-  local held = entries.claim(self.queue, self.group, self.consumer, entry_ids)
+  local held = entries.claim(self.queue, self.group, self.consumer, deliveries, last)
   for index = 1, last do
     local delivery = deliveries[index]
     if held[delivery.entry_id] then

@@ -4,6 +4,8 @@ local chunks = require("chunks")
 
 local entries = {}
 
+local MOST_CLAIMED = 1000
+
 --- Read up to `count` new entries for a consumer. A stream that was deleted gets its group again.
 function entries.read(queue, group, consumer, count)
   local key = queue .. "stream"
@@ -21,12 +23,21 @@ function entries.read(queue, group, consumer, count)
   return reply.err and error(reply) or reply[1][2]
 end
 
---- Return which of these entries are still pending in the group, as a set; this consumer now has them.
-function entries.claim(queue, group, consumer, entry_ids)
+--- Return which entries of the first `count` deliveries are still pending in the group, as a set; this consumer now has them.
+function entries.claim(queue, group, consumer, deliveries, count)
   local held = {}
-  for _, entry_id in ipairs(entry_ids) do
-    local claimed = redis.pcall("XCLAIM", queue .. "stream", group, consumer, 0, entry_id, "JUSTID")
-    held[entry_id] = not claimed.err and claimed[1] ~= nil
+  for first = 1, count, MOST_CLAIMED do
+    local last = math.min(first + MOST_CLAIMED - 1, count)
+    -- Room for one entry, which is the usual number, so that the table does not grow.
+    local words = { "XCLAIM", queue .. "stream", group, consumer, "0", nil, nil }
+    for index = first, last do
+      words[index - first + 6] = deliveries[index].entry_id
+    end
+    words[last - first + 7] = "JUSTID"
+    local claimed = redis.pcall(unpack(words))
+    for index = 1, claimed.err and 0 or #claimed do
+      held[claimed[index]] = true
+    end
   end
   return held
 end

@@ -4435,6 +4435,8 @@ local chunks = require("chunks")
 
 local entries = {}
 
+local MOST_CLAIMED = 1000
+
 --- Read up to `count` new entries for a consumer. A stream that was deleted gets its group again.
 function entries.read(queue, group, consumer, count)
   local key = queue .. "stream"
@@ -4452,12 +4454,21 @@ function entries.read(queue, group, consumer, count)
   return reply.err and _error(reply) or reply[1][2]
 end
 
---- Return which of these entries are still pending in the group, as a set; this consumer now has them.
-function entries.claim(queue, group, consumer, entry_ids)
+--- Return which entries of the first `count` deliveries are still pending in the group, as a set; this consumer now has them.
+function entries.claim(queue, group, consumer, deliveries, count)
   local held = {}
-  for _, entry_id in _ipairs(entry_ids) do
-    local claimed = _redis_pcall("XCLAIM", queue .. "stream", group, consumer, 0, entry_id, "JUSTID")
-    held[entry_id] = not claimed.err and claimed[1] ~= nil
+  for first = 1, count, MOST_CLAIMED do
+    local last = _math_min(first + MOST_CLAIMED - 1, count)
+    -- Room for one entry, which is the usual number, so that the table does not grow.
+    local words = { "XCLAIM", queue .. "stream", group, consumer, "0", nil, nil }
+    for index = first, last do
+      words[index - first + 6] = deliveries[index].entry_id
+    end
+    words[last - first + 7] = "JUSTID"
+    local claimed = _redis_pcall(_unpack(words))
+    for index = 1, claimed.err and 0 or #claimed do
+      held[claimed[index]] = true
+    end
   end
   return held
 end
@@ -5478,11 +5489,7 @@ end
 
 --- Start the delivered jobs up to `last`, if their entries are still pending in the group.
 local function start_delivered(self, deliveries, last)
-  local entry_ids = {}
-  for index = 1, last do
-    entry_ids[index] = deliveries[index].entry_id
-  end
-  local held = entries.claim(self.queue, self.group, self.consumer, entry_ids)
+  local held = entries.claim(self.queue, self.group, self.consumer, deliveries, last)
   for index = 1, last do
     local delivery = deliveries[index]
     if held[delivery.entry_id] then
