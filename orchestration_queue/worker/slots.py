@@ -6,7 +6,8 @@ immediately, and a queue that waits its turn keeps its jobs for workers elsewher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from itertools import takewhile
 from typing import Literal, Protocol, TypeAlias, get_args
 
 from orchestration_queue.errors import InvalidOptionError
@@ -66,6 +67,8 @@ class SharedSlots:
         self._users: list[SlotUser] = []
         self._present: set[SlotUser] = set()
         self._listeners: dict[SlotUser, Callable[[], object]] = {}
+        self._is_announced = False
+        """Whether all know of the latest change: since then, none has been offered slots."""
 
     def add(self, user: SlotUser) -> None:
         """Give a worker its rank, after the existing ones."""
@@ -87,6 +90,9 @@ class SharedSlots:
 
     def changed(self) -> None:
         """Record a change of one worker, which may affect all."""
+        if self._is_announced:
+            return
+        self._is_announced = True
         for on_change in self._listeners.values():
             on_change()
 
@@ -97,13 +103,15 @@ class SharedSlots:
 
     def offer(self, user: SlotUser) -> int:
         """How many of the free slots this worker may request jobs for now."""
-        free = max(0, self.free)
-        present = [other for other in self._users if other in self._present]
-        if self.polling == "ordered":
-            before = present[: present.index(user)]
-            return 0 if any(other.wants_jobs for other in before) else free
-        asking = [other for other in present if other.may_ask]
-        return _even_share(free, asking, user) if user in asking else 0
+        self._is_announced = False
+        taken = {other: other.taken for other in self._users if other in self._present}
+        free = self.count - sum(taken.values())
+        if free <= 0:
+            return 0
+        if self.polling == "round-robin":
+            return _even_share(free, {other: count for other, count in taken.items() if other.may_ask}, user)
+        earlier = takewhile(lambda other: other is not user, taken)
+        return 0 if any(other.wants_jobs for other in earlier) else free
 
     def took(self, user: SlotUser) -> None:
         """Record that a worker requests jobs: the others come first the next time."""
@@ -112,15 +120,25 @@ class SharedSlots:
             self._users.append(user)
 
 
-def _even_share(free: int, asking: Sequence[SlotUser], user: SlotUser) -> int:
-    """Return what a worker gets if the free slots go to those with the fewest, and a remainder to the first."""
-    fewest_first = sorted(other.taken for other in asking)
-    for count in range(1, len(asking) + 1):  # this many of them reach the same level
-        level = (free + sum(fewest_first[:count])) // count
-        if count == len(asking) or level <= fewest_first[count]:
-            break
-    left = free - sum(max(0, level - taken) for taken in fewest_first)
-    level_with_it = [other for other in asking if other.taken <= level]
-    if user not in level_with_it:
+def _even_share(free: int, asking: Mapping[SlotUser, int], user: SlotUser) -> int:
+    """Return what a worker gets if the free slots go to those with the fewest, and a remainder to the first.
+
+    Args:
+        free: How many slots are free.
+        asking: The workers that would request jobs, in their order, and how many slots each has.
+        user: The worker.
+    """
+    if user not in asking:
         return 0
-    return level - user.taken + (level_with_it.index(user) < left)
+    fewest_first = sorted(asking.values())
+    level = left = 0
+    total = free
+    for count, taken in enumerate(fewest_first, 1):  # this many of them reach the same level
+        total += taken
+        level, left = divmod(total, count)
+        if count == len(fewest_first) or level <= fewest_first[count]:
+            break
+    if asking[user] > level:
+        return 0
+    ahead = sum(asking[other] <= level for other in takewhile(lambda other: other is not user, asking))
+    return level - asking[user] + (ahead < left)

@@ -174,6 +174,27 @@ def test_one_queue_alone_gets_all_places() -> None:
     assert fleet.running == [0, 4]
 
 
+def test_a_change_is_announced_once_until_slots_are_offered() -> None:
+    fleet, told = Fleet(2, "round-robin", [9, 9]), [0, 0]
+
+    def hear(queue: int) -> Callable[[], None]:
+        def note() -> None:
+            told[queue] += 1
+
+        return note
+
+    for queue, machine in enumerate(fleet.machines):
+        fleet.slots.subscribe(machine, hear(queue))
+    fleet.settle()
+    for _ in range(3):
+        fleet.slots.changed()
+    assert told == [1, 1]
+    fleet.end(0)
+    fleet.set_out(0)
+    fleet.slots.changed()
+    assert told == [2, 2]
+
+
 def test_a_worker_takes_no_more_than_its_own_concurrency() -> None:
     slots = SharedSlots(4)
     machine = Machine(1, shared=slots)
