@@ -58,6 +58,13 @@ PHRASES: dict[str, str] = {
     r"lets? go\b|letting go\b": "use release",
     r"(?:fell|falls?|fallen) silent\b": "use stalled",
     r"(?:is|are|was|were) away\b": "use is unreachable",
+    r"told of\b": "use notified of, reported or announced",
+    r"walks? (?:all|over)\b": "use scan",
+    r"time is up\b": "use its timeout has expired",
+    r"in (?:whose|\w+'s|\w+s') hands\b": "use pending, active or delivered to",
+    r"however (?:it|that|they) ends?\b": "use with any outcome",
+    r"the like\b": "name it, or use such as",
+    r"there from before\b": "use existed or already exists",
     r"(?:no[tr]?|none|nothing|never)\b[^.,;:]{1,40} any ?more\b": "use no longer",
 }
 """What not to write, as patterns that begin at a word, and what to do instead."""

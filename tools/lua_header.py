@@ -7,7 +7,7 @@ One line per fact::
     --- @key   id            string           counter of automatic ids
     --- @key?  parent_deps   set              may be left out by callers
     --- @arg   job_name      text             text, bytes, json, int, number or flag ("0" or "1")
-    --- @arg   priority      int?             nil when it is no number; without `?` that is an error
+    --- @arg   priority      int?             nil if it is not a number; without `?` that is an error
     --- @arg   delay_ms      int =0           with a default
     --- @arg   child_count   int #children    the length of a list that follows
     --- @arg*  extra_deps    text             all that is left, or as many as were counted

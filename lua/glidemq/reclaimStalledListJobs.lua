@@ -7,7 +7,7 @@
 --- @arg   now_ms               int?         epoch ms
 --- @arg   failed_key           text         ignored: the key of failed jobs, which follows from the stream's
 --- @arg   lock_duration_ms     int =0       silence forgiven when the job names none; 0 means min_idle_ms
---- @returns int jobs taken back; 0 when an argument is no number
+--- @returns int jobs taken back; 0 if an argument is not a number
 --- @cost    O(A) for A active list jobs; a scan of the keys when another library activated some
 
 local reclaim = require("reclaim")

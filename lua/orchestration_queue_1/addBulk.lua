@@ -7,7 +7,7 @@
 --- @arg   skip_events          flag         emit no `added` event
 --- @arg   form_count           int #forms   how many follow
 --- @arg   job_count            int #jobs    how many follow
---- @each    forms JobForm: what some of the jobs have in common
+--- @each    forms JobForm: fields that some of the jobs share
 --- @like    addJob.job -data -custom_id
 --- @end     forms
 --- @each    jobs BulkJob: a job to create
@@ -33,7 +33,7 @@ for _, job in ipairs(jobs) do
   end
 end
 
--- The form itself, filled with what is the job's own.
+-- The form itself, completed with the job's own fields.
 local function whole(job)
   local form = forms[job.form + 1]
   form.data, form.custom_id = job.data, job.custom_id

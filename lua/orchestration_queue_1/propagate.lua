@@ -10,7 +10,7 @@
 --- @arg   limit                int          at least 1; how many jobs that wait to change, those named by `news` not counted
 --- @arg   news_count           int #news    how many follow
 --- @arg   job_count            int #job_ids how many follow
---- @each    news ForeignOutcome: a job of another queue that ended, and who waits for it here
+--- @each    news ForeignOutcome: an ended job of another queue, and its dependent here
 --- @arg   dependent            text         the job that waits
 --- @arg   member               text         the ended job's name among what it waits for
 --- @arg   outcome              text         `success`, `failed`, `upstream_failed` or `skipped`

@@ -10,7 +10,7 @@
 --- @arg   held                 flag         nothing starts before `oq1_releaseGraph` names it
 --- @arg   news_count           int #news    how many follow
 --- @arg   job_count            int #job_ids how many follow
---- @each    news Revived: a job of another queue that is to run again, and who waits for it here
+--- @each    news Revived: a job of another queue that runs again, and its dependent here
 --- @arg   dependent            text         the job that waits
 --- @arg   member               text         the other's name among what it waits for
 --- @end     news

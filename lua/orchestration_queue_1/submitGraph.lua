@@ -24,12 +24,12 @@
 --- @each    edges GraphEdge: one job waits for another
 --- @arg   dependent            int          place of the job that waits among the nodes, from 1
 --- @arg   dependency           int          place of the job it waits for
---- @arg   weak                 flag =0      it counts as completed however it ends
+--- @arg   weak                 flag =0      it counts as completed with any outcome
 --- @end     edges
 --- @each    foreign ForeignDependency: one job waits for another that is not in this call
 --- @arg   dependent            int          place of the job that waits among the nodes, from 1
 --- @arg   member               text         the job it waits for, `prefix:{queue}:id`
---- @arg   weak                 flag =0      it counts as completed however it ends
+--- @arg   weak                 flag =0      it counts as completed with any outcome
 --- @end     foreign
 --- @each    outside ForeignDependent: a job that is not in this call waits for one of these
 --- @arg   dependency           int          place of the job it waits for among the nodes, from 1
@@ -40,7 +40,7 @@
 --- @arg   place                int          its place among the nodes, from 1
 --- @arg   rule                 text         its trigger rule, such as `all_done`
 --- @end     rules
---- @returns array 1: per node its id, or `duplicate` when it was there, and only what waits for it was told of it; 2: queue, dependent, member, outcome per job of another queue that waits for one that has ended, to be told there through `oq1_propagate`; 3: ended jobs whose dependents remain to be told through `oq1_propagate`
+--- @returns array 1: per node its id, or `duplicate` if it existed, and only its dependents were notified; 2: queue, dependent, member, outcome per job of another queue that waits for one that has ended, to be told there through `oq1_propagate`; 3: ended jobs whose dependents remain to be told through `oq1_propagate`
 --- @error   the id key does not end in `:id`; or when a node has no custom id, a parent, or another's id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is unknown; `OQ_TOO_EXPENSIVE` when a node costs more than its token bucket holds
 --- @cost    O(log N) per node, O(1) per edge: about 25 us a node and 3 us an edge, so 100 nodes take some 3 ms
 

@@ -10,7 +10,7 @@
 --- @key   schedulers_due       zset         when each of these is due for evaluation
 --- @key   schedulers_looked    string       there while all of these need no look
 --- @arg   now_ms               int          epoch ms
---- @arg   heal                 flag         correct the count of list jobs in workers' hands too
+--- @arg   heal                 flag         also correct the count of active list jobs
 --- @returns ints jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused, rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are due for evaluation or -1
 --- @error   the scheduled key does not end in `:scheduled`
 --- @cost    O(log N) per job made ready and per priority in use; at most 100 jobs and 100 groups; what remains due is the next one due

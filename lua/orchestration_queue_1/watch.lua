@@ -14,7 +14,7 @@
 --- @arg   consumer             text         the worker
 --- @arg   until_ms             int          epoch ms of its usual time; 0 when it leaves
 --- @arg   fires                flag         it evaluates repeatable jobs
---- @returns int epoch ms at which it is to come; -1 for its usual time
+--- @returns int epoch ms at which it must tick; -1 for its usual time
 --- @error   the stream key does not end in `:stream`
 --- @cost    O(log N) per priority in use
 

@@ -28,7 +28,7 @@ _GROUP = "default"
 
 
 def chasquimq_names() -> Conversation[list[str]]:
-    """Return the names of the ChasquiMQ queues of one server. Walks all its keys."""
+    """Return the names of the ChasquiMQ queues of one server. Scans all its keys."""
     keys = yield from scan("{chasqui:*}:*")
     return sorted({key.removeprefix("{chasqui:").rpartition("}:")[0] for key in keys} - {""})
 

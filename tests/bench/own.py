@@ -189,7 +189,7 @@ def wait_until_completed(queue: Queue, jobs: int) -> None:
 
 
 def waiters(url: str, _jobs: int) -> Figures:
-    """A thousand calls of ``job.wait`` at once, each told of its own job's end; the connections this takes."""
+    """A thousand calls of ``job.wait`` at once, each notified of its own job's end; the connections this takes."""
 
     async def run() -> Figures:
         async with AsyncQueue(QUEUE, url=url) as queue:

@@ -27,7 +27,7 @@ def mistakes(raw: redis.Redis, keys: QueueKeys, *, completed: int, failed: int =
         "completions counted": counted(raw, keys.metrics_completed) - completed,
         "failures counted": counted(raw, keys.metrics_failed) - failed,
         "entries of the stream": raw.xlen(keys.stream),
-        "entries in workers' hands": raw.xpending(keys.stream, "workers")["pending"],
+        "pending entries": raw.xpending(keys.stream, "workers")["pending"],
         "scheduled": raw.zcard(keys.scheduled),
         "list jobs counted as active": int(raw.get(keys.list_active) or 0),
         "list jobs noted as active": raw.zcard(keys.named("list-active:jobs")),

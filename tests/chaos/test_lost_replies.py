@@ -1,4 +1,4 @@
-"""Replies to a worker are lost again and again: what they told of was done, and must not be done twice."""
+"""Replies to a worker are lost again and again: what they reported was done, and must not be done twice."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_a_cancelled_run_stops_its_steps_and_waits_until_they_have(fleet: Fleet)
         (run,) = fleet.instance.get_runs(limit=1)
         told = [entry.message for entry in fleet.instance.all_logs(run.run_id)]
         assert "Step 'endless' was stopped." in told, "it has said so, and the run did not wait for it in vain"
-        wait_until_sync(lambda: not is_alive(child), "the step's process to leave, which has told of its end")
+        wait_until_sync(lambda: not is_alive(child), "the step's process to leave, which has reported its end")
         with Queue(fleet.queue, url=fleet.url) as queue:
             job = queue.get(f"dagster.{run.run_id}.endless.1")
             wait_until_sync(lambda: job.refresh().is_finished, "its worker to notify the queue, too")

@@ -37,7 +37,7 @@ def process_of(launched: Launches, run_id: str) -> int:
 
 
 def kill_run(launched: Launches, run_id: str) -> None:
-    """End the run's process as the kernel does, once it has told of its step, and wait until the queue knows.
+    """End the run's process as the kernel does, once it has reported its step, and wait until the queue knows.
 
     A run adds a step's job first and reports it second: a step without a report is not resumed or stopped.
     """

@@ -50,7 +50,7 @@ async def served(app: HttpApp) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture(autouse=True)
 def patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages wait for what takes a walk over all keys, however busy the machine is."""
+    """Pages wait for a scan of all keys, however busy the machine is."""
     for module in (overview, pages, cache):
         monkeypatch.setattr(module, "PATIENCE_S", 60)
 

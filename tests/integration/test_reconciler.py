@@ -284,7 +284,7 @@ async def test_two_keepers_do_no_harm_after_one_that_died_anywhere(
         mortal(dying, monkeypatch, exchanges)
         with suppress(_DeadError):
             await dying.follow(keeper(queue.keys).round())
-        raw.delete(queue.keys.flows_lock)  # its time is up
+        raw.delete(queue.keys.flows_lock)  # it has expired
         await asyncio.gather(*(server.follow(keeper(queue.keys, 10_000).round()) for _ in range(2)))
         assert [node.outcome for node in await flow.tree()] == ["failed", "upstream_failed", "waiting"]
         hand.complete(hand.take())

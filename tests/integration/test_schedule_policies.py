@@ -48,7 +48,7 @@ async def connection(server_url: str) -> AsyncIterator[AsyncConnection]:
 
 
 class Lead:
-    """A leader whose clock is in the test's hands."""
+    """A leader whose clock the test sets."""
 
     def __init__(self, queue: AsyncQueue, connection: AsyncConnection, raw: redis.Redis) -> None:
         self.now_ms = int(time.time() * 1000)

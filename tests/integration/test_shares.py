@@ -92,7 +92,7 @@ async def test_tenants_are_served_by_weight_by_several_workers(queue: AsyncQueue
 
 
 async def test_an_idle_worker_starts_all_jobs_that_are_added_at_once(queue: AsyncQueue) -> None:
-    """None of them is told of by an entry of its own: rounds of promotions, five minutes apart, do not help."""
+    """None of them is announced by its own entry: rounds of promotions, five minutes apart, do not help."""
     order = Order()
     async with working(queue, order, str(queue.url), concurrency=50, promotion_interval=timedelta(minutes=5)):
         await queue.add("warm")

@@ -52,7 +52,7 @@ function dependencies.enter(key, member, outcome)
   return true
 end
 
---- The field that marks a member which counts as completed however it ends.
+--- The field that marks a member which counts as completed with any outcome.
 function dependencies.weak_field(member)
   return "depweak:" .. member
 end

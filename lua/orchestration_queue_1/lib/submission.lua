@@ -165,7 +165,7 @@ local function create(queue, job, flow_id, held)
   end
 end
 
---- A job that was there from before notifies those that may be new of its outcome.
+--- Notify dependents, which may be new, of the outcome of a job that existed before.
 local function register_new(queue, job, created)
   local members, named = {}, redis.call("HGET", queue .. "job:" .. job.custom_id, "parentId")
   for _, other in ipairs(job.told) do

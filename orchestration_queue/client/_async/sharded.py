@@ -105,7 +105,7 @@ class AsyncShardedQueue(AsyncClient):
         return self.shards[shard_of(key, len(self.shards))]
 
     def _shard_of(self, job: NewJob) -> AsyncQueue:
-        """Return the shard of a new job; for one without a key, the next in turn."""
+        """Return the shard of a new job; for one without a key, the next one."""
         options = job.options
         if options.ordering is not None:
             return self.shard_for(options.ordering.key)

@@ -77,7 +77,7 @@ class QueueReading(QueueClient):
             offset: How many to skip.
 
         Raises:
-            UsageError: The state or the page is invalid, or there is no list of jobs in that state.
+            UsageError: The state or the page is invalid, or the wire keeps no list of jobs in that state.
         """
         start, end = checked_page(limit, offset)
         ids = self._connection.follow(job_records.job_ids(self.keys, checked_state(state), start, end))

@@ -1,4 +1,4 @@
-"""Listen to queues' events from cursors, until a wanted event occurs or the time is up."""
+"""Listen to queues' events from cursors, until a wanted event occurs or the time limit is reached."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ async def or_none(reading: Awaitable[T]) -> T | None:
 
 
 PATIENCE_S = 0.1
-"""How long a page waits for a walk over all keys."""
+"""How long a page waits for a scan of all keys."""
 _KEPT_S = 5.0
 _STALE_S = 30.0
 _COUNTED_S = 60.0

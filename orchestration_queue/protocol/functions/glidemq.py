@@ -1460,7 +1460,7 @@ def reclaim_stalled_list_jobs(
         lock_duration_ms: Silence forgiven when the job names none; 0 means min_idle_ms.
 
     Returns:
-        The call. Its reply (int): jobs taken back; 0 when an argument is no number.
+        The call. Its reply (int): jobs taken back; 0 if an argument is not a number.
 
     Cost: O(A) for A active list jobs; a scan of the keys when another library activated some.
     """

@@ -115,7 +115,7 @@ class Claim(NamedTuple):
 
 
 class JobForm(NamedTuple):
-    """What some of the jobs have in common.
+    """Fields that some of the jobs share.
 
     Attributes:
         job_name: What kind of job it is.
@@ -442,7 +442,7 @@ class FailureNote(NamedTuple):
 
 
 class ForeignOutcome(NamedTuple):
-    """A job of another queue that ended, and who waits for it here.
+    """An ended job of another queue, and its dependent here.
 
     Attributes:
         dependent: The job that waits.
@@ -540,7 +540,7 @@ class TagRemoved(NamedTuple):
 
 
 class Revived(NamedTuple):
-    """A job of another queue that is to run again, and who waits for it here.
+    """A job of another queue that runs again, and its dependent here.
 
     Attributes:
         dependent: The job that waits.
@@ -579,7 +579,7 @@ class GraphEdge(NamedTuple):
     Attributes:
         dependent: Place of the job that waits among the nodes, from 1.
         dependency: Place of the job it waits for.
-        weak: It counts as completed however it ends.
+        weak: It counts as completed with any outcome.
     """
 
     dependent: int
@@ -593,7 +593,7 @@ class ForeignDependency(NamedTuple):
     Attributes:
         dependent: Place of the job that waits among the nodes, from 1.
         member: The job it waits for, `prefix:{queue}:id`.
-        weak: It counts as completed however it ends.
+        weak: It counts as completed with any outcome.
     """
 
     dependent: int
@@ -683,7 +683,7 @@ def add_bulk(
 
     Args:
         keys: The queue, for its `id`, `stream`, `scheduled`, `events`.
-        forms: Each what some of the jobs have in common.
+        forms: Each fields that some of the jobs share.
         jobs: Each a job to create.
         skip_events: Emit no `added` event.
 
@@ -1666,7 +1666,7 @@ def propagate(
 
     Args:
         keys: The queue, for its `stream`, `failed`, `events`, `metrics_failed`, `ratelimited`.
-        news: Each a job of another queue that ended, and who waits for it here.
+        news: Each an ended job of another queue, and its dependent here.
         now_ms: Epoch ms.
         limit: At least 1; how many jobs that wait to change, those named by `news` not counted.
         job_ids: Jobs that ended; one that is gone, or has another attempt, is passed over.
@@ -2432,7 +2432,7 @@ def retry_nodes(
 
     Args:
         keys: The queue, for its `stream`, `scheduled`, `failed`, `events`, `metrics_failed`, `ratelimited`.
-        news: Each a job of another queue that is to run again, and who waits for it here.
+        news: Each a job of another queue that runs again, and its dependent here.
         now_ms: Epoch ms.
         held: Nothing starts before `oq1_releaseGraph` names it.
         job_ids: Jobs; one that has not failed is passed over.
@@ -2644,10 +2644,9 @@ def submit_graph(
         record: What the flow's record says of its plan; empty to write no record.
 
     Returns:
-        The call. Its reply (array): 1: per node its id, or `duplicate` when it was there, and only what waits for it
-        was told of it; 2: queue, dependent, member, outcome per job of another queue that waits for one that has ended,
-        to be told there through `oq1_propagate`; 3: ended jobs whose dependents remain to be told through
-        `oq1_propagate`.
+        The call. Its reply (array): 1: per node its id, or `duplicate` if it existed, and only its dependents were
+        notified; 2: queue, dependent, member, outcome per job of another queue that waits for one that has ended, to be
+        told there through `oq1_propagate`; 3: ended jobs whose dependents remain to be told through `oq1_propagate`.
 
     The server refuses it when the id key does not end in `:id`; or when a node has no custom id, a parent, or another's
     id; or when an edge does not lead to a later node, or what is outside has no sensible name, or a rule is unknown;
@@ -2760,7 +2759,7 @@ def tick(
         keys: The queue, for its `scheduled`, `stream`, `events`, `ratelimited`, `meta`, `schedulers`, `schedulers_due`,
             `schedulers_looked`.
         now_ms: Epoch ms.
-        heal: Correct the count of list jobs in workers' hands too.
+        heal: Also correct the count of active list jobs.
 
     Returns:
         The call. Its reply (ints): jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused,
@@ -2975,7 +2974,7 @@ def watch(
         fires: It evaluates repeatable jobs.
 
     Returns:
-        The call. Its reply (int): epoch ms at which it is to come; -1 for its usual time.
+        The call. Its reply (int): epoch ms at which it must tick; -1 for its usual time.
 
     The server refuses it when the stream key does not end in `:stream`.
 

@@ -3709,7 +3709,7 @@ local suspension = {}
 
 local MOST_JOBS, REASON = 100, "Suspend timeout exceeded"
 
---- Fail suspended jobs whose time is up; returns how many, at most 100.
+--- Fail suspended jobs whose timeout has expired; returns how many, at most 100.
 function suspension.sweep(queue, now)
   local failed, key = 0, queue .. "suspended"
   local due = _redis_call("ZRANGE", key, 0, _string_format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)

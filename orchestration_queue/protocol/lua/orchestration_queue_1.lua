@@ -2381,7 +2381,7 @@ function dependencies.enter(key, member, outcome)
   return true
 end
 
---- The field that marks a member which counts as completed however it ends.
+--- The field that marks a member which counts as completed with any outcome.
 function dependencies.weak_field(member)
   return "depweak:" .. member
 end
@@ -5830,7 +5830,7 @@ local suspension = {}
 
 local MOST_JOBS, REASON = 100, "Suspend timeout exceeded"
 
---- Fail suspended jobs whose time is up; returns how many, at most 100.
+--- Fail suspended jobs whose timeout has expired; returns how many, at most 100.
 function suspension.sweep(queue, now)
   local failed, key = 0, queue .. "suspended"
   local due = _redis_call("ZRANGE", key, 0, _string_format("%.0f", now), "BYSCORE", "LIMIT", 0, MOST_JOBS)
@@ -6227,7 +6227,7 @@ local function create(queue, job, flow_id, held)
   end
 end
 
---- A job that was there from before notifies those that may be new of its outcome.
+--- Notify dependents, which may be new, of the outcome of a job that existed before.
 local function register_new(queue, job, created)
   local members, named = {}, _redis_call("HGET", queue .. "job:" .. job.custom_id, "parentId")
   for _, other in _ipairs(job.told) do
@@ -6420,7 +6420,7 @@ do -- addBulk
       end
     end
 
-    -- The form itself, filled with what is the job's own.
+    -- The form itself, completed with the job's own fields.
     local function whole(job)
       local form = forms[job.form + 1]
       form.data, form.custom_id = job.data, job.custom_id

@@ -114,7 +114,7 @@ class Link:
         return bool(poll.poll(0))
 
     def abort(self) -> None:
-        """Abort the call that waits for a reply, as if the connection had broken."""
+        """Abort the call that waits for a reply, by closing the socket."""
         end = self._socket()
         if end is not None:
             with suppress(OSError):  # the server was faster
