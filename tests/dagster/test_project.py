@@ -188,20 +188,16 @@ def freshness(project: Project) -> str:
     return str(found[0]["freshnessStatusInfo"]["freshnessStatus"])
 
 
-@pytest.mark.parametrize(("daemon", "customer"), [("dagster-daemon", "acme"), ("oq dagster daemon", "initech")])
-def test_the_schedule_the_sensor_and_the_automation_have_asked_for_their_runs(
-    project: Project, daemon: str, customer: str
-) -> None:
-    """And an asset is fresh once it is materialized, and stale after a minute: under Dagster's daemon, then ours."""
-    if daemon != "dagster-daemon":
-        stock = project.parts.commands["dagster-daemon"]
-        assert stock[1] == "run"
-        project.parts.kill("dagster-daemon")
-        project.parts.commands["dagster-daemon"] = [OQ, *daemon.split()[1:], *stock[2:]]
-        project.parts.start("dagster-daemon")
-        wait_until_sync(lambda: freshness(project) == "DEGRADED", "the asset to be stale", 150)
+def assert_daemon_asks_for_runs(project: Project, customer: str, ticks: int) -> None:
+    """The schedule, the sensor and the automation have asked for their runs, and an asset is fresh once it is made.
+
+    Args:
+        project: The project.
+        customer: What the sensor finds.
+        ticks: How many runs of the schedule were asked for before.
+    """
     (project.scratch / f"customer-{customer}").touch()
-    eager, ticks = len(project.lines("eager")), len(project.lines("ticks"))
+    eager = len(project.lines("eager"))
     project.ends(project.launch("__ASSET_JOB", "fresh"))
     wait_until_sync(lambda: freshness(project) == "HEALTHY", "the asset to be fresh", 120)
     project.ends(project.launch("plain", "table_0"))
@@ -209,6 +205,30 @@ def test_the_schedule_the_sensor_and_the_automation_have_asked_for_their_runs(
     assert project.lines("ticks", ticks + 1, 150)
     wait_until_sync(lambda: customer in project.lines("customers"), "the run of the new partition", 120)
     assert len(project.lines("customers")) == len(set(project.lines("customers")))
+
+
+def test_dagsters_daemon_asks_for_the_runs_of_schedule_sensor_and_automation(project: Project) -> None:
+    assert_daemon_asks_for_runs(project, "acme", 0)
+
+
+@pytest.fixture(scope="module")
+def ticks_of_dagsters_daemon(project: Project) -> int:
+    """How many runs of the schedule Dagster's daemon has asked for; ours takes over."""
+    stock = project.parts.commands["dagster-daemon"]
+    assert stock[1] == "run"
+    project.parts.kill("dagster-daemon")
+    ticks = sum(run.startswith("ticking ") for run in project.runs(*ALL))
+    project.parts.commands["dagster-daemon"] = [OQ, "dagster", "daemon", *stock[2:]]
+    project.parts.start("dagster-daemon")
+    return ticks
+
+
+def test_an_asset_is_stale_after_a_minute_under_our_daemon(project: Project, ticks_of_dagsters_daemon: int) -> None:
+    wait_until_sync(lambda: freshness(project) == "DEGRADED", "the asset to be stale", 150)
+
+
+def test_our_daemon_asks_for_the_same_runs(project: Project, ticks_of_dagsters_daemon: int) -> None:
+    assert_daemon_asks_for_runs(project, "initech", ticks_of_dagsters_daemon)
 
 
 def test_no_run_is_left_open(project: Project) -> None:

@@ -149,7 +149,7 @@ every_minute = dg.ScheduleDefinition(name="every_minute", job=ticking, cron_sche
 customers = dg.define_asset_job("customers_job", dg.AssetSelection.assets(by_customer), partitions_def=CUSTOMERS)
 
 
-@dg.sensor(job=customers, minimum_interval_seconds=1)
+@dg.sensor(job=customers, minimum_interval_seconds=5)
 def new_customers() -> dg.SensorResult | dg.SkipReason:
     """Adds a partition, and asks for its run, for each file that is there."""
     if not (names := signs("customer-")):
@@ -180,7 +180,7 @@ defs = dg.Definitions.merge(
         sensors=[
             new_customers,
             dg.AutomationConditionSensorDefinition(
-                "automation", target=dg.AssetSelection.assets("eager"), minimum_interval_seconds=1
+                "automation", target=dg.AssetSelection.assets("eager"), minimum_interval_seconds=5
             ),
         ],
         resources=CLIENTS,
