@@ -34,7 +34,8 @@ demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (A
 demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser: `dagster dev` beside the console
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
 
-# Tests work a third of their time, so five processes share two cores; tests/session.py puts the longest files first.
+# Tests work a third of their time, so five processes share two cores; tests/session.py puts the longest files first, and
+# files that share a Spark server or a worker into one process.
 PARALLEL = --numprocesses=5 --dist=loadfile --no-loadscope-reorder
 # CI runs a failed test once more and names it in the summary; by hand nothing is tried twice.
 RERUN = $(if $(RERUNS),--reruns=$(RERUNS) -raR)
