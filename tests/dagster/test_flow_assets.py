@@ -448,7 +448,7 @@ def test_a_run_without_partitions_is_refused_where_an_asset_of_the_flow_has_them
 
 
 def test_arguments_for_partitions_need_partitions() -> None:
-    with pytest.raises(UsageError, match="no partitions; pass"):
+    with pytest.raises(UsageError, match="requires partitions; pass"):
         AssetTask("month", partition_arguments=lambda key: {"month": key})
 
 

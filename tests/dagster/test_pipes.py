@@ -356,7 +356,7 @@ def test_a_handler_that_no_step_added_is_told_so(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"job_id": "mine"}, "leave out job_id"),
+        ({"job_id": "mine"}, "remove job_id, and pass name"),
         ({"remove_on_complete": Retention(count=0)}, "reads its outcome from the job"),
         ({"remove_on_fail": Retention(count=0)}, "reads its outcome from the job"),
     ],
