@@ -16,7 +16,7 @@ import dagster as dg
 import pytest
 
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.answers import AssetEvent
+from orchestration_queue.dagster.sensors.ticks import AssetEvent
 
 __all__ = ["SensorTick", "evaluate_sensor", "oq_dagster_instance", "oq_resource", "queue_resource"]
 

@@ -177,7 +177,7 @@ def test_every_field_reaches_the_sensor(
         given.update(options)
         return build(*queue, **options)
 
-    dialect = "chasquimq" if kind.__name__.startswith("Chasqui") else "components.qless"
+    dialect = "chasquimq" if kind.__name__.startswith("Chasqui") else "components.dialects"
     monkeypatch.setattr(f"orchestration_queue.dagster.{dialect}.{build.__name__}", build_sensor)
     sensor_of(sandbox, kind, **needs, **fields, **shown)
     assert given | {name.removesuffix("_seconds"): value for name, value in fields.items()} == given

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from orchestration_queue.dagster import QueueEvent, QueueResource, queue_event_sensor, request_run
-from orchestration_queue.dagster.sensors.listening import dump_cursor, load_cursor
+from orchestration_queue.dagster.sensors.ticks import dump_cursor, load_cursor
 from orchestration_queue.dagster.testing import evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, StateError, UsageError
 from tests.dagster.ticks import SHORT, happened, target, tick

@@ -39,7 +39,7 @@ from orchestration_queue.dagster.components import (
     QueueTaskComponent,
 )
 from orchestration_queue.dagster.pipes import PipesQueueClient
-from orchestration_queue.dagster.sensors.listening import dump_cursor
+from orchestration_queue.dagster.sensors.ticks import dump_cursor
 from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
 from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.errors import StateError

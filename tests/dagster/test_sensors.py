@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from orchestration_queue.dagster import QueueResource, flow_completed_sensor, queue_event_sensor
-from orchestration_queue.dagster.sensors.listening import listen
+from orchestration_queue.dagster.sensors.ticks import listen
 from orchestration_queue.dagster.testing import SensorTick
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.protocol.keys import QueueKeys

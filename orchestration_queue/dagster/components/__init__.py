@@ -1,17 +1,15 @@
 """Components: assets, sensors and schedulers of the queue, written in YAML and scaffolded by ``dg``."""
 
-from orchestration_queue.dagster.components.chasquimq import (
+from orchestration_queue.dagster.components.dialects import (
     ChasquiDeadLetterSensorComponent,
     ChasquiEventSensorComponent,
     ChasquiResourceComponent,
-)
-from orchestration_queue.dagster.components.flow import FlowNodeModel, QueueFlowComponent, QueueTaskComponent
-from orchestration_queue.dagster.components.qless import (
     QlessEventSensorComponent,
     QlessFailureSensorComponent,
     QlessResourceComponent,
     QlessStalledSensorComponent,
 )
+from orchestration_queue.dagster.components.flow import FlowNodeModel, QueueFlowComponent, QueueTaskComponent
 from orchestration_queue.dagster.components.queue import (
     QueueEventSensorComponent,
     QueueResourceComponent,

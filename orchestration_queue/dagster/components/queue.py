@@ -10,8 +10,16 @@ from typing import Annotated, Any, ClassVar, Literal
 import dagster as dg
 from pydantic import Field
 
-from orchestration_queue.dagster.components.base import QueueScaffolder, function, list_of, words
-from orchestration_queue.dagster.components.sensors import TARGET, Function, SensorComponent, parse_target
+from orchestration_queue.dagster.components.base import (
+    TARGET,
+    Function,
+    QueueScaffolder,
+    SensorComponent,
+    function,
+    list_of,
+    parse_target,
+    words,
+)
 from orchestration_queue.dagster.resources import CARRIER, QueueResource
 from orchestration_queue.dagster.sensors import queue_event_sensor, request_run
 from orchestration_queue.dagster.sensors.options import SensorOptions

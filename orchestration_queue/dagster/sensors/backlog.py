@@ -12,8 +12,8 @@ import dagster as dg
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.checks import checked, checked_number, checked_target
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.listening import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, sensor_name
+from orchestration_queue.dagster.sensors.ticks import read_object
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration, as_timedelta, milliseconds, seconds
 from orchestration_queue.options.durations import checked_duration

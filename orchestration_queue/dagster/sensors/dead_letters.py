@@ -14,9 +14,8 @@ from orchestration_queue.client import DeadLetter, DeadLetters
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.checks import checked, checked_asset, checked_function, checked_number, checked_target
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.answers import Answer, AssetEvent
-from orchestration_queue.dagster.sensors.listening import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, sensor_name
+from orchestration_queue.dagster.sensors.ticks import Answer, AssetEvent, read_object
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Duration, milliseconds, seconds
 from orchestration_queue.options.durations import checked_duration

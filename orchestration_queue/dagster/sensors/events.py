@@ -19,9 +19,17 @@ from orchestration_queue.dagster.checks import (
     checked_words,
 )
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.answers import Answers, Partition, Reaction
-from orchestration_queue.dagster.sensors.listening import EventPage, QueueEvent, dump_cursor, listen, load_cursor
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
+from orchestration_queue.dagster.sensors.ticks import (
+    Answers,
+    EventPage,
+    Partition,
+    QueueEvent,
+    Reaction,
+    dump_cursor,
+    listen,
+    load_cursor,
+)
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import as_timedelta, seconds
 from orchestration_queue.protocol.keys import QueueKeys

@@ -22,8 +22,8 @@ from orchestration_queue.dagster.checks import (
 )
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.events import first_cursors, queue_event_sensor, report_gaps
-from orchestration_queue.dagster.sensors.listening import QueueEvent, dump_cursor, listen, load_cursor, read_object
 from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, sensor_name
+from orchestration_queue.dagster.sensors.ticks import QueueEvent, dump_cursor, listen, load_cursor, read_object
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow

@@ -12,8 +12,8 @@ import dagster as dg
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.checks import checked_asset, checked_target, checked_text
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.listening import read_object
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, checked_queues, default_name, sensor_name
+from orchestration_queue.dagster.sensors.ticks import read_object
 from orchestration_queue.doctor import Finding, Severity
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.errors import InvalidOptionError
