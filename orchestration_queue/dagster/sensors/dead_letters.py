@@ -138,7 +138,7 @@ def dead_letter_sensor(
     )
     def letters(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: QueueResource = getattr(context.resources, shown.resource_key)
-        reader = _Reader(resource, queue, dead_letter_queue, replay, called)
+        reader = _LetterReader(resource, queue, dead_letter_queue, replay, called)
         return _tick(context, reader, start, react or default_react)
 
     return letters
@@ -157,7 +157,7 @@ def _observation_of(asset: dg.AssetKey) -> DeadLetterReaction:
     return observe
 
 
-class _Reader:
+class _LetterReader:
     """The dead letters of one queue, and their replays within the budget.
 
     Attributes:
@@ -212,7 +212,7 @@ class _Reader:
 
 
 def _tick(
-    context: dg.SensorEvaluationContext, reader: _Reader, start: Start, react: DeadLetterReaction
+    context: dg.SensorEvaluationContext, reader: _LetterReader, start: Start, react: DeadLetterReaction
 ) -> dg.SensorResult:
     after, keys = _load(context.cursor), reader.place()
     if keys is None:
