@@ -249,10 +249,10 @@ def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None], names:
         records: The records of these nodes, and of all their dependencies.
         names: Which nodes, in which order.
     """
-    return [_shown(flow.jobs[name], records) for name in names]
+    return [_node_of(flow.jobs[name], records) for name in names]
 
 
-def _shown(job: FlowJob, records: Mapping[str, JobRecord | None]) -> FlowNode:
+def _node_of(job: FlowJob, records: Mapping[str, JobRecord | None]) -> FlowNode:
     elements = element_names(job) if maps(job) else None
     inner = set(elements or ())
     node = _node(
@@ -327,14 +327,14 @@ def _node(
         attempts=record.attempts,
         failed_reason=record.failed_reason,
         outcome=outcome_of(record),
-        waited=_waited(record, [dep.finished_at for dep in waited_for if dep is not None]),
+        waited=_waited_seconds(record, [dep.finished_at for dep in waited_for if dep is not None]),
         started_at=record.started_at,
         finished_at=record.finished_at,
         rule=rule,
     )
 
 
-def _waited(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
+def _waited_seconds(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
     """Return how many seconds a job could have run before it did; clocks of different machines may differ slightly."""
     ready = max((end for end in ends if end is not None), default=record.added_at)
     if record.started_at is None or ready is None:

@@ -257,7 +257,7 @@ def chord(parts: Iterable[Part], callback: Part) -> Shape:
     Raises:
         FlowError: There is no part, or the callback has options that the wire ignores in waiting nodes.
     """
-    return chain(group(*_listed("chord", parts)), callback)
+    return chain(group(*_check_parts("chord", parts)), callback)
 
 
 def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
@@ -266,11 +266,11 @@ def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
     Raises:
         FlowError: The job has options that the wire ignores in waiting nodes.
     """
-    branches = _listed("tree", children)
+    branches = _check_parts("tree", children)
     return chord(branches, job) if branches else Shape((checked_node(job, "A tree"),))
 
 
-def _listed(what: str, parts: object) -> tuple[Any, ...]:
+def _check_parts(what: str, parts: object) -> tuple[Any, ...]:
     if isinstance(parts, str) or not isinstance(parts, Iterable):
         raise FlowError(f"A {what} takes a list of nodes, got {parts!r}; pass `[Node('load'), ...]`.")
     return tuple(parts)

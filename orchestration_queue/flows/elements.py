@@ -44,7 +44,7 @@ def element_names(job: FlowJob) -> list[str]:
     return [name for name in job.node.deps if element_index(job.name, name) is not None]
 
 
-def _named(job: FlowJob, members: Iterable[str]) -> list[str]:
+def _element_names(job: FlowJob, members: Iterable[str]) -> list[str]:
     start = job.keys.member(job.job_id)
     indexes = [index for member in members if (index := element_index(start, member)) is not None]
     return [element(job.name, index) for index in sorted(indexes)]
@@ -59,7 +59,7 @@ def with_elements(flow: StoredFlow) -> Conversation[StoredFlow]:
     if not mapped:
         return flow
     replies = all_good((yield [Call("SMEMBERS", (job.keys.deps(job.job_id),)) for job in mapped]))
-    found = {job.name: _named(job, texts(reply)) for job, reply in zip(mapped, replies, strict=True)}
+    found = {job.name: _element_names(job, texts(reply)) for job, reply in zip(mapped, replies, strict=True)}
     nodes: dict[str, RecordedNode] = {}
     for name, node in flow.record.nodes.items():
         names = found.get(name, [])

@@ -132,14 +132,14 @@ class ElementMap(Options):
         Raises:
             PayloadError: An element's job can't get its data; the error names the element.
         """
-        options = self._placed(job_id, headers).at(now_ms)
+        options = self._element_options(job_id, headers).at(now_ms)
         alike, wire = new_job(self.task, "", options, now_ms), options.wire()
         for index, value in enumerate(values):
             child_id = element(job_id, index)
             data = codec.encode(self.data_of(value), f"The data of element {index}")
             yield alike._replace(custom_id=child_id, data=data, opts=codec.dump_json({"jobId": child_id, **wire}))
 
-    def _placed(self, job_id: str, headers: Mapping[str, str]) -> JobOptions:
+    def _element_options(self, job_id: str, headers: Mapping[str, str]) -> JobOptions:
         changes: dict[str, Any] = {"headers": Headers({**headers, **self.options.headers})}
         if self.max_concurrency is not None:
             changes["ordering"] = Ordering(key=group_of(job_id), concurrency=self.max_concurrency)

@@ -176,8 +176,8 @@ def _parse(text: str, day_or: bool) -> CronPattern:
     clock = (tuple(sorted(hours)), tuple(sorted(minutes)), tuple(sorted(seconds)))
     both = len(days) < 31 and len(weekdays) < 7
     if day_or and both:
-        return CronPattern(text, clock, "*", _spelled(months, 12), weekdays, days, restricts_both_days=True)
-    return CronPattern(text, clock, _spelled(days, 31), _spelled(months, 12), weekdays, restricts_both_days=both)
+        return CronPattern(text, clock, "*", _field_text(months, 12), weekdays, days, restricts_both_days=True)
+    return CronPattern(text, clock, _field_text(days, 31), _field_text(months, 12), weekdays, restricts_both_days=both)
 
 
 _NICKNAMES = {
@@ -212,13 +212,13 @@ def with_numbers(pattern: str) -> str:
         return known
     fields = pattern.split()
     if len(fields) in (len(_FIELDS), len(_FIELDS) + 1):
-        fields[-2] = _numbered(fields[-2], _MONTHS, "month")
-        weekdays = _numbered(fields[-1], _WEEKDAYS, "day of week").split(",")
+        fields[-2] = _replace_names(fields[-2], _MONTHS, "month")
+        weekdays = _replace_names(fields[-1], _WEEKDAYS, "day of week").split(",")
         fields[-1] = ",".join(map(_from_sunday, weekdays))
     return " ".join(fields)
 
 
-def _numbered(field: str, numbers: Mapping[str, int], what: str) -> str:
+def _replace_names(field: str, numbers: Mapping[str, int], what: str) -> str:
     def number(match: re.Match[str]) -> str:
         name = match[0].upper()
         if name not in numbers:
@@ -239,7 +239,7 @@ def _from_sunday(item: str) -> str:
     return item
 
 
-def _spelled(values: frozenset[int], all_of_them: int) -> str:
+def _field_text(values: frozenset[int], all_of_them: int) -> str:
     return "*" if len(values) == all_of_them else ",".join(map(str, sorted(values)))
 
 

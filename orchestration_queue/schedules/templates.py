@@ -65,10 +65,10 @@ class FlowTemplate(JobTemplate):
     """
 
     def __init__(self, dag: object, options: JobOptions = _FLOW_OPTIONS) -> None:
-        super().__init__(name=SUBMIT_FLOW, data={"dag": _stored(dag)}, options=options)
+        super().__init__(name=SUBMIT_FLOW, data={"dag": _graph_values(dag)}, options=options)
 
 
-def _stored(dag: object) -> object:
+def _graph_values(dag: object) -> object:
     """Return the graph as JSON values, without derived ones."""
     if not dataclasses.is_dataclass(dag) or isinstance(dag, type):
         raise InvalidOptionError(f"`dag` must be a Dag, got {dag!r}; pass the graph of the flows.")

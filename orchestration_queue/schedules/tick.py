@@ -129,17 +129,17 @@ def run_now(name: str, entry: SchedulerEntry, now_ms: int) -> TickPlan:
     job_id = manual_job_id(name, now_ms)
     run = replace(planned, options=planned.options.model_copy(update={"job_id": job_id}))
     if entry.timing.repeats_after_complete:
-        return _noted(run, entry, entry.planned(0, job=job_id), now_ms)
+        return _hold_plan(run, entry, entry.planned(0, job=job_id), now_ms)
     if entry.overlap is Overlap.ALLOW:
         return TickPlan(runs=(run,))
     after = entry.planned(entry.next_run, job=job_id)
     if entry.last_job is None:
-        return _noted(run, entry, after, now_ms)
+        return _hold_plan(run, entry, after, now_ms)
     held = entry.planned(entry.next_run, queued=now_ms) if entry.overlap is Overlap.QUEUE_ONE else entry
-    return _noted(replace(run, previous=entry.last_job, overlap=entry.overlap), held, after, now_ms)
+    return _hold_plan(replace(run, previous=entry.last_job, overlap=entry.overlap), held, after, now_ms)
 
 
-def _noted(run: ScheduledRun, held: SchedulerEntry, after: SchedulerEntry, now_ms: int) -> TickPlan:
+def _hold_plan(run: ScheduledRun, held: SchedulerEntry, after: SchedulerEntry, now_ms: int) -> TickPlan:
     """Return the plan that adds the job and stores the entry, or another entry if the run is held back."""
     name = run.name
     return TickPlan(
@@ -248,7 +248,7 @@ def _decide(check: _EntryCheck) -> _TickDecision:
         return _TickDecision(None)
     if entry.is_paused:
         # At the end of a job, workers of other clients ignore the pause.
-        return _TickDecision(entry) if not entry.members.get("nextRun") else _stored(check, entry.paused())
+        return _TickDecision(entry) if not entry.members.get("nextRun") else _store_decision(check, entry.paused())
     if not run_ms or run_ms > now_ms:
         return _wait(check)
     if entry.is_exhausted or timing.ends_before(entry.next_run):
@@ -263,7 +263,7 @@ def _decide(check: _EntryCheck) -> _TickDecision:
         return _TickDecision(entry, look_ms=now_ms + CHECK_MS)
 
 
-def _stored(check: _EntryCheck, after: SchedulerEntry | None, **more: Any) -> _TickDecision:
+def _store_decision(check: _EntryCheck, after: SchedulerEntry | None, **more: Any) -> _TickDecision:
     """Return the entry to store, and when to check it next."""
     if after is None:
         return _TickDecision(None, **more)
@@ -278,12 +278,12 @@ def _wait(check: _EntryCheck) -> _TickDecision:
         return rests
     if entry.queued:
         try:
-            return _made(check, (entry.queued,), entry.next_run or None)
+            return _run_decision(check, (entry.queued,), entry.next_run or None)
         except PayloadError:
             return rests
     if not entry.waits_for_completion or now_ms - max(awaited.ended_ms, entry.last_run or 0) < _NOTIFY_MS:
         return rests
-    return _stored(check, entry.completed(awaited.ended_ms or now_ms))
+    return _store_decision(check, entry.completed(awaited.ended_ms or now_ms))
 
 
 def _make_due(check: _EntryCheck) -> _TickDecision:
@@ -299,19 +299,19 @@ def _make_due(check: _EntryCheck) -> _TickDecision:
             if timing.repeats_after_complete:
                 following_ms = timing.following_run(due_ms, check.now_ms)
             after = None if following_ms is None else entry.planned(following_ms)
-            return _stored(check, after, missed_ms=due_ms)
-        return replace(_made(check, (latest_ms,), following_ms), missed_ms=due_ms)
+            return _store_decision(check, after, missed_ms=due_ms)
+        return replace(_run_decision(check, (latest_ms,), following_ms), missed_ms=due_ms)
     if policies.missed == "fire_all" and not timing.repeats_after_complete:
         runs = timing.runs_until(due_ms, after_ms, policies.missed_max)
         at_once = 1 if policies.overlap is not Overlap.ALLOW else _MOST_AT_ONCE
         if entry.limit is not None:
             at_once = min(at_once, entry.limit - entry.iteration_count)
         following_ms = runs[at_once] if len(runs) > at_once else following_ms
-        return _made(check, tuple(runs[:at_once]), following_ms)
-    return _made(check, (due_ms,), following_ms)
+        return _run_decision(check, tuple(runs[:at_once]), following_ms)
+    return _run_decision(check, (due_ms,), following_ms)
 
 
-def _made(check: _EntryCheck, runs: Sequence[int], following_ms: int | None) -> _TickDecision:
+def _run_decision(check: _EntryCheck, runs: Sequence[int], following_ms: int | None) -> _TickDecision:
     """Add these runs. If the previous run's job must be waited for, there is only one."""
     entry, timing, overlap = check.entry, check.entry.timing, check.entry.overlap
     is_guarded = overlap is not Overlap.ALLOW and not timing.repeats_after_complete
@@ -321,11 +321,11 @@ def _made(check: _EntryCheck, runs: Sequence[int], following_ms: int | None) -> 
     held = None
     if is_guarded and entry.last_job:
         made = tuple(replace(run, previous=entry.last_job, overlap=overlap) for run in made)
-        held = _held(check, runs[-1], following_ms)
-    return _stored(check, after, runs=made, held=held)
+        held = _held_run(check, runs[-1], following_ms)
+    return _store_decision(check, after, runs=made, held=held)
 
 
-def _held(check: _EntryCheck, due_ms: int, following_ms: int | None) -> HeldRun:
+def _held_run(check: _EntryCheck, due_ms: int, following_ms: int | None) -> HeldRun:
     """Return the entry to store if the run must wait for the previous run's job, or is skipped because of it."""
     after: SchedulerEntry | None
     if check.entry.overlap is Overlap.QUEUE_ONE:

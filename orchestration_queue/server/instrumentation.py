@@ -11,19 +11,19 @@ from orchestration_queue.errors import TransportError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.server.driver_errors import REFUSALS, error_code
 
-__all__ = ["Watcher", "watched", "watchers"]
+__all__ = ["ExchangeHook", "exchange_hooks", "report_exchange"]
 
-Watcher: TypeAlias = Callable[[Sequence[Call], float, Sequence[tuple[str, str]]], object]
+ExchangeHook: TypeAlias = Callable[[Sequence[Call], float, Sequence[tuple[str, str]]], object]
 """Called with each exchange, in any thread: its calls, how many seconds it took, and the name and the code of
 each call that failed. A call that did not reach the server has the code ``unreachable``, one without an answer
 ``interrupted``."""
 
-watchers: list[Watcher] = []
+exchange_hooks: list[ExchangeHook] = []
 
 
 @contextmanager
-def watched(calls: Sequence[Call]) -> Iterator[list[Reply]]:
-    """Report the block's exchange to the watchers; the block leaves its replies in the list."""
+def report_exchange(calls: Sequence[Call]) -> Iterator[list[Reply]]:
+    """Report the block's exchange to the hooks; the block leaves its replies in the list."""
     replies: list[Reply] = []
     failed: list[tuple[str, str]] = []
     began = time.perf_counter()
@@ -37,5 +37,5 @@ def watched(calls: Sequence[Call]) -> Iterator[list[Reply]]:
         raise
     finally:
         took = time.perf_counter() - began
-        for watcher in tuple(watchers):
-            watcher(calls, took, failed)
+        for hook in tuple(exchange_hooks):
+            hook(calls, took, failed)

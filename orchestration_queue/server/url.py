@@ -97,18 +97,18 @@ class ServerUrl:
         secret = ":***@" if self.password else "@"
         login = f"{self.username or ''}{secret}" if self.username or self.password else ""
         if self.mode == "single" and self.kind in ("tcp", "tls"):
-            return f"{scheme}://{login}{_written((self.host, self.port))}/{self.db}"
+            return f"{scheme}://{login}{_address_text((self.host, self.port))}/{self.db}"
         place = str(self.path)
         if self.mode != "single":
             scheme = f"{scheme}+{self.mode}"
-            place = ",".join(map(_written, self.addresses)) + (f"/{self.master}" if self.master else "")
+            place = ",".join(map(_address_text, self.addresses)) + (f"/{self.master}" if self.master else "")
         return f"{scheme}://{login}{place}" + (f"?db={self.db}" if self.db else "")
 
     def __repr__(self) -> str:
         return f"ServerUrl({str(self)!r})"
 
 
-def _written(address: Address) -> str:
+def _address_text(address: Address) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -145,7 +145,7 @@ def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
     except ValueError as problem:
         source = f" from {URL_VARIABLE}" if url is None else ""
         raise UsageError(
-            f"The server URL {_masked(text)!r}{source} cannot be read, because {problem}; "
+            f"The server URL {_hide_secrets(text)!r}{source} cannot be read, because {problem}; "
             "write redis://host:6379/0, rediss://..., unix:///path/to/socket, redis+cluster://host,host, "
             "redis+sentinel://host,host/name or embedded://directory."
         ) from None
@@ -273,7 +273,7 @@ def _tls_value(name: str, value: str) -> str | bool:
     return value
 
 
-def _masked(text: str) -> str:
+def _hide_secrets(text: str) -> str:
     """Hide possible secrets in an invalid URL."""
     hidden = re.sub(r":.*@", "://***@", text, flags=re.DOTALL)
     return re.sub(r"(?i)(pass\w*=)[^&]*", r"\1***", hidden)

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.server.instrumentation import watchers
+from orchestration_queue.server.instrumentation import exchange_hooks
 from orchestration_queue.telemetry.names import Metric, metric
 from orchestration_queue.worker import Worker, WorkerEvent, WorkerEventType
 
@@ -71,13 +71,13 @@ class CallMetrics:
         self._errors = counter(metric("server_call_errors_total"), registry)
 
     def __enter__(self) -> Self:
-        watchers.append(self._count)
+        exchange_hooks.append(self._count)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        watchers.remove(self._count)
+        exchange_hooks.remove(self._count)
 
     def _count(self, calls: Sequence[Call], took_s: float, failed: Sequence[tuple[str, str]]) -> None:
         for name, code in failed:

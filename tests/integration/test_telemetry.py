@@ -23,7 +23,7 @@ from orchestration_queue.errors import ServerError, TransportError, UsageError
 from orchestration_queue.options import Backoff, JobOptions, WorkerOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import Connection
-from orchestration_queue.server.instrumentation import watchers
+from orchestration_queue.server.instrumentation import exchange_hooks
 from orchestration_queue.telemetry import METRICS, CallMetrics, QueueCollector, TelemetryServer, WorkerMetrics
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.conftest import start_server
@@ -192,7 +192,7 @@ async def test_calls_of_clients_and_workers_are_measured(server_url: str, queue_
         call.labels["call"] for call in found.samples if call.name.endswith("server_call_duration_seconds_count")
     }
     assert not {"XREADGROUP", "XREAD"} & measured, "a wait is no delay"
-    assert watchers == []
+    assert exchange_hooks == []
 
 
 def test_failed_calls_are_counted_by_code(tmp_path: Path) -> None:

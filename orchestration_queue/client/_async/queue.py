@@ -134,7 +134,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
         placed = await self._place(NewJob(name, data, options, parent), durability)
-        return self._sent(placed) or (await self._jobs([placed]))[0]
+        return self._job_as_sent(placed) or (await self._jobs([placed]))[0]
 
     async def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[AsyncJob]:
         """Add many jobs, 100 per exchange. All are checked before the first is sent.

@@ -12,7 +12,7 @@ from typing import Any
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.events import AsyncShardedEvents
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client._async.producer import all_placed
+from orchestration_queue.client._async.producer import require_placed
 from orchestration_queue.client._async.queue import AsyncQueue
 from orchestration_queue.client.checks import checked_items, checked_limit, checked_text
 from orchestration_queue.client.durability import Durability, GivenDurability
@@ -145,7 +145,7 @@ class AsyncShardedQueue(AsyncClient):
             TransportError: A server was unreachable. ``maybe_applied`` says whether a shard may already have jobs; give
                 jobs ids of their own to be able to call it again.
         """
-        wanted = self.shards[0]._wanted(durability)
+        wanted = self.shards[0]._durability_of(durability)
         places: dict[AsyncQueue, list[int]] = {}
         encoded: list[NewJob] = []
         for place, job in enumerate(checked_items(jobs, NewJob, "jobs")):
@@ -163,7 +163,7 @@ class AsyncShardedQueue(AsyncClient):
             for shard, here in places.items()
             for place, outcome in zip(here, added[shard], strict=False)  # the rest was not sent
         }
-        placed = all_placed(encoded, [outcomes.get(place) for place in range(len(encoded))], at_ms)
+        placed = require_placed(encoded, [outcomes.get(place) for place in range(len(encoded))], at_ms)
         found: dict[int, AsyncJob] = {}
         for shard, here in places.items():
             found |= zip(here, await shard._jobs([placed[place] for place in here]), strict=True)

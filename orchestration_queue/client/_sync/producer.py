@@ -38,7 +38,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["Adder", "Placed", "Producer", "all_placed"]
+__all__ = ["Adder", "Placed", "Producer", "require_placed"]
 
 T = TypeVar("T")
 
@@ -58,19 +58,19 @@ class Placed:
     at_ms: int
 
 
-def _placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
+def _accepted_jobs(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
     """Return the jobs that the server added, or already had."""
     pairs = zip(jobs, outcomes, strict=False)
     return [Placed(job, outcome, at_ms) for job, outcome in pairs if isinstance(outcome, Added)]
 
 
-def all_placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
+def require_placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
     """Return all jobs with their outcomes. None, or a missing outcome, is a job that was not sent after a refusal.
 
     Raises:
         ServerError: A job was refused.
     """
-    placed = _placed(jobs, outcomes, at_ms)
+    placed = _accepted_jobs(jobs, outcomes, at_ms)
     for place, outcome in enumerate(outcomes):
         if outcome is not None and not isinstance(outcome, Added):
             raise ServerError(
@@ -121,7 +121,7 @@ class Adder(QueueClient):
 
     def _place(self, job: NewJob, durability: GivenDurability | None = None) -> Placed:
         """Add one job in one exchange, or two if its parent is in another queue."""
-        wanted = self._wanted(durability)
+        wanted = self._durability_of(durability)
         job = self._encode(job)
         at_ms = now_ms()
         operation = additions.add(self.keys, job, at_ms, skip_events=self._skip_events)
@@ -131,12 +131,12 @@ class Adder(QueueClient):
             added = self._write(operation, wanted, [job])
         placed = Placed(job, added, at_ms)
         if job.parent is not None:
-            all_good(self._connection.pipeline(self._joining([placed])))
+            all_good(self._connection.pipeline(self._join_calls([placed])))
         return placed
 
     def _write(self, operation: Operation[T], durability: Durability, jobs: Sequence[NewJob]) -> T:
         """Add the jobs in one request, which also wakes an idle worker for jobs that no stream entry announces."""
-        wake = self._waking(jobs)
+        wake = self._wake_calls(jobs)
         calls = [operation.call, *wake, *confirmation(self.keys, durability)]
         replies = self._connection.pipeline(calls)
         (reply,), confirmed = all_good(replies[:1]), replies[1 + len(wake) :]
@@ -144,7 +144,7 @@ class Adder(QueueClient):
         read_confirmation(self.keys, durability, confirmed)
         return result
 
-    def _waking(self, jobs: Sequence[NewJob]) -> list[Call]:
+    def _wake_calls(self, jobs: Sequence[NewJob]) -> list[Call]:
         return additions.waking(self.keys, jobs, now_ms())
 
     def _place_all(self, new: Sequence[NewJob], durability: GivenDurability | None = None) -> list[Placed]:
@@ -154,12 +154,12 @@ class Adder(QueueClient):
             ServerError: A job was refused. All jobs before it, and some or all after it, were added and their parents
                 notified.
         """
-        wanted = self._wanted(durability)
+        wanted = self._durability_of(durability)
         jobs = [self._encode(job) for job in checked_items(new, NewJob, "jobs")]
         at_ms = now_ms()
-        return all_placed(jobs, self._add_all(jobs, at_ms, wanted), at_ms)
+        return require_placed(jobs, self._add_all(jobs, at_ms, wanted), at_ms)
 
-    def _wanted(self, durability: GivenDurability | None) -> Durability:
+    def _durability_of(self, durability: GivenDurability | None) -> Durability:
         return self._durability if durability is None else checked_durability(durability)
 
     def _add_all(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:
@@ -173,7 +173,7 @@ class Adder(QueueClient):
         outcomes: list[Outcome] = []
         for portion in portions:
             outcomes += (added := self._add_each(portion, at_ms, durability))
-            all_good(self._connection.pipeline(self._joining(_placed(portion, added, at_ms))))
+            all_good(self._connection.pipeline(self._join_calls(_accepted_jobs(portion, added, at_ms))))
             if not all(isinstance(outcome, Added) for outcome in added):
                 break
         return outcomes
@@ -181,30 +181,30 @@ class Adder(QueueClient):
     def _portion_calls(self, portion: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Call]:
         """Return what adds plain jobs: one call for all, then calls that wake workers and wait for replicas."""
         many = additions.add_many(self.keys, portion, at_ms, skip_events=self._skip_events)
-        return [many.call, *self._waking(portion), *confirmation(self.keys, durability)]
+        return [many.call, *self._wake_calls(portion), *confirmation(self.keys, durability)]
 
     def _read_portion(
         self, portion: Sequence[NewJob], replies: Iterator[Reply], durability: Durability
     ) -> Sequence[Outcome]:
         """Consume and read the replies to :meth:`_portion_calls`."""
         added = next(replies)
-        rest = list(islice(replies, len(self._waking(portion)) + len(confirmation(self.keys, durability))))
+        rest = list(islice(replies, len(self._wake_calls(portion)) + len(confirmation(self.keys, durability))))
         if isinstance(added, ServerError):
             return [added] * len(portion)
         outcomes = additions.read_each(self.keys, portion, added)
-        read_confirmation(self.keys, durability, rest[len(self._waking(portion)) :])
+        read_confirmation(self.keys, durability, rest[len(self._wake_calls(portion)) :])
         return outcomes
 
     def _add_each(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:
         """Add jobs with a call each, in one exchange."""
         calls = [additions.add(self.keys, job, at_ms, skip_events=self._skip_events).call for job in jobs]
-        wake = self._waking(jobs)
+        wake = self._wake_calls(jobs)
         replies = self._connection.pipeline([*calls, *wake, *confirmation(self.keys, durability)])
         outcomes = additions.read_each(self.keys, jobs, replies[: len(jobs)])
         read_confirmation(self.keys, durability, replies[len(jobs) + len(wake) :])
         return outcomes
 
-    def _joining(self, outcomes: Sequence[Placed]) -> list[Call]:
+    def _join_calls(self, outcomes: Sequence[Placed]) -> list[Call]:
         """Return calls that register the jobs with parents in other queues; adding registered them in this one."""
         return [
             additions.join_parent(parent, self.keys.member(placed.added.job_id))
@@ -216,17 +216,17 @@ class Adder(QueueClient):
     def _jobs(self, outcomes: Sequence[Placed]) -> list[Job]:
         """Return the jobs that were added, and those that already existed, which takes one or two exchanges."""
         old = [placed for placed in outcomes if not placed.added.is_new]
-        existing = iter(self._existing(old) if old else ())
-        return [self._sent(placed) or next(existing) for placed in outcomes]
+        existing = iter(self._find_existing(old) if old else ())
+        return [self._job_as_sent(placed) or next(existing) for placed in outcomes]
 
-    def _sent(self, placed: Placed) -> Job | None:
+    def _job_as_sent(self, placed: Placed) -> Job | None:
         """Return the job as it was sent; None if it already existed."""
         if not placed.added.is_new or (job_id := placed.added.job_id) is None:
             return None
         record = partial(additions.as_sent, job_id, placed.job, placed.at_ms)
         return Job(self._connection, self.keys, job_id, record, is_new=True)
 
-    def _existing(self, outcomes: Sequence[Placed]) -> list[Job]:
+    def _find_existing(self, outcomes: Sequence[Placed]) -> list[Job]:
         ids: list[str] = []
         for placed in outcomes:
             if placed.added.job_id is not None:

@@ -135,7 +135,7 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
             NotReplicatedError: Too few replicas confirmed the job in time; the primary has it.
         """
         placed = self._place(NewJob(name, data, options, parent), durability)
-        return self._sent(placed) or (self._jobs([placed]))[0]
+        return self._job_as_sent(placed) or (self._jobs([placed]))[0]
 
     def add_bulk(self, jobs: Sequence[NewJob], *, durability: GivenDurability | None = None) -> list[Job]:
         """Add many jobs, 100 per exchange. All are checked before the first is sent.

@@ -95,9 +95,9 @@ class JobSchedulers(QueueClient):
         Raises:
             SchedulerNotFoundError: It does not exist, or can't be read.
         """
-        return self._existing(name, self.find(name))
+        return self._require(name, self.find(name))
 
-    def _existing(self, name: str, entry: SchedulerEntry | None) -> SchedulerEntry:
+    def _require(self, name: str, entry: SchedulerEntry | None) -> SchedulerEntry:
         if entry is None:
             raise SchedulerNotFoundError(self.name, name)
         return entry
@@ -120,7 +120,7 @@ class JobSchedulers(QueueClient):
         """
 
         def pause(found: SchedulerEntry | None) -> SchedulerEntry:
-            entry = self._existing(name, found)
+            entry = self._require(name, found)
             return entry if entry.is_paused else entry.paused()
 
         _check_name(name)
@@ -137,7 +137,7 @@ class JobSchedulers(QueueClient):
         """
 
         def resume(found: SchedulerEntry | None) -> SchedulerEntry:
-            entry = self._existing(name, found)
+            entry = self._require(name, found)
             resumed = entry.resumed(now_ms()) if entry.is_paused else entry
             if resumed is None:
                 raise StateError(

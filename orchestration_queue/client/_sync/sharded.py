@@ -13,7 +13,7 @@ from typing import Any
 from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client._sync.events import ShardedEvents
 from orchestration_queue.client._sync.job import Job
-from orchestration_queue.client._sync.producer import all_placed
+from orchestration_queue.client._sync.producer import require_placed
 from orchestration_queue.client._sync.queue import Queue
 from orchestration_queue.client.checks import checked_items, checked_limit, checked_text
 from orchestration_queue.client.durability import Durability, GivenDurability
@@ -146,7 +146,7 @@ class ShardedQueue(Client):
             TransportError: A server was unreachable. ``maybe_applied`` says whether a shard may already have jobs; give
                 jobs ids of their own to be able to call it again.
         """
-        wanted = self.shards[0]._wanted(durability)
+        wanted = self.shards[0]._durability_of(durability)
         places: dict[Queue, list[int]] = {}
         encoded: list[NewJob] = []
         for place, job in enumerate(checked_items(jobs, NewJob, "jobs")):
@@ -164,7 +164,7 @@ class ShardedQueue(Client):
             for shard, here in places.items()
             for place, outcome in zip(here, added[shard], strict=False)  # the rest was not sent
         }
-        placed = all_placed(encoded, [outcomes.get(place) for place in range(len(encoded))], at_ms)
+        placed = require_placed(encoded, [outcomes.get(place) for place in range(len(encoded))], at_ms)
         found: dict[int, Job] = {}
         for shard, here in places.items():
             found |= zip(here, shard._jobs([placed[place] for place in here]), strict=True)

@@ -89,12 +89,12 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     if not workers:
         return "No worker serves the queue.", f"oq worker module:tasks --queue {keys.queue}", facts
     if all(worker.is_paused for worker in workers):
-        sentence = f"Every worker of the queue is paused: {_listed([worker.id for worker in workers])}."
+        sentence = f"Every worker of the queue is paused: {_list_text([worker.id for worker in workers])}."
         return sentence, f"oq worker resume {keys.queue} --all", facts
     if record.name not in (known := _known_tasks(workers, record.name)):
         facts["tasks"] = known
         sentence = f"No worker of the queue knows task {record.name!r}, so the worker that takes the job will fail it; "
-        return f"{sentence}known: {_listed(known)}.", "start a worker that has the task", facts
+        return f"{sentence}known: {_list_text(known)}.", "start a worker that has the task", facts
     limit = whole_number(most) or 0
     if 0 < limit <= counts.active:
         facts["global_concurrency"] = limit
@@ -172,7 +172,7 @@ def _pooled(keys: QueueKeys, record: JobRecord, now_ms: int) -> Conversation[_Re
     if weights[name] > tightest.slots:
         sentence = f"It needs {needed} of pool {name!r}, which has {tightest.slots:,}."
         return sentence, f"oq pool set {name} {weights[name]}", facts
-    held = _listed([f"{each.queue}/{each.job_id} ({each.slots})" for each in tightest.holders])
+    held = _list_text([f"{each.queue}/{each.job_id} ({each.slots})" for each in tightest.holders])
     by = f" by {held}" if held else ""
     return (
         f"It waits for {needed} of pool {name!r}: {tightest.used:,} of {tightest.slots:,} are held{by}; "
@@ -273,7 +273,7 @@ def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
             "a worker of this package notifies it within seconds; else oq doctor --fix",
             facts,
         )
-    named = _listed([f"{job_id} ({state})" for _, job_id, state in open_jobs])
+    named = _list_text([f"{job_id} ({state})" for _, job_id, state in open_jobs])
     queue, first, _state = open_jobs[0]
     also = "" if held is None else f"; {held[0][0].lower()}{held[0][1:]}"
     return (
@@ -343,7 +343,7 @@ def _time(at_ms: int) -> str:
     return "an unknown time" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_text(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
     return f"{', '.join(names[:_MOST_NAMED])}{more}"
 

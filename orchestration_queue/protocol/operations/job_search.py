@@ -138,7 +138,7 @@ def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit:
 def _waiting(search: _Search) -> Conversation[None]:
     """Search in the order in which workers take jobs, but one share after the other, before the stream."""
     for key in (search.keys.priority, search.keys.lifo):
-        yield from _listed(search, key)
+        yield from _search_list(search, key)
     for name in (yield from shares.busy(search.keys)):
         yield from _ranked(search, search.keys.share(name))
     after = yield from queue_state.handed_out_until(search.keys)
@@ -151,7 +151,7 @@ def _waiting(search: _Search) -> Conversation[None]:
         after = text(entries[-1][0])
 
 
-def _listed(search: _Search, key: str) -> Conversation[None]:
+def _search_list(search: _Search, key: str) -> Conversation[None]:
     """Search a list from its right end, where workers take."""
     start = 0
     while not search.is_full:

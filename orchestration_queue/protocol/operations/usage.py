@@ -81,13 +81,13 @@ class UsageTotals:
             tokens=plain_number(math.fsum(part.tokens for part in parts)),
             cost=plain_number(math.fsum(part.cost for part in parts)),
             cost_unit=next((part.cost_unit for part in reversed(parts) if part.cost_unit), None),
-            tokens_by=_added(part.tokens_by for part in parts),
-            cost_by=_added(part.cost_by for part in parts),
-            models={model: int(jobs) for model, jobs in _added(part.models for part in parts).items()},
+            tokens_by=_add_by_category(part.tokens_by for part in parts),
+            cost_by=_add_by_category(part.cost_by for part in parts),
+            models={model: int(jobs) for model, jobs in _add_by_category(part.models for part in parts).items()},
         )
 
 
-def _added(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def _add_by_category(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Return the sums of amounts by category, without those that are zero."""
     amounts: dict[str, list[float]] = {}
     for part in parts:
@@ -152,7 +152,7 @@ def report(keys: QueueKeys, job_id: str, usage: Usage, now_ms: int) -> Operation
     wire = usage.wire()
     call = oq1.report_usage(
         keys,
-        fields=[oq1.UsageField(name=name, value=_stored(value)) for name, value in wire.items()],
+        fields=[oq1.UsageField(name=name, value=_field_text(value)) for name, value in wire.items()],
         job_id=job_id,
         minute_ms=now_ms // _MINUTE_MS * _MINUTE_MS,
         told=dump_json(wire),
@@ -160,7 +160,7 @@ def report(keys: QueueKeys, job_id: str, usage: Usage, now_ms: int) -> Operation
     return Operation(call, read)
 
 
-def _stored(value: object) -> str:
+def _field_text(value: object) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return value if isinstance(value, str) else dump_json(value)

@@ -276,7 +276,7 @@ class AsyncNode:
         pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             try:
-                return await self._prepared(AsyncLink(await self._whereabouts(), self._connect_timeout))
+                return await self._prepare(AsyncLink(await self._whereabouts(), self._connect_timeout))
             except REFUSALS as error:
                 raise refused(self._url, "the connection", error) from None
             except LINK_ERRORS as error:
@@ -291,7 +291,7 @@ class AsyncNode:
             return replace(self._url, kind="unix", path=self._embedded.ensure())
         return self._url if self._watch is None else await self._watch.find_primary()
 
-    async def _prepared(self, link: AsyncLink) -> AsyncLink:
+    async def _prepare(self, link: AsyncLink) -> AsyncLink:
         """Connect, and load the libraries: after a failover this may be another server than before."""
         try:
             await link.connect()

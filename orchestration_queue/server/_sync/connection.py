@@ -15,7 +15,7 @@ from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server._sync.cluster import Cluster
 from orchestration_queue.server._sync.node import Node
 from orchestration_queue.server.driver_errors import REFUSALS, refused
-from orchestration_queue.server.instrumentation import watched, watchers
+from orchestration_queue.server.instrumentation import exchange_hooks, report_exchange
 from orchestration_queue.server.url import ServerUrl, parse_url
 
 __all__ = ["Connection"]
@@ -215,7 +215,7 @@ class Connection:
         """
         if not calls:
             return []
-        replies = self._named(calls, self._exchange(calls, atomic=atomic, repeatable=repeatable))
+        replies = self._name_refusals(calls, self._exchange(calls, atomic=atomic, repeatable=repeatable))
         if atomic and raises:
             for reply in replies:
                 if isinstance(reply, ServerError):
@@ -240,15 +240,15 @@ class Connection:
         done: list[list[Reply]] = []
         # Batch by batch: calls are observed, or the next may have to go elsewhere because a slot moves or a failover
         # begins.
-        if watchers or isinstance(server, Cluster) or self.url.mode != "single":
+        if exchange_hooks or isinstance(server, Cluster) or self.url.mode != "single":
             for calls in batches:
                 done.append(self.pipeline(calls))
                 if isinstance(done[-1][0], ServerError):
                     break
             return done
-        return [self._named(calls, replies) for calls, replies in server.exchange_each(iter(batches))]
+        return [self._name_refusals(calls, replies) for calls, replies in server.exchange_each(iter(batches))]
 
-    def _named(self, calls: Sequence[Call], replies: list[Reply]) -> list[Reply]:
+    def _name_refusals(self, calls: Sequence[Call], replies: list[Reply]) -> list[Reply]:
         """Replace each refusal with our own error, which names the call."""
         for index, reply in enumerate(replies):
             if isinstance(reply, REFUSALS):
@@ -257,9 +257,9 @@ class Connection:
 
     def _exchange(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> list[Reply]:
         server = self._server or self._greet()
-        if not watchers:
+        if not exchange_hooks:
             return server.exchange(calls, atomic=atomic, repeatable=repeatable)
-        with watched(calls) as replies:
+        with report_exchange(calls) as replies:
             replies += server.exchange(calls, atomic=atomic, repeatable=repeatable)
         return replies
 

@@ -277,7 +277,7 @@ class Node:
         pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             try:
-                return self._prepared(Link(self._whereabouts(), self._connect_timeout))
+                return self._prepare(Link(self._whereabouts(), self._connect_timeout))
             except REFUSALS as error:
                 raise refused(self._url, "the connection", error) from None
             except LINK_ERRORS as error:
@@ -292,7 +292,7 @@ class Node:
             return replace(self._url, kind="unix", path=self._embedded.ensure())
         return self._url if self._watch is None else self._watch.find_primary()
 
-    def _prepared(self, link: Link) -> Link:
+    def _prepare(self, link: Link) -> Link:
         """Connect, and load the libraries: after a failover this may be another server than before."""
         try:
             link.connect()
