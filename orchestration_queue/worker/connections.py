@@ -44,7 +44,7 @@ class WorkerConnections:
     def __init__(self, url: _Url) -> None:
         self._url = url
         self._calls: AsyncConnection | None = None
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[None] | None = None
         self._users = 0
 
     @classmethod
@@ -60,13 +60,25 @@ class WorkerConnections:
         Raises:
             OrchestrationQueueError: See :meth:`AsyncConnection.open`.
         """
-        async with self._opening:
-            if self._calls is None:
-                self._calls = await AsyncConnection.open(self._url)
-                self.renewals = Connection(self._calls.url)
-                self._signals, self._streams = SignalReader(self._calls), set()
-            self._users += 1
-            return self._calls
+        self._users += 1
+        try:
+            while self._calls is None:
+                if self._opening is None or self._opening.done():
+                    self._opening = asyncio.create_task(self._open())
+                opening = self._opening  # all wait for one attempt, so that a stopped worker waits for no others
+                await asyncio.wait({opening})
+                if not opening.cancelled():
+                    opening.result()
+        except BaseException:
+            await self.leave()
+            raise
+        return self._calls
+
+    async def _open(self) -> None:
+        calls = await AsyncConnection.open(self._url)
+        self.renewals = Connection(calls.url)
+        self._signals, self._streams = SignalReader(calls), set()
+        self._calls = calls
 
     def signals_of(self, stream: str, calls: AsyncConnection) -> SignalReader:
         """Return a reader for a queue's signals: the shared one, unless another worker reads the same stream with it.
@@ -81,11 +93,17 @@ class WorkerConnections:
     async def leave(self) -> None:
         """Close the connections if no other worker uses them."""
         self._users -= 1
-        if self._users or self._calls is None:
+        if self._users:
             return
+        # Forget them before anything is awaited: another worker may join meanwhile.
+        opening, self._opening = self._opening, None
         calls, self._calls = self._calls, None
-        self.renewals.close()
-        await calls.aclose()
+        if calls is not None:
+            self.renewals.close()
+            await calls.aclose()
+        if opening is not None:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
 
 
 class SignalReader:

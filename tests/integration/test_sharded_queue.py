@@ -299,6 +299,15 @@ async def test_signals_reach_each_shard_while_workers_join_and_leave(
         await asyncio.wait_for(running[3], 60)
 
 
+async def test_workers_that_never_reached_their_server_stop_together(queue_name: str) -> None:
+    workers = shard_workers(queue_name, double, 16, url="redis://127.0.0.1:1", options=QUICK)
+    running = [asyncio.ensure_future(worker.run()) for worker in workers]
+    await asyncio.sleep(0)  # an attempt takes five seconds: one after the other, more than a minute
+    for worker in workers:
+        worker.stop()
+    await asyncio.wait_for(asyncio.gather(*running), 60)
+
+
 async def test_a_damaged_key_of_one_shard_keeps_signals_from_no_other(
     server_url: str, queue_name: str, raw: Any
 ) -> None:
