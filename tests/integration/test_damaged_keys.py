@@ -125,7 +125,7 @@ async def test_a_key_of_ours_of_another_type_stops_nothing(
             await use(queue, server_url, number)
             assert worker.is_ready
     told = [record.getMessage() for record in caplog.records]
-    expected = ["Attempt 1", "can't be reconciled", "round loop failed"]
+    expected = ["Attempt 1", "can't be reconciled", "reconcile loop failed"]
     if name == "wake:one":  # a wait at that key ends with it, and the next one is without it
         expected.append("Waiting for jobs was interrupted")
     assert [text for text in told if not any(words in text for words in expected)] == []

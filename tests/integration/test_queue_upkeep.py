@@ -301,7 +301,7 @@ async def test_bad_input_is_refused_in_one_sentence_and_nothing_is_written(
             (queue.signal("1", "s", object()), "data of signal 's' cannot be written as JSON"),
             (queue.metrics("active"), "Jobs that are active have not finished"),
             (queue.metrics("lost"), "got 'lost'"),
-            (queue.metrics(start=naive), "pass a datetime with a time zone"),
+            (queue.metrics(start=naive), "A time must be a datetime with a time zone, got"),
             (queue.metrics(start=NOON, end=NOON - MINUTE), "start must precede their end"),
             (queue.metrics(start=NOON - timedelta(days=32), end=NOON), "by at most 31 days"),
             (queue.read_stream("1", after="last"), "got 'last'"),

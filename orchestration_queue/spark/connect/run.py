@@ -63,7 +63,7 @@ class RunContext(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _AttemptPlace:
     """Where an attempt runs: stored in the job's progress, for the next attempt.
 
     Attributes:
@@ -77,7 +77,7 @@ class _Attempt:
     run: int
 
     @classmethod
-    def of(cls, progress: object) -> _Attempt | None:
+    def of(cls, progress: object) -> _AttemptPlace | None:
         """Return what an earlier attempt stored; None without one."""
         kept = progress.get("spark") if isinstance(progress, dict) else None
         if not isinstance(kept, dict):
@@ -131,12 +131,12 @@ def run_connect(
         SparkCancelledError: The job was asked to stop.
         UnrecoverableError: The function raised it, or Spark refuses a property.
     """
-    earlier = _Attempt.of(job.record.progress) if job else None
+    earlier = _AttemptPlace.of(job.record.progress) if job else None
     run = earlier.run + 1 if earlier else 1
     session = session_id(job, run) if job else str(uuid.uuid4())
     lease = server.lease_session(session, lambda: job is not None and job.should_stop)
     try:
-        attempt = _Attempt(session, lease.place, run)
+        attempt = _AttemptPlace(session, lease.place, run)
         if job is not None:
             job.update_progress(attempt.progress(0, "waiting for Spark"))
             _fence(job, server, earlier)
@@ -148,7 +148,7 @@ def run_connect(
         lease.release()
 
 
-def _fence(job: RunContext, server: ConnectServer, earlier: _Attempt | None) -> None:
+def _fence(job: RunContext, server: ConnectServer, earlier: _AttemptPlace | None) -> None:
     """End what an earlier attempt left running, if its server can be reached."""
     if earlier is None or (url := server.url_of(earlier.place)) is None:
         return  # that server is gone, or its own supervisor fences the session
@@ -170,7 +170,7 @@ def _run(
     lease: SessionLease,
     options: SparkOptions,
     job: RunContext | None,
-    attempt: _Attempt,
+    attempt: _AttemptPlace,
 ) -> Any:
     tag = f"oq-{job.id}" if job else f"oq-{attempt.session}"
     conf = dict(options.session_conf) | ({JOB_PROPERTY: job.id} if job else {})
@@ -201,7 +201,7 @@ def _run(
 
 
 @contextlib.contextmanager
-def _captured_output(connection: SparkConnection, job: RunContext | None, attempt: _Attempt) -> Iterator[None]:
+def _captured_output(connection: SparkConnection, job: RunContext | None, attempt: _AttemptPlace) -> Iterator[None]:
     """Send output to the job's log, and Spark's progress to the job's progress. Without a job, change nothing."""
     if job is None:
         yield
@@ -211,7 +211,7 @@ def _captured_output(connection: SparkConnection, job: RunContext | None, attemp
         yield
 
 
-def _report_progress(job: RunContext, attempt: _Attempt, percent: int, text: str) -> None:
+def _report_progress(job: RunContext, attempt: _AttemptPlace, percent: int, text: str) -> None:
     with contextlib.suppress(TransportError):  # the next will arrive, or it no longer matters
         job.update_progress(attempt.progress(percent, text))
 
