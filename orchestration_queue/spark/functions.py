@@ -44,7 +44,8 @@ def check_words(program: object, arguments: object, what: str) -> list[str]:
         if all(isinstance(word, str) and "\0" not in word for word in words):
             return words
     raise InvalidOptionError(
-        f"`arguments` of {what} {program} must be a list of strings; pass ['--day', '2026-01-31']."
+        f"`arguments` of {what} {program} must be a list of strings without null characters; pass "
+        "['--day', '2026-01-31']."
     )
 
 

@@ -167,9 +167,9 @@ def test_an_application_dies_with_whoever_runs_it(marked: Marked, tmp_path: Path
     [
         ("/no/such/app.py", [], {}, "Application /no/such/app.py does not exist; correct the path"),
         (str(APP.parent), [], {}, "Application .* does not exist"),
-        (str(APP), "count 1", {}, "must be a list of strings; pass"),
-        (str(APP), ["a\0b"], {}, "takes words"),
-        (str(APP), [1], {}, "takes words"),
+        (str(APP), "count 1", {}, "must be a list of strings without null characters; pass"),
+        (str(APP), ["a\0b"], {}, "must be a list of strings without null characters; pass"),
+        (str(APP), [1], {}, "must be a list of strings without null characters; pass"),
         (str(APP), [], {"main_class": "Main"}, "`main_class` needs a jar, got the application .*; remove it"),
         (str(APP), [], {"properties_file": "/no/such/file"}, "Cannot read the properties file /no/such/file"),
     ],
