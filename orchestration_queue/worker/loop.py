@@ -70,6 +70,8 @@ class WorkerLoop:
         """Called with signals to this worker that something is due sooner than workers know."""
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
         """The jobs whose handlers have not ended."""
+        self._cancelled: set[Lease] = set()
+        """Those of them that were cancelled, whose handlers clean up."""
         self._beside: set[asyncio.Future[None]] = set()
         self._tallying = Tallying(io, self._begin) if options.record_metrics else None
         self._failure: BaseException | None = None
@@ -298,6 +300,7 @@ class WorkerLoop:
 
     def _free_slot(self, lease: Lease) -> None:
         if self._jobs.pop(lease, None) is not None:
+            self._cancelled.discard(lease)
             self._machine.finished()
             self._decide()
 
@@ -318,8 +321,10 @@ class WorkerLoop:
             self._cancel(lease)
 
     def _fail_cancelled(self, lease: Lease) -> None:
-        self._add_outcome(outcome.cancelled(lease))
-        self._cancel(lease)
+        if lease not in self._cancelled:  # a second cancellation would interrupt the handler's cleanup
+            self._cancelled.add(lease)
+            self._add_outcome(outcome.cancelled(lease))
+            self._cancel(lease)
 
     def _report_lost(self, lease: Lease) -> None:
         log.warning("%s", LeaseLostError(self._io.queue, lease.job_id))

@@ -97,6 +97,32 @@ async def test_a_job_revoked_on_its_worker_stops_at_once(queue: AsyncQueue, serv
     assert seen == ["began", "stopped"]
 
 
+async def test_a_second_cancellation_leaves_the_cleanup_alone(queue: AsyncQueue, server_url: str) -> None:
+    seen: list[str] = []
+    may_end = asyncio.Event()
+
+    async def tidy(_: AsyncActiveJob) -> None:
+        seen.append("began")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("cleaning up")
+            await may_end.wait()
+            seen.append("cleaned up")
+
+    async with working(queue, tidy, server_url, lease=timedelta(minutes=1)) as worker:
+        added = await queue.add("n")
+        await wait_until(lambda: seen, "the handler to begin")
+        assert worker.cancel(added.id)
+        await wait_until(lambda: "cleaning up" in seen, "the handler to clean up")
+        assert worker.cancel(added.id)
+        await asyncio.sleep(0)
+        may_end.set()
+        with pytest.raises(JobFailedError, match="revoked"):
+            await added.wait(SOON)
+        await wait_until(lambda: seen[-1] == "cleaned up", "the cleanup to end")
+
+
 async def test_a_job_revoked_before_its_handler_began_gives_its_place_back(queue: AsyncQueue, server_url: str) -> None:
     async with working(queue, nothing, server_url, concurrency=1) as worker:
 
