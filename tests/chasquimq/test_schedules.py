@@ -77,7 +77,7 @@ def test_broken_patterns_are_refused(expression: str) -> None:
 
 @pytest.mark.parametrize("zone", ["europe/lisbon", "Mars/X", "+25:00", "../etc"])
 def test_unknown_zones_are_refused(zone: str) -> None:
-    with pytest.raises(ScheduleError, match="no time zone"):
+    with pytest.raises(ScheduleError, match=r"Time zone .* is unknown"):
         parse_zone(zone)
 
 
