@@ -41,6 +41,7 @@ async def test_a_job_added_by_raw_fcall_is_taken_and_left_as_the_wire_says(
         worker = Worker(queue_name, handler, url=server_url, options=WorkerOptions())
         running = asyncio.ensure_future(worker.run())
         await wait_until(lambda: raw.zcard(f"{base}:completed"), "the job to complete")
+        await wait_until(lambda: raw.exists(f"{base}:wake:one"), "the worker to wait for more jobs")
         worker.stop()
         await running
 
