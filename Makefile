@@ -61,10 +61,10 @@ lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
 	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)
 
 bench: $(VENV)/.dev.stamp ## Measure every row of docs/explanation/performance.md, in under five minutes; JSON, and its table on standard error
-	$(BIN)/python -m tests.bench $(ARGS)
+	@$(BIN)/python -m tests.bench $(ARGS)
 
 bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## The same with more Python queues (OQ_TEST_REDIS86=redis://... adds chasquimq)
-	$(BIN)/python -m tests.bench --peers taskiq saq dramatiq streaq bullmq $(if $(OQ_TEST_REDIS86),chasquimq) $(ARGS)
+	@$(BIN)/python -m tests.bench --peers taskiq saq dramatiq streaq bullmq $(if $(OQ_TEST_REDIS86),chasquimq) $(ARGS)
 
 chaos: $(VENV)/.dev.stamp ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)

@@ -58,6 +58,7 @@ def _everyone(scenario: Callable[[str, str, int], Figures], **others: str) -> di
 _THREE_WRITES = "the job's three writes, HSET, XADD and XADD, {}, packed by hiredis"
 _COMMANDS = "a job's own commands, sent one batch at a time without Lua: two exchanges"
 _FAST = {"taskiq": 4_000, "dramatiq": 5_000, "bullmq": 3_000, "chasquimq": 10_000}
+_SLOW = {"dramatiq": 500, "bullmq": 100}
 _BY_HAND = {"redis-py": "limit:ByHand"}
 
 ROWS: dict[str, Row] = {
@@ -77,7 +78,7 @@ ROWS: dict[str, Row] = {
         peers=5_000,
         others={"chasquimq": 50_000, "bullmq": 20_000, "redis-py": 20_000},
     ),
-    "drain_1": Row("Drain, 1 slot", _everyone(scenarios.drain_1), _COMMANDS, 4_000, 1_000, {"dramatiq": 500}),
+    "drain_1": Row("Drain, 1 slot", _everyone(scenarios.drain_1), _COMMANDS, 4_000, 1_000, _SLOW),
     "drain_10": Row("Drain, 10 slots", _everyone(scenarios.drain_10), _COMMANDS, 20_000, 2_000, _FAST),
     "drain_32": Row("Drain, 32 slots", _everyone(scenarios.drain_32), _COMMANDS, 20_000, 2_000, _FAST),
     "drain_100": Row("Drain, 100 slots", _everyone(scenarios.drain_100), _COMMANDS, 20_000, 2_000, _FAST),
