@@ -50,6 +50,7 @@ def instance(database: Database) -> Iterator[dg.DagsterInstance]:
     with dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_url": database.url}}}) as made:
         keep_connection(made)
         yield made
+        sqlite_engines.close()  # which would keep the connections of later tests in this process, too
 
 
 def end_of_step(run_id: str) -> dg.EventLogEntry:
