@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -347,9 +348,10 @@ def record() -> None:
         with Connection(url) as connection:
             recording, at_ms = Recording(connection), round(time.time() * 1000)
             results = dict(steps(connection, recording, at_ms))
-    RECORDED.write_text(
-        json.dumps({"at_ms": at_ms, "exchanges": recording.exchanges, "results": results}, indent=0) + "\n"
-    )
+    recorded = json.dumps({"at_ms": at_ms, "exchanges": recording.exchanges, "results": results}, indent=0)
+    # Tracebacks name this file, within JSON within JSON; where the checkout is must not stay in it.
+    checkout = "".join(rf"\\*/{re.escape(part)}" for part in Path(__file__).parents[2].parts[1:])
+    RECORDED.write_text(re.sub(rf"{checkout}\\*/", "", recorded) + "\n")
 
 
 if __name__ == "__main__":
