@@ -12,7 +12,12 @@ from orchestration_queue._lazy import lazy_names
 if TYPE_CHECKING:
     from orchestration_queue.client._async.broadcast import AsyncBroadcast
     from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
-    from orchestration_queue.client._async.events import AsyncEventReader, AsyncQueueEvents, AsyncShardedEvents
+    from orchestration_queue.client._async.events import (
+        AsyncEventReader,
+        AsyncQueueEvents,
+        AsyncRegistration,
+        AsyncShardedEvents,
+    )
     from orchestration_queue.client._async.flow import AsyncFlow
     from orchestration_queue.client._async.flow_producer import AsyncFlowProducer
     from orchestration_queue.client._async.flows import AsyncFlows
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.usage import AsyncUsageLedger
     from orchestration_queue.client._sync.broadcast import Broadcast
     from orchestration_queue.client._sync.dead_letters import DeadLetters
-    from orchestration_queue.client._sync.events import EventReader, QueueEvents, ShardedEvents
+    from orchestration_queue.client._sync.events import EventReader, QueueEvents, Registration, ShardedEvents
     from orchestration_queue.client._sync.flow import Flow
     from orchestration_queue.client._sync.flow_producer import FlowProducer
     from orchestration_queue.client._sync.flows import Flows
@@ -74,6 +79,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncQueueEvents",
+    "AsyncRegistration",
     "AsyncShardedEvents",
     "AsyncShardedQueue",
     "AsyncShares",
@@ -111,6 +117,7 @@ __all__ = [
     "Producer",
     "Queue",
     "QueueEvents",
+    "Registration",
     "ShardedEvents",
     "ShardedQueue",
     "Share",
@@ -134,7 +141,7 @@ __all__ = [
 _FACES = {
     "broadcast": "Broadcast",
     "dead_letters": "DeadLetters",
-    "events": "EventReader QueueEvents ShardedEvents",
+    "events": "EventReader QueueEvents Registration ShardedEvents",
     "flow": "Flow",
     "flow_producer": "FlowProducer",
     "flows": "Flows",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from orchestration_queue.client import AsyncBroadcast
+from orchestration_queue.client import AsyncBroadcast, AsyncRegistration
 from orchestration_queue.errors import InvalidNameError, OrchestrationQueueError
 from orchestration_queue.http.job_options import addition, check_options, encode_data
 from orchestration_queue.http.messages import HttpError, Json, Request, Stream, csv, dump, text_field
@@ -84,79 +85,96 @@ async def job_events(request: Request) -> Stream:
     queue = request.service.queue(request.params["name"])
     if await queue.find(request.params["id"]) is None:
         raise HttpError(404, "Job not found")
-    after = await _start(request, queue.keys)
-    return Stream(_of_job(request, queue.keys, request.params["id"], after))
+    reader = await _EventSource.start(request, queue.keys)
+    return Stream(_of_job(request, reader, request.params["id"]))
 
 
 async def queue_events(request: Request) -> Stream:
     """Stream a queue's events."""
     keys = request.service.keys(request.params["name"])
-    return Stream(_of_queue(request, keys, await _start(request, keys)))
+    return Stream(_of_queue(await _EventSource.start(request, keys)))
 
 
-async def _start(request: Request, keys: QueueKeys) -> str:
-    """Return where to continue; ``$`` becomes the newest event's id, so that no later one is missed."""
-    cursor = resume_id(request)
-    if cursor and cursor != "$":
-        return cursor
-    return await request.service.connection.look(event_log.last_event_id(keys))
+@dataclass(slots=True)
+class _EventSource:
+    """Reads a queue's events for one client.
+
+    Attributes:
+        keys: The queue.
+        after: The event after which to read; None if the client sent something else.
+    """
+
+    _request: Request
+    _registration: AsyncRegistration
+    keys: QueueKeys
+    after: str | None
+
+    @classmethod
+    async def start(cls, request: Request, keys: QueueKeys) -> _EventSource:
+        """Start where the client left off, or at the newest event."""
+        registration = AsyncRegistration(request.service.connection)
+        cursor = resume_id(request) or event_log.NEW_ONLY
+        if cursor != event_log.NEW_ONLY and not is_position(cursor):
+            return cls(request, registration, keys, None)
+        return cls(request, registration, keys, (await registration.start({keys: cursor}))[keys])
+
+    async def read(self, block_ms: int = _BLOCK_MS) -> list[Event]:
+        """Return the next events, with a ``gap`` in place of dropped ones; an empty list if none came in time."""
+        before = self.after or event_log.FIRST_EVENT
+        await self._registration.renew({self.keys: before})
+        waits = await self._request.service.waits()
+        found = await waits.run(event_log.events_since({self.keys: before}, block_ms, _PAGE), repeatable=True)
+        events = found.get(self.keys, [])
+        self.after = events[-1].id if events else before
+        if len(events) < _PAGE or place(before) == (0, 0):
+            return events  # only a reader that is far behind, and does not start at the beginning, can miss events
+        gap = gap_after(before, await self._request.service.connection.follow(event_log.oldest_event(self.keys)))
+        return [gap, *events] if gap else events
 
 
-async def _read(request: Request, keys: QueueKeys, after: str) -> list[Event]:
-    waits = await request.service.waits()
-    found = await waits.run(event_log.events_since({keys: after}, _BLOCK_MS, _PAGE), repeatable=True)
-    events = found.get(keys, [])
-    if len(events) < _PAGE or place(after) == (0, 0):
-        return events  # only a reader that is far behind, and does not start at the beginning, can miss events
-    gap = gap_after(after, await request.service.connection.follow(event_log.oldest_event(keys)))
-    return [gap, *events] if gap else events
-
-
-async def _of_queue(request: Request, keys: QueueKeys, after: str) -> AsyncIterator[bytes]:
+async def _of_queue(reader: _EventSource) -> AsyncIterator[bytes]:
     yield CONNECTED
-    if not is_position(after):
+    if reader.after is None:
         return
     while True:
-        events = await _read(request, keys, after)
+        events = await reader.read()
         for event in events:
             yield message(event_shape(event), id=event.id, event=event.type)
-        after = events[-1].id if events else after
         if not events:
             yield KEEPALIVE
 
 
-async def _of_job(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
+async def _of_job(request: Request, reader: _EventSource, job_id: str) -> AsyncIterator[bytes]:
     yield CONNECTED
-    if not is_position(after):
+    if reader.after is None:
         return
     loop = asyncio.get_running_loop()
     looked = loop.time()
     while True:
-        events = await _read(request, keys, after)
+        events = await reader.read()
         for event in events:
             if event.is_gap or (event.job_id == job_id and event.type not in _COUNTS):
                 yield message(event_shape(event), id=event.id, event=event.type)
                 if event.type in ("completed", "failed"):
                     return
-        after = events[-1].id if events else after
         # On a busy queue no read is ever idle, but this stream must end even if the job's last event was dropped.
         if len(events) < _PAGE and loop.time() - looked >= _BLOCK_MS / 1000 - 0.1:
             looked = loop.time()
-            record = await request.service.connection.look(job_records.job(keys, job_id, ("state",)))
+            record = await request.service.connection.look(job_records.job(reader.keys, job_id, ("state",)))
             if record is None or record.is_finished:
-                async for last in _rest(request, keys, job_id, after):
+                async for last in _rest(reader, job_id):
                     yield last
                 return
             yield KEEPALIVE
 
 
-async def _rest(request: Request, keys: QueueKeys, job_id: str, after: str) -> AsyncIterator[bytes]:
+async def _rest(reader: _EventSource, job_id: str) -> AsyncIterator[bytes]:
     """Yield the job's events that came between the last read and its state."""
     try:
-        found = await request.service.connection.run(event_log.events_since({keys: after}, 1, _PAGE))
+        events = await reader.read(block_ms=1)
     except OrchestrationQueueError:
         return
-    for event in found.get(keys, []):
+    for event in events:
         if event.job_id == job_id and event.type not in _COUNTS:
             yield message(event_shape(event), id=event.id, event=event.type)
 

@@ -97,6 +97,11 @@ class QueueKeys:
         return self.named("events")
 
     @cached_property
+    def events_readers(self) -> str:
+        """Readers of the events and their positions; expires with the last reader's lease."""
+        return self.named("events:readers")
+
+    @cached_property
     def meta(self) -> str:
         """Settings of the queue."""
         return self.named("meta")
@@ -312,7 +317,7 @@ PERMANENT_KEYS = {
     "id": "counter of automatic job ids",
     "stream": "ready jobs",
     "wake:one": "signals to one idle worker each, mostly empty",
-    "events": "the last events, about 1,000",
+    "events": "the last events, about 1,000, and those that a registered reader has not read",
     "scheduled": "jobs due later",
     "completed": "finished jobs by time, until retention or `clean` removes them",
     "failed": "failed jobs by time, likewise",

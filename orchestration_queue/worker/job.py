@@ -51,7 +51,7 @@ class AsyncActiveJob(BaseActiveJob):
         Raises:
             PayloadError: It is not JSON, or larger than 1 MiB.
         """
-        await self._connection.pipeline(job_output.progress(self._keys, self.id, progress))
+        await self._connection.execute(job_output.progress(self._keys, self.id, progress))
 
     async def update_data(self, data: Any) -> None:
         """Replace the job's payload, for this run and all later ones.

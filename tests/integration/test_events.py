@@ -9,6 +9,8 @@ import pytest
 
 from orchestration_queue.client import QueueEvents
 from orchestration_queue.errors import UsageError
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import event_log
 from orchestration_queue.protocol.operations.event_log import Event, gap_after
 from tests.by_hand import HandWorker
 from tests.faces import Face
@@ -100,10 +102,12 @@ async def test_what_is_no_event_id_is_refused_before_connecting(face: Face, queu
         face.events(queue_name, after=after, url="redis://localhost:1")
 
 
-async def test_listening_writes_nothing(face: Face, queue_name: str, raw: Any) -> None:
+async def test_listening_writes_only_a_registration_that_expires(face: Face, queue_name: str, raw: Any) -> None:
     async with face.events(queue_name) as events:
         assert await events.read(0.01) == []
-    assert raw.dbsize() == 0
+    readers = QueueKeys(queue_name).events_readers
+    assert raw.keys() == [readers]
+    assert 0 < raw.ttl(readers) <= event_log.READER_LEASE_S
 
 
 def test_events_iterate_in_a_plain_for_loop(server_url: str, queue_name: str, raw: Any, hand: HandWorker) -> None:

@@ -63,6 +63,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncShardedQueue",
         "AsyncTakenJob",
         "AsyncQueueEvents",
+        "AsyncRegistration",
         "AsyncShares",
         "AsyncTags",
         "AsyncUsageLedger",

@@ -2,28 +2,88 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import cycle, groupby
 from operator import itemgetter
 from typing import Self
+from uuid import uuid4
 
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client.values import Deadline
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import ServerError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import event_log
-from orchestration_queue.protocol.operations.event_log import Event, gap_after, place
+from orchestration_queue.protocol.operations.event_log import NEW_ONLY, Event, gap_after, place
 from orchestration_queue.protocol.operations.job_output import is_position
 from orchestration_queue.server import AsyncConnection
 
-__all__ = ["AsyncEventReader", "AsyncQueueEvents", "AsyncShardedEvents", "checked_cursor", "gap_in"]
+__all__ = [
+    "AsyncEventReader",
+    "AsyncQueueEvents",
+    "AsyncRegistration",
+    "AsyncShardedEvents",
+    "checked_cursor",
+    "gap_in",
+]
 
-_NEW_ONLY = "$"
+_log = logging.getLogger(__name__)
 _TURN_MS = 50
 """In a cluster: how long to wait for one queue before reading the next."""
+
+
+_RENEW_S = 20
+"""How long events stay readable after they were read, at least: a client may have stored an earlier position."""
+
+
+class AsyncRegistration:
+    """Makes queues keep the events that a reader has not read, until its lease ends.
+
+    A user who may not write can't register. The reader then gets only what the queue keeps anyway.
+
+    Args:
+        connection: The server.
+        name: The reader's name; default: a new one.
+        lease_s: How long the queues keep unread events after the last renewal.
+    """
+
+    def __init__(
+        self, connection: AsyncConnection, name: str | None = None, lease_s: int = event_log.READER_LEASE_S
+    ) -> None:
+        self._connection = connection
+        self._name = name or uuid4().hex
+        self._lease_s = lease_s
+        self._read: Mapping[QueueKeys, str] = {}
+        self._renew_at = 0.0
+
+    async def start(self, cursors: Mapping[QueueKeys, str]) -> dict[QueueKeys, str]:
+        """Register; return the position in each queue, with the newest event's id for ``$``. One exchange."""
+        self._renew_at = time.monotonic() + _RENEW_S
+        asked = [event_log.register_reader(keys, self._name, at, self._lease_s) for keys, at in cursors.items()]
+        replies = await self._connection.pipeline([one.call for one in asked], repeatable=True)
+        found = dict(cursors)
+        for keys, one, reply in zip(cursors, asked, replies, strict=True):
+            if not isinstance(reply, ServerError):
+                found[keys] = one.read(reply)
+                continue
+            _log.info("Unread events of queue %r are not kept for this reader: %s", keys.queue, reply)
+            if reply.code == "NOPERM":
+                self._renew_at = math.inf
+            if found[keys] == NEW_ONLY:
+                found[keys] = await self._connection.look(event_log.last_event_id(keys))
+        self._read = found
+        return found
+
+    async def renew(self, cursors: Mapping[QueueKeys, str]) -> None:
+        """Renew the lease if it is time, and release the events that had been read at the previous renewal."""
+        if time.monotonic() >= self._renew_at:
+            await self.start({keys: self._read.get(keys, at) for keys, at in cursors.items()})
+            self._read = dict(cursors)
 
 
 class AsyncEventReader(AsyncClient):
@@ -33,6 +93,7 @@ class AsyncEventReader(AsyncClient):
         connection: The connection to duplicate.
         cursors: By queue, the id of the event after which to read.
         page: Maximum events of one queue per read.
+        registration: Makes the queues keep unread events; None if missing some is harmless.
     """
 
     def __init__(
@@ -41,14 +102,18 @@ class AsyncEventReader(AsyncClient):
         cursors: Mapping[QueueKeys, str],
         *,
         page: int = event_log.EVENTS_PAGE,
+        registration: AsyncRegistration | None = None,
     ) -> None:
         super().__init__(None, connection)
         self.cursors = dict(cursors)
+        self._registration = registration
         self._page = page
         self._duplicate: AsyncConnection | None = None
 
     async def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
         """Return events that were not returned before; wait up to ``wait_s`` seconds for the first."""
+        if self._registration is not None:
+            await self._registration.renew(self.cursors)
         if self._duplicate is None:
             self._duplicate = await self._connection.duplicate()
         is_spread = len(self.cursors) > 1 and self._duplicate.is_cluster
@@ -89,10 +154,12 @@ class AsyncEventReader(AsyncClient):
 class AsyncQueueEvents(AsyncClient):
     """The events of one queue, as they happen: an endless iterator.
 
-    The queue keeps about its last 1,000 events. To resume later, pass the last event's ``id`` as ``after``. If events
-    were dropped before they were read, the reader returns one of type ``gap`` instead (see :attr:`Event.is_gap`); read
-    the queue itself in that case. A gap can be reported unnecessarily if events are dropped while they are being read,
-    and is not reported if the server lost its data.
+    The queue keeps all events from those that were read 20 seconds ago on: while the reader reads, and for 10 minutes
+    after its last read, up to a million events or 256 MiB. To resume within that time, in this process or another, pass
+    the last event's ``id`` as ``after``. Otherwise a queue keeps about its last 1,000 events. If events were dropped
+    before they were read, the reader returns one of type ``gap`` instead (see :attr:`Event.is_gap`); read the queue
+    itself in that case. A gap can be reported unnecessarily if events are dropped while they are being read, and is not
+    reported if the server lost its data.
 
     Args:
         name: The queue's name.
@@ -114,13 +181,13 @@ class AsyncQueueEvents(AsyncClient):
         url: str | None = None,
         connection: AsyncConnection | None = None,
         prefix: str = DEFAULT_PREFIX,
-        after: str = _NEW_ONLY,
+        after: str = NEW_ONLY,
     ) -> None:
         super().__init__(url, connection)
         self.name = name
         self.keys = QueueKeys(name, prefix)
         self._after = checked_cursor(after)
-        self._wants_all = self._after != _NEW_ONLY
+        self._wants_all = self._after != NEW_ONLY
         self._reader: AsyncEventReader | None = None
         self._ahead: deque[Event] = deque()
 
@@ -131,9 +198,9 @@ class AsyncQueueEvents(AsyncClient):
     async def _started(self) -> AsyncEventReader:
         """Return the reader. ``$`` is replaced with the newest event's id once, so that no later event is missed."""
         if self._reader is None:
-            if self._after == _NEW_ONLY:
-                self._after = await self._connection.look(event_log.last_event_id(self.keys))
-            self._reader = AsyncEventReader(self._connection, {self.keys: self._after})
+            registration = AsyncRegistration(self._connection)
+            cursors = await registration.start({self.keys: self._after})
+            self._reader = AsyncEventReader(self._connection, cursors, registration=registration)
         return self._reader
 
     async def read(self, timeout: Duration | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
@@ -192,7 +259,7 @@ def checked_cursor(after: str) -> str:
     Raises:
         UsageError: It is something else.
     """
-    if after == _NEW_ONLY or is_position(after):
+    if after == NEW_ONLY or is_position(after):
         return str(after)
     raise UsageError(f"`after` must be an event's `id`, '0' for all events, or '$' for new ones; got {after!r}.")
 
@@ -228,11 +295,9 @@ class AsyncShardedEvents(AsyncClient):
 
     async def _started(self) -> AsyncEventReader:
         if self._reader is None:
-            new = [keys for keys, cursor in self._after.items() if cursor == "$"]
-            asked = [event_log.last_event_id(keys) for keys in new]
-            replies = all_good(await self._connection.pipeline([one.call for one in asked], repeatable=True))
-            self._after |= {keys: one.read(reply) for keys, one, reply in zip(new, asked, replies, strict=True)}
-            self._reader = AsyncEventReader(self._connection, self._after)
+            registration = AsyncRegistration(self._connection)
+            self._after = await registration.start(self._after)
+            self._reader = AsyncEventReader(self._connection, self._after, registration=registration)
         return self._reader
 
     async def read(self, timeout: Duration | None = 0) -> list[tuple[str, Event]]:  # noqa: ASYNC109  both faces have it

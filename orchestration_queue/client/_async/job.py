@@ -111,9 +111,9 @@ class AsyncJob(AsyncJobReading):
             PayloadError: It is not JSON, or larger than 1 MiB.
             JobNotFoundError: The job no longer exists.
         """
-        calls = job_output.progress(self._keys, self.id, progress)
+        call = job_output.progress(self._keys, self.id, progress)
         await self.read_state()
-        await self._connection.pipeline(calls)
+        await self._connection.execute(call)
 
     async def log(self, text: str, *more: str) -> None:
         """Append one or more lines to the job's log in one exchange.

@@ -112,9 +112,9 @@ class Job(JobReading):
             PayloadError: It is not JSON, or larger than 1 MiB.
             JobNotFoundError: The job no longer exists.
         """
-        calls = job_output.progress(self._keys, self.id, progress)
+        call = job_output.progress(self._keys, self.id, progress)
         self.read_state()
-        self._connection.pipeline(calls)
+        self._connection.execute(call)
 
     def log(self, text: str, *more: str) -> None:
         """Append one or more lines to the job's log in one exchange.

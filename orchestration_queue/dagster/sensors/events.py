@@ -9,7 +9,8 @@ from typing import Unpack, overload
 
 import dagster as dg
 
-from orchestration_queue.dagster._compat import LISTENS, RunTarget
+from orchestration_queue.client import Registration
+from orchestration_queue.dagster._compat import LISTENS, RunTarget, storage_id
 from orchestration_queue.dagster.checks import (
     checked,
     checked_function,
@@ -223,7 +224,7 @@ def _tick(
     known = load_cursor(context.cursor, queues)
     read = listen(
         resource.connection,
-        first_cursors(resource, queues, known, listening),
+        first_cursors(context, resource, queues, known, listening, answers.sensor),
         select=lambda events: chosen.select(resource.connection, resource.prefix, events),
         wait=min(as_timedelta(listening.wait), as_timedelta(listening.tick_limit)),
         limit=listening.limit,
@@ -263,18 +264,38 @@ def _in_page(read: EventPage, event: QueueEvent) -> QueueEvent:
     return next(found for found in read.page if (found.queue, found.id) == (event.queue, event.id))
 
 
+_WORDS = {"now": event_log.NEW_ONLY, "oldest": event_log.FIRST_EVENT}
+
+
 def first_cursors(
-    resource: QueueResource, queues: Sequence[str], known: Mapping[str, str], listening: Listening
+    context: dg.SensorEvaluationContext,
+    resource: QueueResource,
+    queues: Sequence[str],
+    known: Mapping[str, str],
+    listening: Listening,
+    sensor: str,
 ) -> dict[QueueKeys, str]:
-    """Return the cursor in each queue. At most one exchange for each queue that is not in the sensor's cursor."""
-    cursors: dict[QueueKeys, str] = {}
-    for queue in queues:
-        keys = QueueKeys(queue, resource.prefix)
-        at = known.get(queue, listening.start)
-        if at == "now":
-            at = resource.connection.run(event_log.last_event_id(keys), repeatable=True)
-        cursors[keys] = event_log.FIRST_EVENT if at == "oldest" else at
-    return cursors
+    """Return the cursor in each queue, and make the queues keep what comes after it. One exchange.
+
+    What a tick reads is kept until the next one, because Dagster stores the cursor only after the tick.
+    """
+    places = {queue: known.get(queue, listening.start) for queue in queues}
+    cursors = {QueueKeys(queue, resource.prefix): _WORDS.get(at, at) for queue, at in places.items()}
+    reader = f"{sensor} {context.repository_name} {_find_instance(context)}"
+    return Registration(resource.connection, reader, event_log.STORED_READER_LEASE_S).start(cursors)
+
+
+_instances: dict[str, str] = {}
+
+
+def _find_instance(context: dg.SensorEvaluationContext) -> str:
+    """Return what tells this Dagster instance's sensors from those of others; its storage is asked once per process."""
+    if context.instance_ref is None:
+        return ""
+    settings = repr(context.instance_ref)
+    if settings not in _instances:
+        _instances[settings] = storage_id(context.instance)
+    return _instances[settings]
 
 
 def report_gaps(

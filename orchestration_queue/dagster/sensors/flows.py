@@ -140,8 +140,10 @@ def flow_sensor(
         advice = hint or f"; use {', '.join(sorted(known_ends))}."
         raise InvalidOptionError(f"`on` must list outcomes of flows, got {list(on)}{advice}")
 
+    called = sensor_name(name, "flows_of", queue, *([flow] if flow else []))
+
     @dg.sensor(
-        name=sensor_name(name, "flows_of", queue, *([flow] if flow else [])),
+        name=called,
         target=job,
         minimum_interval_seconds=1,
         tags=LISTENS,
@@ -152,7 +154,7 @@ def flow_sensor(
     def flow_ends(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         resource: QueueResource = getattr(context.resources, listening.resource_key)
         tracker = _FlowTracker(resource, queue, flow, ends)
-        return _tick(context, tracker, queues, listening, react or _request_run)
+        return _tick(context, tracker, queues, listening, react or _request_run, called)
 
     return flow_ends
 
@@ -218,6 +220,7 @@ def _tick(
     queues: Sequence[str],
     listening: Listening,
     react: FlowReaction,
+    sensor: str,
 ) -> dg.SensorResult:
     known, still_open = _load(context.cursor, queues)
     tracker.update(still_open, read_nodes=False)
@@ -225,7 +228,7 @@ def _tick(
     wait = _AT_ONCE if tracker.ended else min(longest, _AGAIN) if tracker.open else longest
     read = listen(
         tracker.resource.connection,
-        first_cursors(tracker.resource, queues, known, listening),
+        first_cursors(context, tracker.resource, queues, known, listening, sensor),
         select=tracker.select,
         wait=wait,
         limit=listening.limit,

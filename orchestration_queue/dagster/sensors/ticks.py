@@ -211,7 +211,7 @@ class Answers:
     """The answers to the events of one tick.
 
     Args:
-        sensor: The sensor's name, for errors.
+        sensor: The sensor's name.
         is_alone: Whether there is only one queue, so that an event's id is unique.
         partition: Returns the partition of an event.
         dynamic: The definition to add new partitions to.
@@ -225,7 +225,7 @@ class Answers:
         partition: Partition | None = None,
         dynamic: dg.DynamicPartitionsDefinition | None = None,
     ) -> None:
-        self._sensor = sensor
+        self.sensor = sensor
         self._is_alone = is_alone
         self._partition = partition
         self._dynamic = dynamic
@@ -255,7 +255,7 @@ class Answers:
         if isinstance(answer, _SINGLES):
             return answer
         raise UsageError(
-            f"Sensor {self._sensor!r} returned {type(answer).__name__} for event {event.id}; return run "
+            f"Sensor {self.sensor!r} returned {type(answer).__name__} for event {event.id}; return run "
             "requests, asset materializations, observations or check evaluations, or None."
         )
 

@@ -58,6 +58,7 @@ __all__ = [
     "end_move",
     "exchange",
     "fire",
+    "follow_events",
     "hold_nodes",
     "land_job",
     "mend_group",
@@ -81,6 +82,7 @@ __all__ = [
     "renew",
     "renew_pools",
     "replace_scheduler",
+    "report_progress",
     "report_usage",
     "retag",
     "retry_job",
@@ -1310,6 +1312,41 @@ def fire(
     )
 
 
+def follow_events(
+    keys: QueueKeys,
+    *,
+    reader: str,
+    after: str,
+    lease_ms: int,
+) -> Call:
+    """Keep the events that a reader has not read, until its lease ends.
+
+    Args:
+        keys: The queue, for its `events`.
+        reader: Its name; not empty.
+        after: The last event that it needs no more, or `$` for the newest.
+        lease_ms: How long to keep them unless the reader calls again; at most a week.
+
+    Returns:
+        The call. Its reply (text): the event after which it reads.
+
+    The server refuses it when the events key does not end in `:events`; or when the name is empty, the position is no
+    event, or the lease is not from 1 ms to a week.
+
+    Cost: O(R) for R readers.
+    """
+    return Call(
+        "oq1_followEvents",
+        (keys.events,),
+        (
+            reader,
+            after,
+            lease_ms,
+        ),
+        is_function=True,
+    )
+
+
 def hold_nodes(
     keys: QueueKeys,
     *,
@@ -2299,6 +2336,37 @@ def replace_scheduler(
             read,
             entry,
             look_ms,
+        ),
+        is_function=True,
+    )
+
+
+def report_progress(
+    keys: QueueKeys,
+    *,
+    job_id: str,
+    progress: str,
+) -> Call:
+    """Store how far a job is, and emit it as an event.
+
+    Args:
+        keys: The queue, for its `events`.
+        job_id: The job.
+        progress: How far it is.
+
+    Returns:
+        The call. Its reply (int): 1.
+
+    The server refuses it when the events key does not end in `:events`.
+
+    Cost: O(1).
+    """
+    return Call(
+        "oq1_reportProgress",
+        (keys.events,),
+        (
+            job_id,
+            progress,
         ),
         is_function=True,
     )

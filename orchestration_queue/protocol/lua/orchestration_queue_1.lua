@@ -2033,12 +2033,58 @@ return creation
 end)()
 
 modules.events = (function()
---- Lifecycle events: one stream per queue, trimmed to about the last thousand.
+--- Lifecycle events: one stream per queue, trimmed to about the last thousand, or to what a registered reader still needs.
+
+local guarded = require("guarded")
 
 local events = {}
 
+events.READERS = "events:readers"
+-- The field with the earliest position of all readers; no reader's name is empty.
+events.SLOWEST = ""
+
+local KEPT = 1000
+local MOST, MOST_BYTES = 1000000, 256 * 1024 * 1024
+local MOST_PER_CALL = 100000
+-- Trimming reads whether anyone reads, so it goes once for many events. A prime, so that a rhythm of several queues
+-- leaves none of them out.
+local EVERY = 97
+local since_trim = 0
+
+--- Drop what exceeds the bounds even if it is unread: the server's memory matters more.
+local function limit(key, length)
+  local size = _redis_pcall("MEMORY", "USAGE", key, "SAMPLES", 0) -- 1.2 ms for a million events
+  local most = MOST
+  if _type(size) == "number" and size > MOST_BYTES then
+    most = _math_min(most, _math_floor(length * MOST_BYTES / size))
+  end
+  if length > most then
+    guarded.call("XTRIM", key, "MAXLEN", "~", _math_max(KEPT, most), "LIMIT", MOST_PER_CALL)
+  end
+end
+
+--- Drop old events: what all readers have read, but never the last thousand; without readers, all before these.
+local function trim(queue)
+  local key = queue .. "events"
+  local slowest = guarded.call("HGET", queue .. events.READERS, events.SLOWEST)
+  if not slowest then
+    guarded.call("XTRIM", key, "MAXLEN", "~", KEPT, "LIMIT", MOST_PER_CALL)
+    return
+  end
+  local length = _redis_call("XLEN", key)
+  if length > KEPT then
+    guarded.call("XTRIM", key, "MINID", "~", slowest, "LIMIT", _math_min(length - KEPT, MOST_PER_CALL))
+    limit(key, _redis_call("XLEN", key))
+  end
+end
+
 function events.emit(queue, type, job_id, ...)
-  _redis_call("XADD", queue .. "events", "MAXLEN", "~", "1000", "*", "event", type, "jobId", job_id, ...)
+  _redis_call("XADD", queue .. "events", "*", "event", type, "jobId", job_id, ...)
+  since_trim = since_trim + 1
+  if since_trim >= EVERY then
+    since_trim = 0
+    trim(queue)
+  end
 end
 
 return events
@@ -5605,6 +5651,59 @@ end
 return dispatch
 end)()
 
+modules.readers = (function()
+--- Readers of a queue's events: a field each, with its position and the end of its lease.
+
+local events = require("events")
+local guarded = require("guarded")
+local validate = require("validate")
+
+local readers = {}
+
+local function place(id)
+  local ms, number = id:match("^(%d+)%-?(%d*)$")
+  return _tonumber(ms), _tonumber(number) or 0
+end
+
+local function is_before(one, other)
+  local ms, number = place(one)
+  local other_ms, other_number = place(other)
+  return ms < other_ms or (ms == other_ms and number < other_number)
+end
+
+--- Remove readers whose lease has ended; returns the earliest position of the others and the end of the last lease.
+local function review(key, now_ms)
+  local found = guarded.call("HGETALL", key)
+  local slowest, until_ms
+  for index = 1, #found, 2 do
+    local name, after, ends = found[index], found[index + 1]:match("^(%S+) (%d+)$")
+    if name ~= events.SLOWEST and after and _tonumber(ends) > now_ms then
+      slowest = slowest and is_before(slowest, after) and slowest or after
+      until_ms = _math_max(until_ms or 0, _tonumber(ends))
+    elseif name ~= events.SLOWEST then
+      _redis_call("HDEL", key, name)
+    end
+  end
+  return slowest, until_ms
+end
+
+--- Register a reader, or renew its lease. The key expires with the last lease.
+function readers.follow(queue, reader, after, lease_ms)
+  if not place(after) then
+    validate.refuse("followEvents", "'after' is no event's id")
+  end
+  local key = queue .. events.READERS
+  local time = _redis_call("TIME")
+  local now_ms = time[1] * 1000 + _math_floor(time[2] / 1000)
+  guarded.call("HSET", key, reader, after .. " " .. _string_format("%.0f", now_ms + lease_ms))
+  local slowest, until_ms = review(key, now_ms)
+  _redis_call("HSET", key, events.SLOWEST, slowest)
+  _redis_call("PEXPIREAT", key, _string_format("%.0f", until_ms))
+end
+
+return readers
+end)()
+
 modules.stalled = (function()
 --- What happens to an active job whose lease ran out.
 
@@ -6893,6 +6992,33 @@ do -- fire
   end)
 end
 
+do -- followEvents
+  local readers = require("readers")
+  local validate = require("validate")
+  redis.register_function{ function_name = "oq1_followEvents", flags = { "allow-oom" }, callback = function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
+    local reader = ARGV[1]
+    local after = ARGV[2]
+    local lease_ms = ARGV[3] == "0" and 0 or whole(ARGV[3], "followEvents", "lease_ms")
+    count_words("followEvents", #KEYS, 1, #ARGV, 3)
+    local queue = queue_of("followEvents", KEYS[1], ":events") .. ":"
+    local events_key = KEYS[1]
+    if reader == "" then
+      validate.refuse("followEvents", "'reader' is empty")
+    elseif lease_ms < 1 or lease_ms > 7 * 86400000 then
+      validate.refuse("followEvents", "'lease_ms' is not from 1 to a week")
+    end
+    if after == "$" then
+      local newest = _redis_call("XREVRANGE", events_key, "+", "-", "COUNT", 1)
+      after = newest[1] and newest[1][1] or "0-0"
+    end
+    readers.follow(queue, reader, after, lease_ms)
+    return after
+  end }
+end
+
 do -- holdNodes
   local holding = require("holding")
   redis.register_function("oq1_holdNodes", function(KEYS, ARGV)
@@ -7802,6 +7928,22 @@ do -- replaceScheduler
     end
     schedulers.put(queue, name, entry, look_ms)
     return "ok"
+  end)
+end
+
+do -- reportProgress
+  local events = require("events")
+  redis.register_function("oq1_reportProgress", function(KEYS, ARGV)
+    if not _redis_call then
+      look_up()
+    end
+    local job_id = ARGV[1]
+    local progress = ARGV[2]
+    count_words("reportProgress", #KEYS, 1, #ARGV, 2)
+    local queue = queue_of("reportProgress", KEYS[1], ":events") .. ":"
+    _redis_call("HSET", queue .. "job:" .. job_id, "progress", progress)
+    events.emit(queue, "progress", job_id, "data", progress)
+    return 1
   end)
 end
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, text
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import pairs
 
@@ -16,6 +17,9 @@ __all__ = [
     "EVENTS_PAGE",
     "EVENT_TYPES",
     "FIRST_EVENT",
+    "NEW_ONLY",
+    "READER_LEASE_S",
+    "STORED_READER_LEASE_S",
     "Event",
     "Position",
     "Tail",
@@ -28,6 +32,7 @@ __all__ = [
     "read_ends",
     "read_events",
     "read_tail",
+    "register_reader",
 ]
 
 EVENT_TYPES = frozenset(
@@ -109,6 +114,20 @@ EVENTS_PAGE = 100
 
 FIRST_EVENT = "0-0"
 """The position before a stream's first entry."""
+
+NEW_ONLY = "$"
+"""The position of the newest event."""
+
+READER_LEASE_S = 10 * 60
+"""How long a queue keeps unread events for a reader that no longer reads."""
+
+STORED_READER_LEASE_S = 2 * 24 * 60 * 60
+"""Likewise for a reader whose position is stored outside the queue, and which may be stopped for a while."""
+
+
+def register_reader(keys: QueueKeys, reader: str, after: str, lease_s: int) -> Operation[str]:
+    """Keep the events after a position until the reader's lease ends; return the position, also for ``$``."""
+    return Operation(oq1.follow_events(keys, reader=reader, after=after, lease_ms=lease_s * 1000), text)
 
 
 def last_event_id(keys: QueueKeys) -> Operation[str]:

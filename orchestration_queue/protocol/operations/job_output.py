@@ -11,6 +11,7 @@ from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, Operation, Reply, text
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.event_log import Event, read_events
 from orchestration_queue.protocol.record import pairs
@@ -146,9 +147,6 @@ def checked_position(after: str) -> str:
     return str(after)
 
 
-_EVENTS_LENGTH = 1000
-
-
 def log(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
     """Append lines to the job's log.
 
@@ -163,12 +161,10 @@ def log(keys: QueueKeys, job_id: str, lines: Sequence[str]) -> Call:
     return Call("RPUSH", (keys.log(job_id),), tuple(lines))
 
 
-def progress(keys: QueueKeys, job_id: str, value: Any) -> list[Call]:
-    """Store the job's progress and publish it as an event. One exchange.
+def progress(keys: QueueKeys, job_id: str, value: Any) -> Call:
+    """Store the job's progress and publish it as an event.
 
     Raises:
         PayloadError: It is not JSON, or larger than 1 MiB.
     """
-    encoded = codec.encode(value, "Progress")
-    event = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "progress", "jobId", job_id, "data", encoded)
-    return [Call("HSET", (keys.job(job_id),), ("progress", encoded)), Call("XADD", (keys.events,), event)]
+    return oq1.report_progress(keys, job_id=job_id, progress=codec.encode(value, "Progress"))

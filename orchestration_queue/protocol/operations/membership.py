@@ -291,8 +291,6 @@ def _refusal(settlement: Settlement) -> str:
     return f"A message can't {what}, because all subscriptions share its record; add a job to a queue for that."
 
 
-_EVENTS_LENGTH = 1000
-
 _LEDGER_TTL_S = 86_400
 
 _STALLED = "job stalled more than maxStalledCount"
@@ -349,7 +347,7 @@ def hand_on(member: Member, message: Message, stalls: int, most: int, now_ms: in
     if stalls >= most:
         return [member.fail(message, _STALLED, now_ms)]
     ledger = member.ledger(message.job_id)
-    event = ("MAXLEN", "~", _EVENTS_LENGTH, "*", "event", "stalled", "jobId", message.job_id)
+    event = ("*", "event", "stalled", "jobId", message.job_id)  # the next event of a function trims
     return [
         Call("HINCRBY", (ledger,), ("stalls", 1)),
         Call("EXPIRE", (ledger,), (_LEDGER_TTL_S,)),

@@ -170,7 +170,7 @@ class ChasquiReader(EventsPartitionReader):
 class ChasquiEventsReader(ChasquiReader):
     """Reads ranges of the events."""
 
-    kept = 100_000
+    kept = "about the last 100,000"
 
     def _rows(self, entries: list[Reply]) -> Iterator[dict[str, Any]]:
         for event in read_events([(b"", entries)]):

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -16,8 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from orchestration_queue.client import Registration
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
 from orchestration_queue.protocol.call import BATCH_SIZE, Reply, text
+from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, partitions
 from orchestration_queue.protocol.operations.event_log import Position, Tail, place, read_events
 from orchestration_queue.protocol.operations.job_output import is_position
@@ -97,8 +100,8 @@ class EventsPartitionReader:
 
     tables = COLUMNS
     _can_lose = True
-    kept = 1_000
-    """About how many events a queue keeps."""
+    kept = "what a query has not read for two days, up to a million events or 256 MiB"
+    """What a queue keeps, for errors."""
 
     def __init__(self, options: StreamOptions, schema: StructType, *, watches_losses: bool) -> None:
         self._options = options
@@ -141,7 +144,7 @@ class EventsPartitionReader:
     def _report_loss(self, at: Position) -> None:
         loss = (
             f"Events of queue {self._options.address.keys.queue!r} after {at.id} were dropped before they were read: "
-            f"the queue keeps about the last {self.kept:,}"
+            f"the queue keeps {self.kept}"
         )
         if self._watches_losses:
             raise StateError(f"{loss}; read more often, or pass failOnDataLoss=false to continue with the rest.")
@@ -214,7 +217,8 @@ STREAM_OPTIONS = (*READ_OPTIONS, "startingOffsets", "maxRowsPerTrigger", "failOn
 _MOST_ROWS = 1_000_000
 
 Offset = dict[str, Any]
-"""The offset in a checkpoint: ``id``, ``count``, and ``parts``, so that a batch is always divided in the same way."""
+"""The offset in a checkpoint: ``id``, ``count``, the query's ``reader``, whose name stays the same after a restart, and
+``parts``, so that a batch is always divided in the same way."""
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -244,9 +248,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader = reader(self._watches_losses)
         self._first: Position | None = None
         self._target: Position | None = None
+        self._name = uuid4().hex
 
     def _offset(self, position: Position) -> Offset:
-        return {"id": position.id, "count": position.count, "parts": self._options.parts}
+        return {"id": position.id, "count": position.count, "parts": self._options.parts, "reader": self._name}
 
     def _tail(self) -> Tail:
         with self._options.address.connect() as connection:
@@ -256,7 +261,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where a query without a checkpoint begins, the same for both calls of Spark."""
         if self._first is None:
             self._first = self._find_start()
+            with self._options.address.connect() as connection:
+                self._keep_after(connection, self._first.id)
         return self._offset(self._first)
+
+    def _keep_after(self, connection: Connection, event_id: str) -> None:
+        """Make the queue keep the events after a position, up to which Spark has stored what it read."""
+        keys = self._options.address.keys
+        if isinstance(keys, QueueKeys) and self._reader.stream == keys.events:
+            Registration(connection, self._name, event_log.STORED_READER_LEASE_S).start({keys: event_id})
 
     def _find_start(self) -> Position:
         if self._starting not in ("earliest", "latest"):
@@ -271,8 +284,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._most is None else ReadMaxRows(self._most)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
-        """Return where the next batch ends. One exchange, or two if rows are limited."""
+        """Return where the next batch ends. Two exchanges, or three if rows are limited."""
+        self._name = start.get("reader", self._name)
         with self._options.address.connect() as connection:
+            self._keep_after(connection, start["id"])
             tail = stream_tail(connection, self._reader.stream)
             end = self._target or tail.last
             if place(tail.last.id) < place(start["id"]):
