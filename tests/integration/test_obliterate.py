@@ -43,7 +43,7 @@ NO_KEYS = {"base", "named", "member"}
 COUNTED = {"usage", "tokens"}
 """Keys by a number."""
 EXPIRING = {  # of which the fixture of every test with a server makes sure
-    *("wake", "w:*", "replies:*", "tpm:*", "usage:*", "statistics:*", "flows:lock:__keep__"),
+    *("events:readers", "wake", "w:*", "replies:*", "tpm:*", "usage:*", "statistics:*", "flows:lock:__keep__"),
     *("watch", "watch:schedulers"),
     *("schedulers:lock:__tick__", "schedulers:looked", "schedulers:history:*"),
 }
