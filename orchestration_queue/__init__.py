@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         JobFailedError,
         JobNotFoundError,
         LeaseLostError,
+        MissingExtraError,
         NotFoundError,
         NotReplicatedError,
         OrchestrationQueueError,
@@ -165,6 +166,7 @@ __all__ = [
     "JobTemplate",
     "LeaseLostError",
     "MissedRuns",
+    "MissingExtraError",
     "NewJob",
     "Node",
     "NotFoundError",
@@ -227,7 +229,7 @@ _HOMES = {
     "errors": "DeadLetterNotFoundError FlowNotFoundError NotFoundError NotReplicatedError SchedulerNotFoundError "
     "BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
     "Failed FlowError FlowFailedError InvalidNameError InvalidOptionError JavaNotFoundError JobFailedError "
-    "JobNotFoundError LeaseLostError OrchestrationQueueError PayloadError RateLimitError "
+    "JobNotFoundError LeaseLostError MissingExtraError OrchestrationQueueError PayloadError RateLimitError "
     "SandboxDiedError SandboxedError ScheduleError SchedulerBusyError ServerError "
     "SparkCancelledError SparkFailedError SparkTimeoutError StateError TransportError "
     "UnknownDependencyError UnrecoverableError UnsupportedServerError UsageError WorkerNotFoundError",

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
+from orchestration_queue._extras import named_extra
+
 __all__ = ["lazy_names"]
 
 
@@ -21,7 +23,8 @@ def lazy_names(package: str, home_of: Mapping[str, str]) -> tuple[Callable[[str]
     def find(name: str) -> object:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        names[name] = value = getattr(import_module(f"{__package__}.{home_of[name]}"), name)
+        with named_extra():
+            names[name] = value = getattr(import_module(f"{__package__}.{home_of[name]}"), name)
         return value
 
     return find, lambda: sorted({*names, *home_of})

@@ -13,6 +13,7 @@
     │   │   └── UnknownDependencyError   A node depends on a node that is not in the flow
     │   ├── ScheduleError                A schedule that cannot be parsed, or never runs
     │   ├── EmbeddedServerError          The data directory of the embedded server cannot be used
+    │   ├── MissingExtraError            A package is not installed that an extra brings
     │   └── JavaNotFoundError            No Java on this machine can run the installed Spark
     ├── StateError                       The state on the server does not allow the call
     │   ├── NotFoundError                The named object does not exist, or no longer exists
@@ -66,6 +67,7 @@ __all__ = [
     "JobFailedError",
     "JobNotFoundError",
     "LeaseLostError",
+    "MissingExtraError",
     "NotFoundError",
     "NotReplicatedError",
     "OrchestrationQueueError",
@@ -155,6 +157,22 @@ class ScheduleError(UsageError):
 
 class EmbeddedServerError(UsageError):
     """The data directory of the embedded server cannot be used."""
+
+
+class MissingExtraError(UsageError, ImportError):
+    """A package is not installed that an extra brings.
+
+    Attributes:
+        extra: The extra that installs it.
+    """
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(
+            f"The package {package} is not installed, but needed here; "
+            f"run `pip install 'orchestration-queue[{extra}]'`."
+        )
+        self.name = package
 
 
 class JavaNotFoundError(UsageError):

@@ -39,6 +39,10 @@ Results go to stdout. An error is one sentence on stderr and an exit code that s
 | 2 | you | a misspelled option, an invalid name, data that is not JSON |
 | 3 | you: the state is another one | an unknown queue, job or flow |
 | 4 | the server's operator | the server is unreachable or refuses |
+| 5 | you: the output | stdout could not be written, as on a full disk; what the command did is done |
+| 141 | | the reader of stdout left early, as `head` does |
+
+Characters that the encoding of stdout lacks are printed as `?`; arguments are UTF-8 in every locale.
 """
 
 _COMMON = {"--help", "--url", "--prefix", "--json", "--yes"}

@@ -133,7 +133,7 @@ def work(
         sys.exit(1)
 
 
-_OQ = (sys.executable, "-c", "from orchestration_queue.cli.main import main; main()")
+_OQ = (sys.executable, "-c", "from orchestration_queue.cli import run; run()")
 
 
 @app.command("dev")

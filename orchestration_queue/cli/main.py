@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ from orchestration_queue.cli import (
     worker,
 )
 from orchestration_queue.cli.common import fail
+from orchestration_queue.cli.output import OUTPUT_LOST, READER_GONE, OutputError, drop_output, prepare_streams
 from orchestration_queue.cli.targets import TargetImportError
 from orchestration_queue.cli.text import clean
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
@@ -63,6 +65,11 @@ class _Commands(TyperGroup):
             sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
         except typer.Abort:
             sys.exit(1)
+        except FileNotFoundError:
+            if _is_directory_there():
+                raise
+            fail("The working directory no longer exists; change to one that does.")
+            sys.exit(2)
         except Exception as error:
             # Typer brings its own copy of click in some versions; only the shape of their errors is common.
             if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
@@ -70,6 +77,14 @@ class _Commands(TyperGroup):
             _explain(error)
             sys.exit(2)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_directory_there() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  only whether it raises counts
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _explain(error: Any) -> None:
@@ -138,5 +153,16 @@ app.command("ui")(serve.ui)
 
 
 def main() -> None:
-    """Run the command."""
-    app()
+    """Run the command, whatever its standard output is."""
+    prepare_streams()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OutputError as error:
+        drop_output()
+        if error.reader_gone:
+            sys.exit(READER_GONE)
+        fail(str(error))
+        sys.exit(OUTPUT_LOST)

@@ -11,17 +11,17 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestration_queue.errors import UsageError
+from orchestration_queue._extras import named_extra
 
 __all__ = ["run_with_reload"]
 
 _WATCHED = """\
 import signal, sys
 from orchestration_queue._process import die_with_parent
-from orchestration_queue.cli.main import main
+from orchestration_queue.cli import run
 
 die_with_parent(int(sys.argv.pop(1)), signal.SIGTERM)
-main()
+run()
 """
 """The program of the watched process, which is stopped when the watching process ends for any reason."""
 _logger = logging.getLogger(__name__)
@@ -40,12 +40,10 @@ def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
         The exit code of the last process, once this one was stopped by SIGTERM or SIGINT.
 
     Raises:
-        UsageError: The package watchfiles is missing.
+        MissingExtraError: The package watchfiles is missing.
     """
-    try:
+    with named_extra():
         from watchfiles import PythonFilter, watch
-    except ImportError as error:
-        raise UsageError("--reload needs the package watchfiles; install orchestration-queue[cli].") from error
     stopped = threading.Event()
     running = _start(arguments)
 

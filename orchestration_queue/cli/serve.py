@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestration_queue._extras import named_extra
 from orchestration_queue.cli.common import JsonFlag, Prefix, Url, show_json
 from orchestration_queue.cli.text import print_line
 from orchestration_queue.errors import UsageError
@@ -101,13 +102,11 @@ def _run(
     dagster: str | None = None,
     traces: str | None = None,
 ) -> None:
-    try:
+    with named_extra():
         import uvicorn
 
         from orchestration_queue.http.access import Access, read_groups, read_tokens
         from orchestration_queue.http.app import create_app
-    except ImportError as error:
-        raise UsageError(f"`oq serve` needs {error.name}; install orchestration-queue[http].") from None
     trusted_header, groups_header, groups = trusted
     known = None if tokens is None else read_tokens(tokens)
     is_guarded = known is not None or trusted_header is not None

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 from typer.core import TyperGroup
 
+from orchestration_queue._extras import named_extra
 from orchestration_queue.cli.common import Prefix, Url
 from orchestration_queue.cli.reload import run_with_reload
 from orchestration_queue.cli.targets import find_object
@@ -68,17 +69,14 @@ def endpoint(
         prefix: First part of their keys.
 
     Raises:
-        UsageError: prometheus-client is not installed, or the port can't be listened on.
+        MissingExtraError: prometheus-client is not installed.
+        UsageError: The port can't be listened on.
     """
     if port is None:
         yield
         return
-    try:
+    with named_extra():
         from orchestration_queue.telemetry import CallMetrics, QueueCollector, TelemetryServer, WorkerMetrics
-    except ImportError as error:
-        raise UsageError(
-            "Metrics need the package prometheus-client; install orchestration-queue[prometheus]."
-        ) from error
     metrics = WorkerMetrics()
     for worker in workers:
         metrics.watch(worker)

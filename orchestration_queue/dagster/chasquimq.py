@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Unpack
 
-import dagster as dg
+from orchestration_queue._extras import named_extra
 
-from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.resources import ClientsResource
-from orchestration_queue.dagster.sensors.dialects import (
-    EventReading,
-    ItemReaction,
-    checked_interval,
-    checked_kinds,
-    checked_wait,
-    dialect_sensor,
-)
-from orchestration_queue.dagster.sensors.options import SensorOptions
-from orchestration_queue.dialects.chasquimq import ChasquiDeadLetter, ChasquiEvent, ChasquiEvents, ChasquiQueue
-from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.options import Duration
+with named_extra():
+    import dagster as dg
+
+    from orchestration_queue.dagster._compat import RunTarget
+    from orchestration_queue.dagster.resources import ClientsResource
+    from orchestration_queue.dagster.sensors.dialects import (
+        EventReading,
+        ItemReaction,
+        checked_interval,
+        checked_kinds,
+        checked_wait,
+        dialect_sensor,
+    )
+    from orchestration_queue.dagster.sensors.options import SensorOptions
+    from orchestration_queue.dialects.chasquimq import ChasquiDeadLetter, ChasquiEvent, ChasquiEvents, ChasquiQueue
+    from orchestration_queue.dialects.chasquimq.checks import checked_count, checked_cursor
+    from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+    from orchestration_queue.options import Duration
 
 __all__ = ["ChasquiResource", "chasqui_dead_letter_sensor", "chasqui_event_sensor"]
 

@@ -6,23 +6,27 @@ import json
 from collections.abc import Collection, Iterable
 from typing import Unpack
 
-import dagster as dg
 from pydantic import Field
 
-from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.resources import ClientsResource
-from orchestration_queue.dagster.sensors.dialects import (
-    EventReading,
-    ItemReaction,
-    checked_interval,
-    checked_kinds,
-    checked_wait,
-    dialect_sensor,
-)
-from orchestration_queue.dagster.sensors.options import SensorOptions
-from orchestration_queue.dialects.qless import QlessClient, QlessEvent, QlessEvents, QlessJob
-from orchestration_queue.dialects.qless.commands import checked_count, text_word
-from orchestration_queue.options import Duration
+from orchestration_queue._extras import named_extra
+
+with named_extra():
+    import dagster as dg
+
+    from orchestration_queue.dagster._compat import RunTarget
+    from orchestration_queue.dagster.resources import ClientsResource
+    from orchestration_queue.dagster.sensors.dialects import (
+        EventReading,
+        ItemReaction,
+        checked_interval,
+        checked_kinds,
+        checked_wait,
+        dialect_sensor,
+    )
+    from orchestration_queue.dagster.sensors.options import SensorOptions
+    from orchestration_queue.dialects.qless import QlessClient, QlessEvent, QlessEvents, QlessJob
+    from orchestration_queue.dialects.qless.commands import checked_count, text_word
+    from orchestration_queue.options import Duration
 
 __all__ = ["QlessResource", "qless_event_sensor", "qless_failure_sensor", "qless_stalled_sensor"]
 

@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import dagster as dg
-import pytest
+from orchestration_queue._extras import named_extra
 
-from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.ticks import AssetEvent
+with named_extra():
+    import dagster as dg
+    import pytest
+
+    from orchestration_queue.dagster.resources import QueueResource
+    from orchestration_queue.dagster.sensors.ticks import AssetEvent
 
 __all__ = ["SensorTick", "evaluate_sensor", "oq_dagster_instance", "oq_resource", "queue_resource"]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from orchestration_queue._extras import named_extra
 from orchestration_queue.errors import NotFoundError, OrchestrationQueueError, UsageError
 from orchestration_queue.http.access import Access, DeniedError
 from orchestration_queue.http.asgi import (
@@ -297,7 +298,8 @@ def create_app(
     access = access or Access()
     pages = None
     if console:
-        from orchestration_queue.http.console import Console  # only the console needs Jinja2
+        with named_extra():
+            from orchestration_queue.http.console import Console  # only the console needs Jinja2
 
         pages = Console(service, access, dagster, traces)
     return HttpApp(service, access, console=pages, hosts=hosts)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
+from orchestration_queue._extras import named_extra
 from orchestration_queue.errors import PayloadError, UsageError
 
 if TYPE_CHECKING:
@@ -148,13 +149,8 @@ def _from_gzip(text: str) -> Any:
 
 def _msgpack() -> ModuleType:
     """Import msgpack when first used: it is an extra."""
-    try:
+    with named_extra():
         import msgpack
-    except ImportError:
-        raise UsageError(
-            "The codec 'msgpack' needs the package msgpack, which is not installed; "
-            "install orchestration-queue[msgpack]."
-        ) from None
     module: ModuleType = msgpack
     return module
 

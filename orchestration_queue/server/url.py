@@ -188,12 +188,22 @@ def _parse(text: str) -> ServerUrl:
         raise ValueError("a path cannot hold a zero byte")
     return ServerUrl(
         kind,
-        path=Path(os.path.realpath(path or DEFAULT_DIRECTORY)),
+        path=_real_path(path or DEFAULT_DIRECTORY),
         db=_read("the database", options.get("db", "0"), _database),
         username=username if kind == "unix" else None,
         password=password if kind == "unix" else None,
         grace=_read("grace", options.get("grace", "1"), _seconds),
     )
+
+
+def _real_path(path: str) -> Path:
+    """Return a path as an absolute one without symbolic links."""
+    try:
+        return Path(os.path.realpath(path))
+    except FileNotFoundError:
+        raise ValueError(
+            f"{path!r} is relative to the working directory, which no longer exists; change to one that does"
+        ) from None
 
 
 def _split(text: str) -> tuple[SplitResult, Kind, Mode]:

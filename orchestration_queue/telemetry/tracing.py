@@ -9,15 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from opentelemetry import propagate, trace
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, TracerProvider
-
+from orchestration_queue._extras import named_extra
 from orchestration_queue._version import __version__
 from orchestration_queue.client import headers
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker import JobInterrupt
 from orchestration_queue.worker.interfaces import CallNext
 from orchestration_queue.worker.observability import Attributes, tracing_to
+
+with named_extra():
+    from opentelemetry import propagate, trace
+    from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 __all__ = ["Tracing", "trace_jobs"]
 

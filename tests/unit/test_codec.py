@@ -223,9 +223,9 @@ def test_without_its_package_msgpack_says_what_to_install(monkeypatch: pytest.Mo
     stored = codec.encode(1, codec=MSGPACK)
     monkeypatch.setitem(sys.modules, "msgpack", None)
     for queue in (Queue, AsyncQueue):
-        with pytest.raises(UsageError, match=r"is not installed; install orchestration-queue\[msgpack\]"):
+        with pytest.raises(UsageError, match=r"is not installed.*orchestration-queue\[msgpack\]"):
             queue("q", codec="msgpack")
-    with pytest.raises(PayloadError, match=r"install orchestration-queue\[msgpack\]"):
+    with pytest.raises(PayloadError, match=r"install .orchestration-queue\[msgpack\]"):
         codec.decode(stored)
 
 

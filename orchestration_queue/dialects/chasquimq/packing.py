@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue._extras import named_extra
+from orchestration_queue.errors import PayloadError
 from orchestration_queue.protocol.codec import plain
 
-try:
+with named_extra():
     import msgpack
-except ImportError:
-    raise UsageError(
-        "ChasquiMQ's wire needs the package msgpack, which is not installed; install orchestration-queue[msgpack]."
-    ) from None
 
 __all__ = ["MAX_U32", "MAX_U64", "Struct", "pack", "unpack"]
 
