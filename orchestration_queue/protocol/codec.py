@@ -91,7 +91,25 @@ def plain_number(value: Any) -> object:
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind and kind in _NUMBERS and value.ndim == 0:
         return _NUMBERS[kind](value)
-    raise ValueError(f"type {type(value).__name__} has no JSON form")
+    raise ValueError(f"type {type(value).__name__} has no JSON form{_advise_on(type(value))}")
+
+
+_WAYS = {
+    "numpy.ndarray": ".tolist()",
+    "pandas.DataFrame": ".to_dict('records')",
+    "pandas.Series": ".tolist()",
+    "polars.DataFrame": ".to_dicts()",
+    "polars.Series": ".to_list()",
+    "pyarrow.Table": ".to_pylist()",
+}
+"""By type, its method that returns JSON types."""
+
+
+def _advise_on(kind: type) -> str:
+    name = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+    if name == "pyspark.DataFrame":
+        return ", but a Spark task stores a DataFrame that it returns"
+    return f", but what its {_WAYS[name]} returns has one" if name in _WAYS else ""
 
 
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=plain).encode
@@ -240,6 +258,7 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
     except _TooLargeError as error:
         raise PayloadError(
             f"{what} exceeds maximum size ({error.size:,} of {MAX_PAYLOAD_BYTES:,} bytes); "
+            f"{'a Spark task can return a DataFrame; otherwise ' if what == 'Return value' else ''}"
             "store it elsewhere and pass its path."
         ) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

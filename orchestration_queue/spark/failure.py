@@ -38,6 +38,19 @@ _PYTHON_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<
 _NOT_THE_USERS = re.compile(r"/(pyspark|py4j|orchestration_queue/spark)/|^<frozen|pyspark\.zip/|/runpy\.py$")
 
 
+_ADVICE = (
+    (re.compile("OutOfMemoryError|Java heap space|GC overhead limit"), "raise SparkOptions.memory, or collect less"),
+    (re.compile(r"spark\.driver\.maxResultSize"), "write the result instead of collecting it, or raise that property"),
+    (
+        re.compile(r"INVALID_HANDLE\.SESSION_(CLOSED|NOT_FOUND)"),
+        "another client closed the session, or no call reached the server in time: if it closes idle sessions early, "
+        "raise its property spark.connect.session.manager.defaultSessionTimeout",
+    ),
+    (re.compile(r"INVALID_HANDLE\.SESSION_CHANGED"), "the server was restarted while the work ran; retry the job"),
+)
+"""What to do about failures that say nothing about it."""
+
+
 def is_noise(line: str) -> bool:
     """Return whether a line of Spark's output carries no information, such as a frame of a Java stack."""
     return not line.strip() or _NOISE.match(line) is not None
@@ -103,7 +116,9 @@ class SparkFailure:
     def __str__(self) -> str:
         """Return type, message and location in one line."""
         text = f"{self.kind}: {self.message}" if self.message else self.kind
-        return f"{text} ({self.frames[-1]})" if self.frames else text
+        where = f" ({self.frames[-1]})" if self.frames else ""
+        advice = next((f"; {advice}" for pattern, advice in _ADVICE if pattern.search(text)), "")
+        return f"{text}{where}{advice}"
 
 
 def _comes_from_spark(error: BaseException) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import redis
 
@@ -19,6 +21,7 @@ from orchestration_queue.errors import JobFailedError, SparkFailedError
 from orchestration_queue.spark import ConnectServer, SparkOptions
 from orchestration_queue.spark.connect import run as running
 from orchestration_queue.spark.connect import session as sessions
+from orchestration_queue.spark.connect import watching
 from orchestration_queue.spark.connect.address import ServerState
 from orchestration_queue.spark.connect.control import SessionControl
 from orchestration_queue.spark.connect.run import run_connect
@@ -268,3 +271,45 @@ def test_a_server_that_is_not_there_is_said_to_be_away() -> None:
     server = ConnectServer(url="sc://127.0.0.1:9")
     with pytest.raises(SparkFailedError, match=r"server at 127\.0\.0\.1:9 does not answer"):
         run_connect("count", lambda spark: spark.range(1).count(), server, SparkOptions())
+
+
+def test_a_session_outlives_the_servers_timeout_while_its_task_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closes_early = {
+        "spark.connect.session.manager.defaultSessionTimeout": "4s",
+        "spark.connect.session.manager.maintenanceInterval": "1s",
+    }
+    options = SparkOptions(
+        master="local[1]", quick_start=True, conf=closes_early, env={"OQ_TEST_SERVER": str(tmp_path)}
+    )
+    server = ConnectServer(options, linger=timedelta(0), start_timeout=SOON)
+
+    def wait_for_longer_than_the_timeout(spark: Any) -> int:
+        # Asking about an idle session uses it, so each is asked once.
+        idle = [SessionControl(answering(server).url, str(uuid.uuid4())) for _ in range(10)]
+        for session in idle:
+            session.open()
+        asked_at = [time.monotonic()]
+
+        def next_is_closed() -> bool:
+            if time.monotonic() - asked_at[-1] < 5:
+                return False
+            asked_at.append(time.monotonic())
+            try:
+                idle.pop().open()
+            except grpc.RpcError as error:
+                return "SESSION_CLOSED" in str(error)
+            return False
+
+        wait_until_sync(next_is_closed, "the server to close an idle session", 50)
+        return int(spark.range(3).count())
+
+    try:
+        monkeypatch.setattr(watching, "_KEEP_S", 1.0)
+        assert run_connect("work", wait_for_longer_than_the_timeout, server, SparkOptions()) == 3
+        monkeypatch.setattr(watching, "_KEEP_S", 1000.0)
+        with pytest.raises(SparkFailedError, match=r"raise its property .*\.defaultSessionTimeout"):
+            run_connect("work", wait_for_longer_than_the_timeout, server, SparkOptions())
+    finally:
+        server.close()

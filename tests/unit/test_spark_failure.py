@@ -109,3 +109,16 @@ def test_what_the_work_says_is_no_noise(line: str) -> None:
 def test_endings_are_told_in_words() -> None:
     assert describe_exit(3) == "exited with code 3"
     assert describe_exit(-9) == "was killed by SIGKILL (unless intended, the machine ran out of memory)"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("(java.lang.OutOfMemoryError) Java heap space", "raise SparkOptions.memory"),
+        ("Total size of results is bigger than spark.driver.maxResultSize (1024.0 MiB)", "instead of collecting it"),
+        ("[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid.", "session.manager.defaultSessionTimeout"),
+        ("[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid.", "retry the job"),
+    ],
+)
+def test_a_failure_that_says_nothing_about_it_gets_advice(text: str, advice: str) -> None:
+    assert advice in str(raised(PySparkException(text)))

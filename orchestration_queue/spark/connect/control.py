@@ -95,6 +95,12 @@ class SessionControl:
                     raise
             time.sleep(_LOOK_S)
 
+    def keep(self) -> None:
+        """Use the session, without waiting: the server closes one that no call used for its session timeout."""
+        request = proto.ConfigRequest(**self._about)
+        request.operation.get.SetInParent()
+        self._stub.Config.future(request, metadata=self._metadata, timeout=_DEADLINE_S)
+
     def running(self) -> list[str]:
         """Return the ids of the operations that run; none with versions of Spark that cannot list them.
 

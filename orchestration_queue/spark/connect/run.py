@@ -182,6 +182,7 @@ def _run(
             server_is_alive=lease.is_alive,
             timeout=as_timedelta(options.timeout),
             cut=connection.cut,
+            keep=connection.keep,
         )
         try:
             with watch, _captured_output(connection, job, attempt):

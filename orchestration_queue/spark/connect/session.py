@@ -121,6 +121,10 @@ class SparkConnection:
         """Close the session."""
         self.close()
 
+    def keep(self) -> None:
+        """Keep the server from closing the session as unused, from another thread."""
+        self._control.keep()
+
     def cut(self) -> None:
         """End the session and everything that runs in it, from another thread. Its user's calls fail from then on."""
         with contextlib.suppress(grpc.RpcError):

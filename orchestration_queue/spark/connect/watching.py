@@ -16,16 +16,19 @@ __all__ = ["SessionWatchdog", "StopReason", "printed_to"]
 StopReason = Literal["cancelled", "timeout", "server"]
 
 _LOOK_S = 0.1
+_KEEP_S = 10.0
+"""Between two uses of a session. Servers close one that is unused for an hour, or for what their operator sets."""
 
 
 class SessionWatchdog:
-    """Stops a run that must not continue, from another thread, until the context ends.
+    """Stops a run that must not continue, and keeps its session open, from another thread, until the context ends.
 
     Args:
         should_stop: Called ten times a second; true stops the run.
         server_is_alive: Called as often; false stops it, too.
         timeout: Stops it after this long.
         cut: Stops it. Called once, in the watchdog's thread.
+        keep: Keeps the session open. Called there every ten seconds; it must not block.
 
     Attributes:
         stop_reason: Why it was stopped; None when it was not.
@@ -38,9 +41,10 @@ class SessionWatchdog:
         server_is_alive: Callable[[], bool],
         timeout: timedelta | None,
         cut: Callable[[], None],
+        keep: Callable[[], None],
     ) -> None:
         self.stop_reason: StopReason | None = None
-        self._should_stop, self._server_lives, self._cut = should_stop, server_is_alive, cut
+        self._should_stop, self._server_lives, self._cut, self._keep = should_stop, server_is_alive, cut, keep
         self._deadline = time.monotonic() + timeout.total_seconds() if timeout else None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="oq-spark-watch", daemon=True)
@@ -56,11 +60,15 @@ class SessionWatchdog:
         self._thread.join()
 
     def _watch(self) -> None:
+        used_at = time.monotonic()
         while not self._over.wait(_LOOK_S):
             self.stop_reason = self._find_stop_reason()
             if self.stop_reason:
                 self._cut()
                 return
+            if time.monotonic() - used_at > _KEEP_S:
+                self._keep()
+                used_at = time.monotonic()
 
     def _find_stop_reason(self) -> StopReason | None:
         if self._should_stop():
