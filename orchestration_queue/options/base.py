@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options.habits import option_advice
 
 __all__ = [
     "FORBIDDEN_IN_NAMES",
@@ -109,7 +110,9 @@ def _sentence(owner: type[Options], error: ValidationError) -> str:
     name = owner.__name__
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"{name} has no option {where!r}{suggestion(where, owner.model_fields) or '; check its spelling.'}"
+        advice = option_advice(where, owner.model_fields)
+        hint = f"; use {advice}." if advice else suggestion(where, owner.model_fields)
+        return f"{name} has no option {where!r}{hint or '; check its spelling.'}"
     if problem["type"] == "missing":
         return f"{name} needs `{where}`, which is missing; pass `{where}=...`."
     message = problem["msg"].removeprefix("Value error, ")

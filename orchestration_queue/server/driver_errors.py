@@ -20,7 +20,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from orchestration_queue.errors import ServerError, TransportError
+from orchestration_queue.errors import ServerError, TransportError, UsageError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import is_missing_function
 from orchestration_queue.server.url import ServerUrl
@@ -32,6 +32,7 @@ __all__ = [
     "error_code",
     "interrupted",
     "lacks_function",
+    "loop_error",
     "reason",
     "refused",
     "unreachable",
@@ -72,6 +73,16 @@ def unreachable(url: ServerUrl, waited_s: float, reason: str) -> TransportError:
 def closed(url: ServerUrl) -> TransportError:
     """Return the error for a connection closed by this process."""
     return TransportError(f"The connection to {url} was closed by this process; open another.", maybe_applied=False)
+
+
+def loop_error(error: RuntimeError) -> RuntimeError | UsageError:
+    """Return the error for a client that is used in another event loop than the one it connected in."""
+    if not re.search("Event loop is closed|different (event )?loop", str(error)):
+        return error
+    return UsageError(
+        f"This client is connected in another event loop ({reason(error)}), as of an earlier asyncio.run(); "
+        "create a client in each loop, as by `async with AsyncQueue(...)`."
+    )
 
 
 def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> TransportError:

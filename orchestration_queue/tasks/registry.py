@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
+from inspect import isasyncgenfunction, isgeneratorfunction
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, get_args, overload
 
 from orchestration_queue.errors import InvalidNameError, UnrecoverableError, UsageError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import name_problem
+from orchestration_queue.options.habits import option_advice
 from orchestration_queue.options.job import NO_OPTIONS
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.tasks.clients import Clients
@@ -112,6 +114,7 @@ class Tasks:
         queue: str | None = None,
         options: JobOptions = NO_OPTIONS,
         isolation: Isolation | None = None,
+        **other: Any,
     ) -> Any:
         """Make a function a task: a job's data are its named arguments, and its result must be JSON-serializable.
 
@@ -126,11 +129,14 @@ class Tasks:
             options: How its jobs are placed, retried, limited and kept. ``attempts``, ``backoff`` and ``timeout`` apply
                 to every job with this name that doesn't set them, also if ``oq job add`` or Node added it.
             isolation: ``process`` runs it in a separate process, see :func:`~orchestration_queue.worker.sandboxed`.
+            **other: None: options of jobs belong in ``options``.
 
         Raises:
             InvalidNameError: Another task has that name, or the queue's name is invalid.
             UsageError: A parameter can't be filled from a job's data, or by a provider.
         """
+        if other:
+            raise UsageError(_describe_other(*other))
         chosen = JobOptions.coerce(options, "options")
         if isolation not in (None, *get_args(Isolation)):
             raise UsageError(f"`isolation` must be 'process' or None, got {isolation!r}; pass `isolation='process'`.")
@@ -140,6 +146,11 @@ class Tasks:
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             if isinstance(function, type) or not callable(function) or not hasattr(function, "__name__"):
                 raise UsageError(f"A task must be a function, got {function!r}; write `@tasks.task` above a `def`.")
+            if isgeneratorfunction(function) or isasyncgenfunction(function):
+                raise UsageError(
+                    f"Task {function.__name__!r} is a generator, and a job has one result; return a list, or write "
+                    "each value by `job.stream(...)`."
+                )
             named = name or function.__name__
             if named in self._tasks:
                 raise InvalidNameError(
@@ -230,6 +241,16 @@ class Tasks:
     def __getitem__(self, name: str) -> Task[..., Any]:
         """Return the task with this name."""
         return self._tasks[name]
+
+
+def _describe_other(name: str, *_: str) -> str:
+    """Say where an unknown argument of a task belongs."""
+    wanted = "pass name, queue, options or isolation"
+    if name in JobOptions.model_fields:
+        wanted = f"pass `options=JobOptions({name}=...)`"
+    elif advice := option_advice(name, JobOptions.model_fields):
+        wanted = f"pass `options=JobOptions(...)` with {advice}"
+    return f"@tasks.task has no argument {name!r}; {wanted}."
 
 
 def _check_queue(queue: str | None) -> str | None:

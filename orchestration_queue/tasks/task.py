@@ -6,13 +6,14 @@ import copy
 import functools
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from inspect import iscoroutinefunction
-from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from orchestration_queue.client import AsyncJob, Job, NewJob
 from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.flows import Dependency, Node, TriggerRule, names_of
 from orchestration_queue.flows.mapping import mapped_node
 from orchestration_queue.options import JobOptions
+from orchestration_queue.options.habits import TASK_HABITS, advise
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.tasks.clients import AsyncTaskJob, Clients, TaskJob
 from orchestration_queue.tasks.depends import Provider, RunningJob, dependencies_of, running
@@ -72,6 +73,9 @@ class Task(Generic[P, R_co]):
         self.as_handler = handler
         wire = options.model_copy(update={"delay_until": None}).wire()
         self._worker_options = {option: wire[option] for option in _WORKER_OPTIONS if option in wire}
+
+    if not TYPE_CHECKING:
+        __getattr__ = advise(TASK_HABITS)
 
     def __repr__(self) -> str:
         return f"<Task {self.name} of queue {self.queue}>"

@@ -7,6 +7,7 @@ from typing import Self
 
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.listener import AsyncListener
+from orchestration_queue.client.entering import AsyncEntered
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, ServerUrl
@@ -14,7 +15,7 @@ from orchestration_queue.server import AsyncConnection, ServerUrl
 __all__ = ["AsyncClient", "AsyncQueueClient"]
 
 
-class AsyncClient:
+class AsyncClient(AsyncEntered):
     """A client of one server. It connects when first used.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
@@ -23,6 +23,7 @@ from orchestration_queue.client._async.worker_control import AsyncWorkerControl
 from orchestration_queue.client.durability import GivenDurability
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.options import Duration
+from orchestration_queue.options.habits import QUEUE_HABITS, advise
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob
 from orchestration_queue.protocol.operations.keyspace import queue_names
@@ -63,6 +64,9 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
         pools: Slots that jobs of all queues with this prefix share.
         shares: Its shares, such as tenants, and the weight of each.
     """
+
+    if not TYPE_CHECKING:
+        __getattr__ = advise(QUEUE_HABITS)
 
     def __init__(
         self,

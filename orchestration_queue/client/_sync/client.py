@@ -8,6 +8,7 @@ from typing import Self
 
 from orchestration_queue.client._sync.job import Job
 from orchestration_queue.client._sync.listener import Listener
+from orchestration_queue.client.entering import Entered
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import Connection, ServerUrl
@@ -15,7 +16,7 @@ from orchestration_queue.server import Connection, ServerUrl
 __all__ = ["Client", "QueueClient"]
 
 
-class Client:
+class Client(Entered):
     """A client of one server. It connects when first used.
 
     Args:

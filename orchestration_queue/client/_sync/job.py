@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestration_queue.client._sync.job_reading import JobReading
 from orchestration_queue.client._sync.listener import Listener, Watch
@@ -16,6 +16,7 @@ from orchestration_queue.client.checks import checked_flag, checked_items, check
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
+from orchestration_queue.options.habits import JOB_HABITS, advise
 from orchestration_queue.protocol.operations import control, job_output, job_records, moves, suspension, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.event_log import Event
@@ -40,6 +41,9 @@ class Job(JobReading):
         id: The job's id.
         is_new: False if adding it found an existing job with its id or deduplication id.
     """
+
+    if not TYPE_CHECKING:
+        __getattr__ = advise(JOB_HABITS)
 
     def wait(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client._sync.dead_letters import DeadLetters
@@ -24,6 +24,7 @@ from orchestration_queue.client._sync.worker_control import WorkerControl
 from orchestration_queue.client.durability import GivenDurability
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.options import Duration
+from orchestration_queue.options.habits import QUEUE_HABITS, advise
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.additions import GivenOptions, GivenParent, NewJob
 from orchestration_queue.protocol.operations.keyspace import queue_names
@@ -64,6 +65,9 @@ class Queue(Adder, QueueReading, QueueUpkeep, WorkerControl, Taking):
         pools: Slots that jobs of all queues with this prefix share.
         shares: Its shares, such as tenants, and the weight of each.
     """
+
+    if not TYPE_CHECKING:
+        __getattr__ = advise(QUEUE_HABITS)
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from orchestration_queue.protocol.call import Call, Conversation, Operation, Rep
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server._async.cluster import AsyncCluster
 from orchestration_queue.server._async.node import AsyncNode
-from orchestration_queue.server.driver_errors import REFUSALS, refused
+from orchestration_queue.server.driver_errors import REFUSALS, loop_error, refused
 from orchestration_queue.server.instrumentation import exchange_hooks, report_exchange
 from orchestration_queue.server.url import ServerUrl, parse_url
 
@@ -245,7 +245,11 @@ class AsyncConnection:
                 if isinstance(done[-1][0], ServerError):
                     break
             return done
-        return [self._name_refusals(calls, replies) for calls, replies in await server.exchange_each(iter(batches))]
+        try:
+            answered = await server.exchange_each(iter(batches))
+        except RuntimeError as error:
+            raise loop_error(error) from None
+        return [self._name_refusals(calls, replies) for calls, replies in answered]
 
     def _name_refusals(self, calls: Sequence[Call], replies: list[Reply]) -> list[Reply]:
         """Replace each refusal with our own error, which names the call."""
@@ -256,10 +260,13 @@ class AsyncConnection:
 
     async def _exchange(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> list[Reply]:
         server = self._server or await self._greet()
-        if not exchange_hooks:
-            return await server.exchange(calls, atomic=atomic, repeatable=repeatable)
-        with report_exchange(calls) as replies:
-            replies += await server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        try:
+            if not exchange_hooks:
+                return await server.exchange(calls, atomic=atomic, repeatable=repeatable)
+            with report_exchange(calls) as replies:
+                replies += await server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        except RuntimeError as error:
+            raise loop_error(error) from None
         return replies
 
     async def follow(self, steps: Conversation[T]) -> T:

@@ -14,7 +14,7 @@ from orchestration_queue.protocol.call import Call, Conversation, Operation, Rep
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server._sync.cluster import Cluster
 from orchestration_queue.server._sync.node import Node
-from orchestration_queue.server.driver_errors import REFUSALS, refused
+from orchestration_queue.server.driver_errors import REFUSALS, loop_error, refused
 from orchestration_queue.server.instrumentation import exchange_hooks, report_exchange
 from orchestration_queue.server.url import ServerUrl, parse_url
 
@@ -246,7 +246,11 @@ class Connection:
                 if isinstance(done[-1][0], ServerError):
                     break
             return done
-        return [self._name_refusals(calls, replies) for calls, replies in server.exchange_each(iter(batches))]
+        try:
+            answered = server.exchange_each(iter(batches))
+        except RuntimeError as error:
+            raise loop_error(error) from None
+        return [self._name_refusals(calls, replies) for calls, replies in answered]
 
     def _name_refusals(self, calls: Sequence[Call], replies: list[Reply]) -> list[Reply]:
         """Replace each refusal with our own error, which names the call."""
@@ -257,10 +261,13 @@ class Connection:
 
     def _exchange(self, calls: Sequence[Call], *, atomic: bool, repeatable: bool) -> list[Reply]:
         server = self._server or self._greet()
-        if not exchange_hooks:
-            return server.exchange(calls, atomic=atomic, repeatable=repeatable)
-        with report_exchange(calls) as replies:
-            replies += server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        try:
+            if not exchange_hooks:
+                return server.exchange(calls, atomic=atomic, repeatable=repeatable)
+            with report_exchange(calls) as replies:
+                replies += server.exchange(calls, atomic=atomic, repeatable=repeatable)
+        except RuntimeError as error:
+            raise loop_error(error) from None
         return replies
 
     def follow(self, steps: Conversation[T]) -> T:
