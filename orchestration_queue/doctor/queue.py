@@ -309,13 +309,15 @@ def growth(inspected: InspectedQueue) -> Iterator[Finding]:
                 "each takes about a kilobyte of the server's memory, or more",
                 f"JobOptions({option}=...), or oq queue clean {inspected.queue.name} --state {state}",
             )
-    events = int(inspected.connection.execute(Call("XLEN", (inspected.queue.keys.events,)), repeatable=True))
-    if events > _MANY_EVENTS:
+    keys = inspected.queue.keys
+    asked = [Call("XLEN", (keys.events,)), Call("EXISTS", (keys.events_readers,))]
+    events, are_read = map(int, inspected.connection.pipeline(asked, repeatable=True))
+    if events > _MANY_EVENTS and not are_read:
         yield hint(
             inspected.name,
             f"Its events stream has {events:,} entries",
             "it should have about a thousand: another client adds to it without trimming",
-            f"XTRIM {inspected.queue.keys.events} MAXLEN ~ 1000",
+            f"XTRIM {keys.events} MAXLEN ~ 1000",
         )
 
 

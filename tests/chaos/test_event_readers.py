@@ -126,7 +126,7 @@ def test_no_event_is_lost_whoever_is_killed(tmp_path: Path, kind: str, fleet: st
         if isinstance(worker, Popen):
             kill(worker)
         with working():
-            burst(url, bursts[1])  # nobody reads
+            burst(url, bursts[1])  # while no reader runs
             with running_process(words, url):
                 burst(url, bursts[2])
                 names = {name for names in bursts for name in names}

@@ -136,8 +136,8 @@ def queue_event_sensor(
 
     Each tick listens for up to ``wait``, so the sensor reacts to an event when it happens, not at the next poll. The
     cursor is the id of the last event read from each queue, so events that happen while the daemon is down are read
-    later, if the server still has them (about the last thousand of each queue). If it doesn't, ``on_gap`` says what
-    happens.
+    later. A queue keeps all that the sensor has not read, up to a million events or 256 MiB, until 2 days after its
+    last tick. If events were dropped nevertheless, ``on_gap`` says what happens.
 
     A run without a run key gets the event's id, so that no event requests two runs. Asset events are written at least
     once: again, if Dagster is killed before it saves the cursor. Their metadata ``orchestration_queue/event_id`` are
@@ -330,6 +330,7 @@ def _observe(asset: dg.AssetKey, queue: str, gap: Event) -> dg.AssetObservation:
 
 def _loss(queue: str, gap: Event) -> str:
     return (
-        f"Queue {queue!r} dropped events after {gap.id} before this sensor read them, because it was off for too "
-        "long; check whether a run is missing, and request it manually."
+        f"Queue {queue!r} dropped events after {gap.id} before this sensor read them: it was off for more than 2 days, "
+        "fell a million events or 256 MiB behind, or another library than this package's trims the events; check "
+        "whether a run is missing, and request it manually."
     )
