@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -154,9 +155,20 @@ def fail(message: str) -> None:
 
 
 def ask(yes: bool, question: str) -> None:
-    """Return if the answer is yes or was given beforehand; abort otherwise."""
-    if not yes:
-        typer.confirm(clean(question), abort=True)
+    """Return if the answer is yes or was given beforehand; abort otherwise.
+
+    Raises:
+        UsageError: There is no answer, as without a terminal.
+    """
+    if yes:
+        return
+    typer.echo(f"{clean(question)} [y/N]: ", err=True, nl=False)
+    answer = sys.stdin.readline()
+    if not answer:
+        typer.echo(err=True)  # ends the question's line
+        raise UsageError(f"The question {clean(question)!r} got no answer; pass --yes to do it without being asked.")
+    if answer.strip().lower() not in ("y", "yes"):
+        raise typer.Abort
 
 
 def parse_json(words: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any, NoReturn
 
@@ -93,8 +94,21 @@ def _explain(error: Any) -> None:
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return
-    sentence = " ".join(error.format_message().split()).rstrip(".")
+    sentence = _number_problem(error) or " ".join(error.format_message().split()).rstrip(".")
     fail(f"{sentence}; see `{context.command_path if context else 'oq'} --help`.")
+
+
+def _number_problem(error: Any) -> str | None:
+    """Say what an option that needs a number needs; None for other problems. Each version of typer has other words."""
+    parameter, option = getattr(error, "param", None), getattr(error, "param_hint", None)
+    found = re.search(r"valid (number|float|integer)", error.format_message())
+    if parameter is None or not found:
+        return None
+    option = option or parameter.opts[0]
+    wanted = "a whole number" if found[1] == "integer" else "a number"
+    if "second" in (getattr(parameter, "help", None) or "").lower():
+        wanted += " of seconds, such as 300 for five minutes"
+    return f"{option} must be {wanted}"
 
 
 app = typer.Typer(

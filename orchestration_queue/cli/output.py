@@ -53,6 +53,7 @@ def prepare_streams() -> None:
     _fill_closed_descriptors()
     sys.stdout = _writer(sys.stdout or sys.__stdout__, _Output(1, "w", closefd=False), "replace")
     sys.stderr = _writer(sys.stderr or sys.__stderr__, _Errors(2, "w", closefd=False), "backslashreplace")
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115  for the life of the process
     sys.argv[1:] = map(_decode, sys.argv[1:])
 
 

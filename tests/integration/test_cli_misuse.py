@@ -28,6 +28,13 @@ MISUSES: list[tuple[str, int, str]] = [
     ("job ls q --state completed --kind timeout", 2, "have no kind of failure"),
     ("dead ls q --by name", 2, "'name' is not"),
     ("queue drain nix --yes", 3, UNKNOWN),
+    *(
+        (f"{verb}", 2, "got no answer; pass --yes")
+        for verb in ("queue drain q", "queue clean q", "queue obliterate q", "dead purge q", "job rm q 1", "tag rm q t")
+    ),
+    ("job add q n --delay tomorrow", 2, "must be a number of seconds, such as 300"),
+    ("scheduler add q s n --every 5m", 2, "must be a number of seconds, such as 300"),
+    ("job ls q --limit x", 2, "must be a whole number"),
     ("queue clean q --state waiting --yes", 2, "'waiting' is not one of"),
     ("queue clean nix --yes", 3, UNKNOWN),
     ("queue obliterate nix --yes", 3, UNKNOWN),
@@ -181,12 +188,12 @@ MISUSES: list[tuple[str, int, str]] = [
     ("pool show nowhere", 3, "Pool 'nowhere' is not defined"),
     ("pool show a:b", 2, "contains ':'"),
     ("pool set p -- -1", 2, "from 0 to 1,000"),
-    ("pool set p many", 2, "valid integer"),
+    ("pool set p many", 2, "must be a whole number"),
     ("pool rm a:b --yes", 2, "contains ':'"),
     ("pool ls --prefix a:b", 2, "contains ':'"),
     ("share ls nix", 3, UNKNOWN),
     ("share set q a 0", 2, "from 1 to 1,000"),
-    ("share set q a many", 2, "valid integer"),
+    ("share set q a many", 2, "must be a whole number"),
     ("share set q a:b 2", 2, "contains ':'"),
     ("share rm nix a", 3, UNKNOWN),
     ("share rm q a:b", 2, "contains ':'"),
