@@ -165,8 +165,7 @@ def ask(yes: bool, question: str) -> None:
     typer.echo(f"{clean(question)} [y/N]: ", err=True, nl=False)
     answer = sys.stdin.readline()
     if not answer:
-        typer.echo(err=True)  # ends the question's line
-        raise UsageError(f"The question {clean(question)!r} got no answer; pass --yes to do it without being asked.")
+        raise UsageError("No answer came; pass --yes to do it without being asked.")
     if answer.strip().lower() not in ("y", "yes"):
         raise typer.Abort
 

@@ -29,7 +29,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("dead ls q --by name", 2, "'name' is not"),
     ("queue drain nix --yes", 3, UNKNOWN),
     *(
-        (f"{verb}", 2, "got no answer; pass --yes")
+        (f"{verb}", 2, "No answer came; pass --yes")
         for verb in ("queue drain q", "queue clean q", "queue obliterate q", "dead purge q", "job rm q 1", "tag rm q t")
     ),
     ("job add q n --delay tomorrow", 2, "must be a number of seconds, such as 300"),
