@@ -14,7 +14,8 @@ from orchestration_queue.errors import StateError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.protocol.keys import GROUP, PERMANENT_KEYS, TAKER
-from orchestration_queue.protocol.operations import dead_letters, moves, queue_state, repairs
+from orchestration_queue.protocol.operations import dead_letters, event_log, moves, queue_state, repairs
+from orchestration_queue.protocol.operations.event_log import gap_after, place
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.repairs import StalledGroup
 from orchestration_queue.protocol.operations.worker_signals import leave_signal_group
@@ -309,16 +310,31 @@ def growth(inspected: InspectedQueue) -> Iterator[Finding]:
                 "each takes about a kilobyte of the server's memory, or more",
                 f"JobOptions({option}=...), or oq queue clean {inspected.queue.name} --state {state}",
             )
-    keys = inspected.queue.keys
-    asked = [Call("XLEN", (keys.events,)), Call("EXISTS", (keys.events_readers,))]
-    events, are_read = map(int, inspected.connection.pipeline(asked, repeatable=True))
-    if events > _MANY_EVENTS and not are_read:
+
+
+def events(inspected: InspectedQueue) -> Iterator[Finding]:
+    """Check that events reach their registered readers, and that no other ones are kept."""
+    keys, connection = inspected.queue.keys, inspected.connection
+    length = int(connection.execute(Call("XLEN", (keys.events,)), repeatable=True))
+    positions = connection.run(event_log.readers(keys), repeatable=True)
+    oldest = connection.follow(event_log.oldest_event(keys))
+    late = [name for name, at in positions.items() if place(at) > (0, 0) and gap_after(at, oldest)]
+    if late:
+        names = ", ".join(sorted(late)[:_LAST_RUNS])
+        yield problem(
+            inspected.name,
+            f"Events were dropped before {count(len(late), 'reader')} read them: {names}",
+            "a reader fell a million events or 256 MiB behind, or glide-mq's own library trims to about 1,000 events",
+            "read faster; read the queue itself for what is missing",
+        )
+    elif length > _MANY_EVENTS:
+        behind = min(positions, key=lambda name: place(positions[name]), default="")
         yield hint(
             inspected.name,
-            f"Its events stream has {events:,} entries",
-            "it should have about a thousand: another client adds to it without trimming",
-            f"XTRIM {keys.events} MAXLEN ~ 1000",
+            f"Its events stream has {length:,} entries",
+            f"reader {behind!r} is behind" if behind else "another client adds to it without trimming",
+            "start the reader again, or let its lease end" if behind else f"XTRIM {keys.events} MAXLEN ~ 1000",
         )
 
 
-QUEUE_CHECKS = (workers, isolation, consumers, jobs, letters, moving, damaged, schedules, growth)
+QUEUE_CHECKS = (workers, isolation, consumers, jobs, letters, moving, damaged, schedules, growth, events)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.client import NewJob, Queue, Registration
 from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.doctor.server import Server, replication
 from orchestration_queue.errors import StateError
@@ -421,6 +421,22 @@ def test_what_grows_without_bound_is_found(
         "It keeps 2 failed jobs",
         "Its events stream has 10,001 entries",
     ]
+
+
+def test_a_reader_of_events_that_is_behind_or_lost_some_is_found(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    queue.add("first")
+    with Connection.open(server_url) as connection:
+        Registration(connection, "slow").start({queue.keys: "$"})
+    queue.add_bulk([NewJob("a") for _ in range(10_100)])
+    assert one(server_url, queue.name, within="events stream").why == "reader 'slow' is behind"
+    raw.xtrim(queue.keys.events, maxlen=1000, approximate=False)
+    lost = one(server_url, queue.name, within="were dropped")
+    assert (lost.severity, lost.what) == (
+        Severity.PROBLEM,
+        "Events were dropped before 1 reader read them: slow",
+    )
 
 
 def test_a_queue_that_cannot_be_read_is_told_and_the_others_go_on(

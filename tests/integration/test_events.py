@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.client import QueueEvents
+from orchestration_queue.client import AsyncShardedQueue, NewJob, QueueEvents, _async, _sync
 from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log
@@ -108,6 +108,40 @@ async def test_listening_writes_only_a_registration_that_expires(face: Face, que
     readers = QueueKeys(queue_name).events_readers
     assert raw.keys() == [readers]
     assert 0 < raw.ttl(readers) <= event_log.READER_LEASE_S
+
+
+async def test_a_burst_is_read_whole_after_a_pause(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.queue(queue_name) as queue, queue.events() as events:
+        await queue.add_bulk([NewJob("work") for _ in range(3000)])
+        told: list[Event] = []
+        while page := await events.read(0):
+            told += page
+    assert kinds(told) == [("added", str(number)) for number in range(1, 3001)]
+
+
+async def test_a_burst_in_all_shards_is_read_whole(server_url: str, queue_name: str, raw: Any) -> None:
+    async with AsyncShardedQueue(queue_name, 2, url=server_url) as queue, queue.events() as events:
+        await queue.add_bulk([NewJob("work") for _ in range(6000)])
+        told: list[tuple[str, Event]] = []
+        while page := await events.read(0):
+            told += page
+    assert [event.type for _, event in told] == ["added"] * 6000
+
+
+async def test_what_was_read_is_released_at_the_renewal_after_the_next(
+    face: Face, queue_name: str, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a client that stored an earlier position finds what comes after it."""
+    for module in (_async.events, _sync.events):
+        monkeypatch.setattr(module, "_RENEW_S", 0)
+    async with face.queue(queue_name) as queue, queue.events() as events:
+        for _ in range(3):
+            await queue.add("work")
+            await events.read(2)
+        ids = [entry_id for entry_id, _ in raw.xrange(queue.keys.events)]
+        assert raw.hget(queue.keys.events_readers, "") == ids[0]
+        await events.read(0)
+        assert raw.hget(queue.keys.events_readers, "") == ids[1]
 
 
 def test_events_iterate_in_a_plain_for_loop(server_url: str, queue_name: str, raw: Any, hand: HandWorker) -> None:

@@ -112,6 +112,17 @@ def test_events_that_were_dropped_unread_fail_the_query_unless_it_is_told_to_go_
     assert ids(follow(read="events", failOnDataLoss="false")) == [f"j{n}" for n in range(61, 100)]
 
 
+def test_a_query_gets_bursts_between_its_runs_under_the_name_in_its_checkpoint(
+    queue: Queue, follow: Any, raw: redis.Redis
+) -> None:
+    add(queue, 0, 10)
+    assert len(ids(follow(read="events"))) == 10
+    for first in (10, 3010):
+        add(queue, first, first + 3000)  # three times what a queue keeps without readers
+        assert ids(follow(read="events", maxRowsPerTrigger=2000)) == [f"j{n}" for n in range(first, first + 3000)]
+    assert len(raw.hkeys(queue.keys.events_readers)) == 2, "one query, and the earliest position"
+
+
 def test_a_queue_that_began_anew_is_told(queue: Queue, follow: Any, raw: redis.Redis) -> None:
     add(queue, 0, 3)
     assert len(ids(follow(read="events"))) == 3

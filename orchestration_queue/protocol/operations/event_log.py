@@ -32,6 +32,7 @@ __all__ = [
     "read_ends",
     "read_events",
     "read_tail",
+    "readers",
     "register_reader",
 ]
 
@@ -107,6 +108,15 @@ def read_events(reply: Reply) -> list[Event]:
         fields = pairs(flat)
         events.append(Event(text(entry_id), fields.pop("event", ""), fields.pop("jobId", ""), fields))
     return events
+
+
+def readers(keys: QueueKeys) -> Operation[dict[str, str]]:
+    """Read the registered readers of a queue's events, and the last event that each needs no more."""
+
+    def read(reply: Reply) -> dict[str, str]:
+        return {name: stored.partition(" ")[0] for name, stored in pairs(reply).items() if name}
+
+    return Operation(Call("HGETALL", (keys.events_readers,)), read)
 
 
 EVENTS_PAGE = 100
