@@ -662,6 +662,13 @@ async def test_the_first_page_is_small(ui: httpx.AsyncClient, queue: AsyncQueue)
     assert (await ui.get("/ui/static/..%2F__init__.py")).status_code == 404
 
 
+async def test_the_page_of_events_shows_the_newest_of_a_long_stream(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
+    async with queue.events():  # a registered reader, so all stay
+        await queue.add_bulk([NewJob("a", options=JobOptions(job_id=f"job-{number}")) for number in range(3000)])
+        shown = re.findall(r"job-\d+", await page(ui, f"/queues/{queue.name}/events"))
+    assert list(dict.fromkeys(shown)) == [f"job-{number}" for number in range(2999, 2799, -1)]
+
+
 async def test_pages_walk_no_keys_while_they_are_watched(
     ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis
 ) -> None:

@@ -225,10 +225,10 @@ class Pages:
     async def events(self, request: Request) -> Raw:
         """Show a queue's last events."""
         queue = self._service.queue(request.params["name"])
-        found = await self._service.connection.run(event_log.events_since({queue.keys: "0-0"}, 1, 2 * 1000))
+        found = await self._service.connection.run(event_log.newest_events(queue.keys, _MOST_FOUND))
         return self._views.page(
             "events.html", title=f"Events of {queue.name}", name=queue.name,
-            events=found.get(queue.keys, [])[: -_MOST_FOUND - 1 : -1], live=f"/ui/queues/{request.params['name']}/live",
+            events=found, live=f"/ui/queues/{request.params['name']}/live",
         )  # fmt: skip
 
     async def server(self, _: Request) -> Raw:

@@ -27,6 +27,7 @@ __all__ = [
     "events_since",
     "gap_after",
     "last_event_id",
+    "newest_events",
     "oldest_event",
     "place",
     "read_ends",
@@ -147,6 +148,11 @@ def last_event_id(keys: QueueKeys) -> Operation[str]:
         return text(reply[0][0]) if reply else FIRST_EVENT
 
     return Operation(Call("XREVRANGE", (keys.events,), ("+", "-", "COUNT", 1)), read)
+
+
+def newest_events(keys: QueueKeys, count: int) -> Operation[list[Event]]:
+    """Read the queue's newest events, the newest first."""
+    return Operation(Call("XREVRANGE", (keys.events,), ("+", "-", "COUNT", count)), read_events)
 
 
 def events_since(
