@@ -131,6 +131,29 @@ def test_a_registration_of_another_type_stops_no_job(own: Own) -> None:
     assert length(own) <= KEPT + SLACK
 
 
+def test_a_user_who_may_not_trim_ends_jobs_all_the_same(own: Own) -> None:
+    rules = ("on", "nopass", "allkeys", "+@all", "-xtrim", "-hget", "-memory")
+    own.wire.ask("ACL", "SETUSER", "narrow", *rules)
+    try:
+        own.wire.ask("AUTH", "narrow", "")
+        ours(own, 300)
+        node(own, 300)
+    finally:
+        own.wire.ask("AUTH", "default", "")
+        own.wire.ask("ACL", "DELUSER", "narrow")
+    assert length(own) == 600
+
+
+def test_a_full_server_still_registers_readers(own: Own) -> None:
+    ours(own, 10)
+    own.wire.ask("CONFIG", "SET", "maxmemory", 1)
+    try:
+        assert follow(own) == own.wire.ask("XREVRANGE", own.keys.events, "+", "-", "COUNT", 1)[0][0]
+    finally:
+        own.wire.ask("CONFIG", "SET", "maxmemory", 0)
+    assert own.wire.exists("events:readers")
+
+
 def test_progress_is_on_the_job_and_among_the_events(own: Own) -> None:
     own.wire.make_job("1", name="ask")
     assert own.send(oq1.report_progress(own.keys, job_id="1", progress="50")) == 1

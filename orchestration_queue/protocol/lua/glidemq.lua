@@ -1689,7 +1689,7 @@ function events.emit(queue, type, job_id, ...)
   since_trim = since_trim + 1
   if since_trim >= EVERY then
     since_trim = 0
-    trim(queue)
+    _pcall(trim, queue) -- a user who may not send one of its commands must still be able to end jobs
   end
 end
 
