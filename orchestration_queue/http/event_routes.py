@@ -121,7 +121,8 @@ class _EventSource:
     async def read(self, block_ms: int = _BLOCK_MS) -> list[Event]:
         """Return the next events, with a ``gap`` in place of dropped ones; an empty list if none came in time."""
         before = self.after or event_log.FIRST_EVENT
-        await self._registration.renew({self.keys: before})
+        self._registration.taken[self.keys] = before
+        await self._registration.renew()
         waits = await self._request.service.waits()
         found = await waits.run(event_log.events_since({self.keys: before}, block_ms, _PAGE), repeatable=True)
         events = found.get(self.keys, [])

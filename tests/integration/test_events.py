@@ -144,6 +144,22 @@ async def test_what_was_read_is_released_at_the_renewal_after_the_next(
         assert raw.hget(queue.keys.events_readers, "") == ids[1]
 
 
+async def test_a_slow_loop_keeps_the_events_that_it_has_not_got(
+    face: Face, queue_name: str, raw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were read in one page, but a program that is killed asks for them again."""
+    for module in (_async.events, _sync.events):
+        monkeypatch.setattr(module, "_RENEW_S", 0)
+    async with face.queue(queue_name) as queue, queue.events() as events:
+        await queue.add_bulk([NewJob("work") for _ in range(50)])
+        first = await anext(events)
+        await anext(events)
+        raw.pexpire(queue.keys.events_readers, 1000)
+        await anext(events)
+        assert raw.hget(queue.keys.events_readers, "") == first.id
+        assert raw.ttl(queue.keys.events_readers) > 1, "the loop renewed its lease"
+
+
 def test_events_iterate_in_a_plain_for_loop(server_url: str, queue_name: str, raw: Any, hand: HandWorker) -> None:
     raw.xadd(hand.keys.events, {"event": "added", "jobId": "7"})
     with QueueEvents(queue_name, url=server_url, after="0") as events:

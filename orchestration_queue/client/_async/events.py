@@ -50,6 +50,9 @@ class AsyncRegistration:
         connection: The server.
         name: The reader's name; default: a new one.
         lease_s: How long the queues keep unread events after the last renewal.
+
+    Attributes:
+        taken: The last event of each queue that the caller has got; the caller updates it.
     """
 
     def __init__(
@@ -58,11 +61,23 @@ class AsyncRegistration:
         self._connection = connection
         self._name = name or uuid4().hex
         self._lease_s = lease_s
-        self._read: Mapping[QueueKeys, str] = {}
+        self.taken: dict[QueueKeys, str] = {}
+        self._released: dict[QueueKeys, str] = {}
         self._renew_at = 0.0
 
     async def start(self, cursors: Mapping[QueueKeys, str]) -> dict[QueueKeys, str]:
         """Register; return the position in each queue, with the newest event's id for ``$``. One exchange."""
+        self._released = await self._register(cursors)
+        self.taken = dict(self._released)
+        return dict(self._released)
+
+    async def renew(self) -> None:
+        """Renew the lease if it is time, and release the events that had been taken at the previous renewal."""
+        if time.monotonic() >= self._renew_at:
+            await self._register(self._released)
+            self._released = dict(self.taken)
+
+    async def _register(self, cursors: Mapping[QueueKeys, str]) -> dict[QueueKeys, str]:
         self._renew_at = time.monotonic() + _RENEW_S
         asked = [event_log.register_reader(keys, self._name, at, self._lease_s) for keys, at in cursors.items()]
         replies = await self._connection.pipeline([one.call for one in asked], repeatable=True)
@@ -76,14 +91,7 @@ class AsyncRegistration:
                 self._renew_at = math.inf
             if found[keys] == NEW_ONLY:
                 found[keys] = await self._connection.look(event_log.last_event_id(keys))
-        self._read = found
         return found
-
-    async def renew(self, cursors: Mapping[QueueKeys, str]) -> None:
-        """Renew the lease if it is time, and release the events that had been read at the previous renewal."""
-        if time.monotonic() >= self._renew_at:
-            await self.start({keys: self._read.get(keys, at) for keys, at in cursors.items()})
-            self._read = dict(cursors)
 
 
 class AsyncEventReader(AsyncClient):
@@ -93,7 +101,6 @@ class AsyncEventReader(AsyncClient):
         connection: The connection to duplicate.
         cursors: By queue, the id of the event after which to read.
         page: Maximum events of one queue per read.
-        registration: Makes the queues keep unread events; None if missing some is harmless.
     """
 
     def __init__(
@@ -102,18 +109,14 @@ class AsyncEventReader(AsyncClient):
         cursors: Mapping[QueueKeys, str],
         *,
         page: int = event_log.EVENTS_PAGE,
-        registration: AsyncRegistration | None = None,
     ) -> None:
         super().__init__(None, connection)
         self.cursors = dict(cursors)
-        self._registration = registration
         self._page = page
         self._duplicate: AsyncConnection | None = None
 
     async def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
         """Return events that were not returned before; wait up to ``wait_s`` seconds for the first."""
-        if self._registration is not None:
-            await self._registration.renew(self.cursors)
         if self._duplicate is None:
             self._duplicate = await self._connection.duplicate()
         is_spread = len(self.cursors) > 1 and self._duplicate.is_cluster
@@ -154,12 +157,12 @@ class AsyncEventReader(AsyncClient):
 class AsyncQueueEvents(AsyncClient):
     """The events of one queue, as they happen: an endless iterator.
 
-    The queue keeps all events from those that were read 20 seconds ago on: while the reader reads, and for 10 minutes
-    after its last read, up to a million events or 256 MiB. To resume within that time, in this process or another, pass
-    the last event's ``id`` as ``after``. Otherwise a queue keeps about its last 1,000 events. If events were dropped
-    before they were read, the reader returns one of type ``gap`` instead (see :attr:`Event.is_gap`); read the queue
-    itself in that case. A gap can be reported unnecessarily if events are dropped while they are being read, and is not
-    reported if the server lost its data.
+    The queue keeps all events from those that your program took 20 seconds ago on, up to a million events or 256 MiB,
+    while it reads and for an hour after it took or waited for the last one. To resume within that time, in this process
+    or another, pass the last event's ``id`` as ``after``. Otherwise a queue keeps about its last 1,000 events. If
+    events were dropped before they were read, the reader returns one of type ``gap`` instead (see
+    :attr:`Event.is_gap`); read the queue itself in that case. A gap can be reported unnecessarily if events are dropped
+    while they are being read, and is not reported if the server lost its data.
 
     Args:
         name: The queue's name.
@@ -188,6 +191,7 @@ class AsyncQueueEvents(AsyncClient):
         self.keys = QueueKeys(name, prefix)
         self._after = checked_cursor(after)
         self._wants_all = self._after != NEW_ONLY
+        self._registration = AsyncRegistration(self._connection)
         self._reader: AsyncEventReader | None = None
         self._ahead: deque[Event] = deque()
 
@@ -198,9 +202,7 @@ class AsyncQueueEvents(AsyncClient):
     async def _started(self) -> AsyncEventReader:
         """Return the reader. ``$`` is replaced with the newest event's id once, so that no later event is missed."""
         if self._reader is None:
-            registration = AsyncRegistration(self._connection)
-            cursors = await registration.start({self.keys: self._after})
-            self._reader = AsyncEventReader(self._connection, cursors, registration=registration)
+            self._reader = AsyncEventReader(self._connection, await self._registration.start({self.keys: self._after}))
         return self._reader
 
     async def read(self, timeout: Duration | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
@@ -214,10 +216,14 @@ class AsyncQueueEvents(AsyncClient):
         """
         deadline = Deadline(timeout)
         reader = await self._started()
-        if self._ahead:
-            events, self._ahead = list(self._ahead), deque()
-            return events
+        events, self._ahead = list(self._ahead) or await self._next_page(reader, deadline), deque()
+        if events:
+            self._registration.taken[self.keys] = events[-1].id
+        return events
+
+    async def _next_page(self, reader: AsyncEventReader, deadline: Deadline) -> list[Event]:
         while True:
+            await self._registration.renew()
             cursor = reader.cursors[self.keys]
             if events := [event for _, event in await reader.read(deadline.left)]:
                 gap = await gap_in(self._connection, self.keys, cursor, events, wants_all=self._wants_all)
@@ -229,9 +235,14 @@ class AsyncQueueEvents(AsyncClient):
         return self
 
     async def __anext__(self) -> Event:
-        if not self._ahead:
-            self._ahead.extend(await self.read(None))
-        return self._ahead.popleft()
+        reader = await self._started()
+        if self._ahead:
+            await self._registration.renew()
+        else:
+            self._ahead.extend(await self._next_page(reader, Deadline(None)))
+        event = self._ahead.popleft()
+        self._registration.taken[self.keys] = event.id
+        return event
 
     async def aclose(self) -> None:
         """Stop reading and close the connection."""
@@ -280,6 +291,8 @@ class AsyncShardedEvents(AsyncClient):
             )
         self._after = {keys: checked_cursor(after.get(keys.queue, "$")) for keys in shards}
         self._whole = {keys for keys, cursor in self._after.items() if cursor != "$"}
+        self._keys = {keys.queue: keys for keys in shards}
+        self._registration = AsyncRegistration(connection)
         self._reader: AsyncEventReader | None = None
         self._ahead: deque[tuple[str, Event]] = deque()
 
@@ -295,9 +308,8 @@ class AsyncShardedEvents(AsyncClient):
 
     async def _started(self) -> AsyncEventReader:
         if self._reader is None:
-            registration = AsyncRegistration(self._connection)
-            self._after = await registration.start(self._after)
-            self._reader = AsyncEventReader(self._connection, self._after, registration=registration)
+            self._after = await self._registration.start(self._after)
+            self._reader = AsyncEventReader(self._connection, self._after)
         return self._reader
 
     async def read(self, timeout: Duration | None = 0) -> list[tuple[str, Event]]:  # noqa: ASYNC109  both faces have it
@@ -306,12 +318,15 @@ class AsyncShardedEvents(AsyncClient):
         Args:
             timeout: How long to wait for the first: a duration, or seconds; None waits forever.
         """
-        if self._ahead:
-            ahead, self._ahead = list(self._ahead), deque()
-            return ahead
         deadline = Deadline(timeout)
         reader = await self._started()
+        pairs, self._ahead = list(self._ahead) or await self._next_page(reader, deadline), deque()
+        self._registration.taken |= {self._keys[shard]: event.id for shard, event in pairs}
+        return pairs
+
+    async def _next_page(self, reader: AsyncEventReader, deadline: Deadline) -> list[tuple[str, Event]]:
         while True:
+            await self._registration.renew()
             before = dict(reader.cursors)
             found = await reader.read(deadline.left)
             pairs: list[tuple[str, Event]] = []
@@ -327,9 +342,14 @@ class AsyncShardedEvents(AsyncClient):
         return self
 
     async def __anext__(self) -> tuple[str, Event]:
-        if not self._ahead:
-            self._ahead.extend(await self.read(None))
-        return self._ahead.popleft()
+        reader = await self._started()
+        if self._ahead:
+            await self._registration.renew()
+        else:
+            self._ahead.extend(await self._next_page(reader, Deadline(None)))
+        shard, event = self._ahead.popleft()
+        self._registration.taken[self._keys[shard]] = event.id
+        return shard, event
 
     async def aclose(self) -> None:
         """Stop reading and close the connection."""

@@ -51,6 +51,9 @@ class Registration:
         connection: The server.
         name: The reader's name; default: a new one.
         lease_s: How long the queues keep unread events after the last renewal.
+
+    Attributes:
+        taken: The last event of each queue that the caller has got; the caller updates it.
     """
 
     def __init__(
@@ -59,11 +62,23 @@ class Registration:
         self._connection = connection
         self._name = name or uuid4().hex
         self._lease_s = lease_s
-        self._read: Mapping[QueueKeys, str] = {}
+        self.taken: dict[QueueKeys, str] = {}
+        self._released: dict[QueueKeys, str] = {}
         self._renew_at = 0.0
 
     def start(self, cursors: Mapping[QueueKeys, str]) -> dict[QueueKeys, str]:
         """Register; return the position in each queue, with the newest event's id for ``$``. One exchange."""
+        self._released = self._register(cursors)
+        self.taken = dict(self._released)
+        return dict(self._released)
+
+    def renew(self) -> None:
+        """Renew the lease if it is time, and release the events that had been taken at the previous renewal."""
+        if time.monotonic() >= self._renew_at:
+            self._register(self._released)
+            self._released = dict(self.taken)
+
+    def _register(self, cursors: Mapping[QueueKeys, str]) -> dict[QueueKeys, str]:
         self._renew_at = time.monotonic() + _RENEW_S
         asked = [event_log.register_reader(keys, self._name, at, self._lease_s) for keys, at in cursors.items()]
         replies = self._connection.pipeline([one.call for one in asked], repeatable=True)
@@ -77,14 +92,7 @@ class Registration:
                 self._renew_at = math.inf
             if found[keys] == NEW_ONLY:
                 found[keys] = self._connection.look(event_log.last_event_id(keys))
-        self._read = found
         return found
-
-    def renew(self, cursors: Mapping[QueueKeys, str]) -> None:
-        """Renew the lease if it is time, and release the events that had been read at the previous renewal."""
-        if time.monotonic() >= self._renew_at:
-            self.start({keys: self._read.get(keys, at) for keys, at in cursors.items()})
-            self._read = dict(cursors)
 
 
 class EventReader(Client):
@@ -94,7 +102,6 @@ class EventReader(Client):
         connection: The connection to duplicate.
         cursors: By queue, the id of the event after which to read.
         page: Maximum events of one queue per read.
-        registration: Makes the queues keep unread events; None if missing some is harmless.
     """
 
     def __init__(
@@ -103,18 +110,14 @@ class EventReader(Client):
         cursors: Mapping[QueueKeys, str],
         *,
         page: int = event_log.EVENTS_PAGE,
-        registration: Registration | None = None,
     ) -> None:
         super().__init__(None, connection)
         self.cursors = dict(cursors)
-        self._registration = registration
         self._page = page
         self._duplicate: Connection | None = None
 
     def read(self, wait_s: float) -> list[tuple[QueueKeys, Event]]:
         """Return events that were not returned before; wait up to ``wait_s`` seconds for the first."""
-        if self._registration is not None:
-            self._registration.renew(self.cursors)
         if self._duplicate is None:
             self._duplicate = self._connection.duplicate()
         is_spread = len(self.cursors) > 1 and self._duplicate.is_cluster
@@ -155,12 +158,12 @@ class EventReader(Client):
 class QueueEvents(Client):
     """The events of one queue, as they happen: an endless iterator.
 
-    The queue keeps all events from those that were read 20 seconds ago on: while the reader reads, and for 10 minutes
-    after its last read, up to a million events or 256 MiB. To resume within that time, in this process or another, pass
-    the last event's ``id`` as ``after``. Otherwise a queue keeps about its last 1,000 events. If events were dropped
-    before they were read, the reader returns one of type ``gap`` instead (see :attr:`Event.is_gap`); read the queue
-    itself in that case. A gap can be reported unnecessarily if events are dropped while they are being read, and is not
-    reported if the server lost its data.
+    The queue keeps all events from those that your program took 20 seconds ago on, up to a million events or 256 MiB,
+    while it reads and for an hour after it took or waited for the last one. To resume within that time, in this process
+    or another, pass the last event's ``id`` as ``after``. Otherwise a queue keeps about its last 1,000 events. If
+    events were dropped before they were read, the reader returns one of type ``gap`` instead (see
+    :attr:`Event.is_gap`); read the queue itself in that case. A gap can be reported unnecessarily if events are dropped
+    while they are being read, and is not reported if the server lost its data.
 
     Args:
         name: The queue's name.
@@ -189,6 +192,7 @@ class QueueEvents(Client):
         self.keys = QueueKeys(name, prefix)
         self._after = checked_cursor(after)
         self._wants_all = self._after != NEW_ONLY
+        self._registration = Registration(self._connection)
         self._reader: EventReader | None = None
         self._ahead: deque[Event] = deque()
 
@@ -199,9 +203,7 @@ class QueueEvents(Client):
     def _started(self) -> EventReader:
         """Return the reader. ``$`` is replaced with the newest event's id once, so that no later event is missed."""
         if self._reader is None:
-            registration = Registration(self._connection)
-            cursors = registration.start({self.keys: self._after})
-            self._reader = EventReader(self._connection, cursors, registration=registration)
+            self._reader = EventReader(self._connection, self._registration.start({self.keys: self._after}))
         return self._reader
 
     def read(self, timeout: Duration | None = 0) -> list[Event]:  # noqa: ASYNC109  both faces have it
@@ -215,10 +217,14 @@ class QueueEvents(Client):
         """
         deadline = Deadline(timeout)
         reader = self._started()
-        if self._ahead:
-            events, self._ahead = list(self._ahead), deque()
-            return events
+        events, self._ahead = list(self._ahead) or self._next_page(reader, deadline), deque()
+        if events:
+            self._registration.taken[self.keys] = events[-1].id
+        return events
+
+    def _next_page(self, reader: EventReader, deadline: Deadline) -> list[Event]:
         while True:
+            self._registration.renew()
             cursor = reader.cursors[self.keys]
             if events := [event for _, event in reader.read(deadline.left)]:
                 gap = gap_in(self._connection, self.keys, cursor, events, wants_all=self._wants_all)
@@ -230,9 +236,14 @@ class QueueEvents(Client):
         return self
 
     def __next__(self) -> Event:
-        if not self._ahead:
-            self._ahead.extend(self.read(None))
-        return self._ahead.popleft()
+        reader = self._started()
+        if self._ahead:
+            self._registration.renew()
+        else:
+            self._ahead.extend(self._next_page(reader, Deadline(None)))
+        event = self._ahead.popleft()
+        self._registration.taken[self.keys] = event.id
+        return event
 
     def close(self) -> None:
         """Stop reading and close the connection."""
@@ -281,6 +292,8 @@ class ShardedEvents(Client):
             )
         self._after = {keys: checked_cursor(after.get(keys.queue, "$")) for keys in shards}
         self._whole = {keys for keys, cursor in self._after.items() if cursor != "$"}
+        self._keys = {keys.queue: keys for keys in shards}
+        self._registration = Registration(connection)
         self._reader: EventReader | None = None
         self._ahead: deque[tuple[str, Event]] = deque()
 
@@ -296,9 +309,8 @@ class ShardedEvents(Client):
 
     def _started(self) -> EventReader:
         if self._reader is None:
-            registration = Registration(self._connection)
-            self._after = registration.start(self._after)
-            self._reader = EventReader(self._connection, self._after, registration=registration)
+            self._after = self._registration.start(self._after)
+            self._reader = EventReader(self._connection, self._after)
         return self._reader
 
     def read(self, timeout: Duration | None = 0) -> list[tuple[str, Event]]:  # noqa: ASYNC109  both faces have it
@@ -307,12 +319,15 @@ class ShardedEvents(Client):
         Args:
             timeout: How long to wait for the first: a duration, or seconds; None waits forever.
         """
-        if self._ahead:
-            ahead, self._ahead = list(self._ahead), deque()
-            return ahead
         deadline = Deadline(timeout)
         reader = self._started()
+        pairs, self._ahead = list(self._ahead) or self._next_page(reader, deadline), deque()
+        self._registration.taken |= {self._keys[shard]: event.id for shard, event in pairs}
+        return pairs
+
+    def _next_page(self, reader: EventReader, deadline: Deadline) -> list[tuple[str, Event]]:
         while True:
+            self._registration.renew()
             before = dict(reader.cursors)
             found = reader.read(deadline.left)
             pairs: list[tuple[str, Event]] = []
@@ -328,9 +343,14 @@ class ShardedEvents(Client):
         return self
 
     def __next__(self) -> tuple[str, Event]:
-        if not self._ahead:
-            self._ahead.extend(self.read(None))
-        return self._ahead.popleft()
+        reader = self._started()
+        if self._ahead:
+            self._registration.renew()
+        else:
+            self._ahead.extend(self._next_page(reader, Deadline(None)))
+        shard, event = self._ahead.popleft()
+        self._registration.taken[self._keys[shard]] = event.id
+        return shard, event
 
     def close(self) -> None:
         """Stop reading and close the connection."""

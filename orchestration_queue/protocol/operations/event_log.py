@@ -129,7 +129,7 @@ FIRST_EVENT = "0-0"
 NEW_ONLY = "$"
 """The position of the newest event."""
 
-READER_LEASE_S = 10 * 60
+READER_LEASE_S = 60 * 60
 """How long a queue keeps unread events for a reader that no longer reads."""
 
 STORED_READER_LEASE_S = 2 * 24 * 60 * 60
