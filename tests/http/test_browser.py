@@ -156,11 +156,8 @@ async def test_the_first_screen_shows_what_is_wrong_and_the_last_minute(
     raw.zrem(queue.keys.scheduled, broken.id)
     await page.look(width=1180, height=720)
     await page.open(f"{site}/ui")
-    await page.run("[...document.querySelectorAll('a')].find(a => a.textContent === 'Check now').click()")
-    await page.until("document.querySelector('.finding button[value=fix]')", 60)
-    await page.open(f"{site}/ui")
     row = "[...document.querySelectorAll('.wrong .bar')].find((each) => each.textContent.includes('is in no list'))"
-    await page.until(row)
+    await page.until(row, 60)  # without a click
     for selector in (".wrong", ".wrong button[value=fix]"):
         assert await page.run(f"document.querySelector('{selector}').getBoundingClientRect().bottom") < 720
     await page.until("document.querySelector('td.chart rect')")

@@ -29,6 +29,7 @@ from orchestration_queue import (
     Node,
     UnrecoverableError,
 )
+from orchestration_queue.doctor import Finding
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.access import Access, Token
@@ -36,6 +37,7 @@ from orchestration_queue.http.console import cache
 from orchestration_queue.http.routes import Scope
 from tests.http.conftest import called
 from tests.http.test_own_routes import noted
+from tests.waiting import wait_until
 from tests.workers import working
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&{{7*7}}"
@@ -543,6 +545,23 @@ async def test_flows_over_queues_that_a_token_lacks_are_refused(server_url: str,
         assert (await submit(ui, "/queues/mine/settings", "settings", **letters)).status_code == 403
 
 
+async def test_the_overview_checks_at_most_a_twentieth_of_the_time(
+    ui: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[None] = []
+
+    async def check(*_: object) -> list[Finding]:
+        began.append(None)
+        return []
+
+    monkeypatch.setattr("orchestration_queue.http.console.findings.findings", check)
+    await page(ui, "")
+    await wait_until(lambda: len(began) == 1, "a check to begin", 60)
+    for _ in range(3):
+        await page(ui, "")
+    assert len(began) == 1
+
+
 async def test_what_is_wrong_is_shown_and_fixed(ui: httpx.AsyncClient, queue: AsyncQueue, raw: redis.Redis) -> None:
     async def found(words: str) -> str:
         async with asyncio.timeout(60):
@@ -552,9 +571,11 @@ async def test_what_is_wrong_is_shown_and_fixed(ui: httpx.AsyncClient, queue: As
 
     job = await queue.add("a", None, {"delay": 9999})
     raw.zrem(queue.keys.scheduled, job.id)
-    assert "Doctor" in await page(ui, "")
+    async with asyncio.timeout(60):
+        while "is in no list" not in (overview := await page(ui, "")):  # noqa: ASYNC110  it checks without a click
+            await asyncio.sleep(0.1)
+    assert "checked " in overview
     wrong = await found(f"Job {job.id} has state delayed, but is in no list")
-    assert "is in no list" in await page(ui, "")
     section = next(each for each in wrong.split("<section")[1:] if "is in no list" in each)
     (wanted,) = re.findall(r'name="id" value="([0-9a-f]+)"', section)
     asked = await submit(ui, "/doctor/fix", "fix", id=wanted)
@@ -706,7 +727,9 @@ async def test_the_overview_reads_all_queues_in_few_exchanges(
     for number in range(30):
         async with AsyncQueue(f"{queue.name}-{number}", url=server_url) as each:
             await each.add("a", number)
-    text = await page(ui, "")
+    async with asyncio.timeout(60):
+        while "checked " not in (text := await page(ui, "")):  # noqa: ASYNC110  the check reads, too
+            await asyncio.sleep(0.1)
 
     def reads() -> int:
         return int(raw.info("stats")["total_reads_processed"])

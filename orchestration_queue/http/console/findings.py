@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ from orchestration_queue.http.v1.findings import findings, repair
 __all__ = ["FindingPages"]
 
 _FRESH_S = 60.0
+_REST = 20
+"""The overview's checks take at most a twentieth of the time: a check of many queues is repeated less often."""
 _AT_ONCE_S = 2.0
 """How long a page waits for a check; the findings of a longer one appear later."""
 
@@ -32,14 +35,16 @@ class FindingPages:
 
     Attributes:
         at: When the last check ended; None before the first.
+        failure: Why the last check failed; empty if it didn't.
     """
 
     def __init__(self, service: Service, views: Views) -> None:
         self._service, self._views = service, views
         self._found: Sequence[Finding] = ()
         self.at: datetime | None = None
-        self._problem = ""
+        self.failure = ""
         self._checking: asyncio.Task[None] | None = None
+        self._due = 0.0
         self.routes = (
             Route("GET", "/ui/doctor", Scope.READ, self._show),
             Route("POST", "/ui/doctor", Scope.READ, self._check_now),
@@ -50,6 +55,11 @@ class FindingPages:
     def problems(self) -> list[tuple[str, Finding]]:
         """The problems that the last check found, and their ids."""
         return [(_id(finding), finding) for finding in self._found if finding.severity is Severity.PROBLEM]
+
+    def check_soon(self) -> None:
+        """Start a check in the background, unless one runs or the last one is recent."""
+        if time.monotonic() >= self._due:
+            self._start()
 
     async def aclose(self) -> None:
         """Stop waiting for a check."""
@@ -63,8 +73,8 @@ class FindingPages:
             await self._check()
         rows = [(_id(finding), finding) for finding in self._found]
         return self._views.page(
-            "doctor.html", title="Doctor", rows=rows, at=self.at, is_checking=self._is_checking,
-            problem=self._problem, did=request.query.get("fixed", ""),
+            "doctor.html", title="Doctor", rows=rows, at=self.at, is_checking=self.is_checking,
+            problem=self.failure, did=request.query.get("fixed", ""),
         )  # fmt: skip
 
     async def _check_now(self, _: Request) -> Raw:
@@ -84,25 +94,36 @@ class FindingPages:
         return self._views.redirect("/ui/doctor?fixed=" + part(done))
 
     @property
-    def _is_checking(self) -> bool:
+    def is_checking(self) -> bool:
+        """Whether a check runs."""
         return self._checking is not None and not self._checking.done()
 
     async def _check(self) -> None:
         """Run all checks, unless they run already; return when they have ended, or take long."""
-        checking = self._checking
-        if checking is None or checking.done():
-            self._checking = checking = asyncio.create_task(self._run())
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(checking), _AT_ONCE_S)
+            await asyncio.wait_for(asyncio.shield(self._start()), _AT_ONCE_S)
+
+    def _start(self) -> asyncio.Task[None]:
+        if self._checking is None or self._checking.done():
+            self._checking = asyncio.create_task(self._run())
+        return self._checking
 
     async def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            await self._find()
+        finally:
+            ended = time.monotonic()
+            self._due = ended + max(_FRESH_S, _REST * (ended - began))
+
+    async def _find(self) -> None:
         allowed = self._service.allowed
         try:
             found = await findings(self._service, None if allowed is None else sorted(allowed))
         except OrchestrationQueueError as error:
-            self._problem = str(error)
+            self.failure = str(error)
             return
-        self._problem = ""
+        self.failure = ""
         self._found = sorted(found, key=lambda finding: finding.severity is not Severity.PROBLEM)
         self.at = datetime.now(UTC)
 

@@ -75,6 +75,7 @@ class OverviewPage:
 
     async def show(self, request: Request) -> Raw:
         """Show all queues with their depths and rates."""
+        self._doctor.check_soon()
         sought = request.query.get("q", "").lower()
         found = await self._registry.queues_soon()
         names = [name for name in found or () if sought in name.lower()]
@@ -83,6 +84,7 @@ class OverviewPage:
         return self._views.page(
             "overview.html", title="Overview", rows=rows, totals=totals, count=len(names), shown=len(rows), q=sought,
             is_known=found is not None, problems=self._doctor.problems, checked_at=self._doctor.at,
+            is_checking=self._doctor.is_checking, failure=self._doctor.failure,
         )  # fmt: skip
 
     async def _rows(self, queues: Mapping[str, int]) -> list[_Row]:
