@@ -12,11 +12,12 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from orchestration_queue.errors import JavaNotFoundError
+from orchestration_queue.errors import JavaNotFoundError, UsageError
 
 __all__ = ["MINIMUM_JAVA", "Java", "bundled_java_home", "cache_directory", "java_home", "probe"]
 
@@ -149,9 +150,29 @@ def _binaries() -> Iterator[Path]:
 
 
 def cache_directory() -> Path:
-    """Return the directory for files that this package can create again."""
-    configured = os.environ.get("XDG_CACHE_HOME")
-    return (Path(configured) if configured else Path.home() / ".cache") / "orchestration-queue"
+    """Return the directory for files that this package can create again.
+
+    Raises:
+        UsageError: Neither the user's cache directory nor one for temporary files can be written.
+    """
+    with suppress(RuntimeError):  # a user id without a name has no home directory
+        configured = os.environ.get("XDG_CACHE_HOME")
+        wanted = (Path(configured) if configured else Path.home() / ".cache") / "orchestration-queue"
+        if wanted.is_dir() or os.access(next(each for each in wanted.parents if each.exists()), os.W_OK):
+            return wanted  # an image may have filled it, and now be read-only
+    try:
+        shelf = Path(tempfile.gettempdir()) / f"oq-cache-{os.getuid()}"
+        shelf.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"No directory can hold what this package generates for Java ({error.strerror}); "
+            "set XDG_CACHE_HOME to a writable one."
+        ) from None
+    from orchestration_queue.server.embedded.server import is_private
+
+    if not is_private(shelf):
+        raise UsageError(f"{shelf} belongs to another user; set XDG_CACHE_HOME to a directory of your own.")
+    return shelf
 
 
 def _make_home(home: Path, runtime: Path) -> None:

@@ -117,6 +117,37 @@ def test_an_embedded_server_without_a_writable_directory_says_so(tmp_path: Path)
     assert "or set OQ_URL to a server" in ended.stderr
 
 
+CACHE: Final = "from orchestration_queue.spark.java import cache_directory; print(cache_directory())"
+YARN: Final = """
+from orchestration_queue.spark import SparkSubmit
+from orchestration_queue.spark.submit.trackers import find_tracker
+find_tracker(SparkSubmit(master="yarn", deploy_mode="cluster", rest_url="http://127.0.0.1:9"))
+"""
+
+
+@pytest.mark.parametrize("home", [[], ["env", "HOME=/"]], ids=["no HOME", "HOME=/"])
+def test_spark_finds_a_directory_of_its_own(home: list[str], tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    own = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | {"TMPDIR": str(tmp_path)}
+    command = [*entering("unnamed user"), *home, sys.executable, "-c", CACHE]
+    ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    assert ended.stdout.strip() == str(tmp_path / "oq-cache-12345"), ended.stderr
+
+
+def test_spark_says_which_directory_it_needs() -> None:
+    own = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+    command = [*entering("read-only files"), *entering("unnamed user"), sys.executable, "-c", CACHE]
+    ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    assert "set XDG_CACHE_HOME to a writable one" in ended.stderr.splitlines()[-1]
+
+
+def test_yarn_needs_a_name() -> None:
+    own = {name: value for name, value in os.environ.items() if name not in ("USER", "LOGNAME", "HADOOP_USER_NAME")}
+    command = [*entering("unnamed user"), sys.executable, "-c", YARN]
+    ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    assert "The user id 12345 has no name" in ended.stderr.splitlines()[-1]
+
+
 PREFORK: Final = """
 import asyncio, os, sys
 from orchestration_queue import AsyncQueue, Queue

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 from urllib.parse import quote, urlencode
 
-from orchestration_queue.errors import InvalidOptionError
+from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.spark.failure import LINES_KEPT
 from orchestration_queue.spark.submit.http import HttpServer
 from orchestration_queue.spark.submit.options import SparkSubmit
@@ -99,9 +99,19 @@ def find_tracker(options: SparkSubmit) -> Tracker | None:
     if options.master.startswith(_KUBERNETES):
         return KubernetesTracker.of(options)
     if options.master == "yarn" and options.rest_url:
-        user = options.proxy_user or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+        user = options.proxy_user or os.environ.get("HADOOP_USER_NAME") or _user_name()
         return YarnTracker(HttpServer(options.rest_url.rstrip("/")), user)
     return None
+
+
+def _user_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # of Python before 3.13, and since
+        raise UsageError(
+            f"The user id {os.getuid()} has no name, but YARN asks for one; set HADOOP_USER_NAME or "
+            "SparkSubmit.proxy_user."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
