@@ -91,10 +91,16 @@ class Verdict(Enum):
 
 
 class JobTimeoutError(TimeoutError):
-    """A handler took longer than its job's timeout."""
+    """A handler took longer than its job's timeout.
 
-    def __init__(self) -> None:
+    Args:
+        limit_s: The timeout in seconds. It ends the traceback, since the reason is the wire's own words.
+    """
+
+    def __init__(self, limit_s: float | None) -> None:
         super().__init__("Job timeout exceeded")
+        if limit_s is not None:
+            self.add_note(f"The limit is {limit_s:g} s, by the option `timeout` of the job, its task or its queue.")
 
 
 def reason_of(error: BaseException) -> str:

@@ -207,7 +207,7 @@ class Runner:
         task.cancel()
         await asyncio.wait({task}, timeout=_CLEANUP_S)
         attempt.leave(task)
-        raise outcome.JobTimeoutError
+        raise outcome.JobTimeoutError(timeout_s)
 
     async def _in_thread(self, handler: Handler, attempt: _Attempt, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
@@ -222,7 +222,7 @@ class Runner:
             return thread.result()
         attempt.job.request_stop()
         attempt.leave(thread)
-        raise outcome.JobTimeoutError
+        raise outcome.JobTimeoutError(timeout_s)
 
 
 class _Attempt:

@@ -121,8 +121,11 @@ async def test_attempts_backoff_and_timeout_of_a_task_hold_for_jobs_of_any_produ
         for job in (named_only, of_its_own):
             with pytest.raises(JobFailedError, match="ValueError"):
                 await job.wait(timeout=60)
+        hanging = await queue.add("hang", {})
         with pytest.raises(JobFailedError, match="Job timeout exceeded"):
-            await (await queue.add("hang", {})).wait(timeout=60)
+            await hanging.wait(timeout=60)
+        await hanging.refresh()
+        assert "The limit is 0.02 s, by the option `timeout`" in (hanging.traceback or "")
     assert sorted(tries) == sorted([named_only.id, named_only.id, of_its_own.id])
 
 

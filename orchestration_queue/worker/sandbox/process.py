@@ -83,7 +83,7 @@ class SandboxProcess(ChildProcess):
                 return frame
         except TimeoutError:
             if is_started:
-                raise JobTimeoutError from None
+                raise JobTimeoutError(timeout_s) from None
             raise SandboxDiedError(
                 f"The sandbox process was not ready after {_READY_S:.0f} s; check what importing its handler does."
             ) from None
