@@ -34,7 +34,7 @@ def environment(server_url: str, raw: Any) -> Iterator[dict[str, str]]:
 
 
 def run(words: str, environment: dict[str, str], **streams: Any) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([OQ, *words.split()], env=environment, check=False, **streams)
+    return subprocess.run([OQ, *words.split()], env=environment, timeout=100, check=False, **streams)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=["ascii", "latin-1", "C"])
@@ -68,7 +68,7 @@ def test_closed_streams_take_nothing_from_the_command(environment: dict[str, str
             os.close(descriptor)
 
     for words, code in ((f"job add {NAME} n", 0), ("queue show nix", 3), ("queue nix", 2)):
-        ended = subprocess.run([OQ, *words.split()], env=environment, check=False, preexec_fn=close)
+        ended = subprocess.run([OQ, *words.split()], env=environment, timeout=100, check=False, preexec_fn=close)
         assert ended.returncode == code, words
 
 
@@ -83,7 +83,7 @@ def test_a_deleted_working_directory_is_said(words: str, tmp_path: Path, environ
     gone.mkdir()
     command = ["/bin/sh", "-c", f"rmdir {gone} && exec {OQ} {words}"]
     without = {name: value for name, value in environment.items() if name != "OQ_URL"}
-    ended = subprocess.run(command, cwd=gone, env=without, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=gone, env=without, capture_output=True, text=True, timeout=100, check=False)
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
     assert "working directory" in ended.stderr
     assert "no longer exists" in ended.stderr

@@ -53,7 +53,7 @@ def process(n: int) -> int: return n
 def entering(name: str) -> list[str]:
     """The command that starts another in an environment."""
     command = ENVIRONMENTS[name]
-    tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=100, check=False)
     if tried.returncode:
         pytest.skip(f"this machine forbids it: {tried.stderr.strip()[:100]}")
     return command
@@ -81,7 +81,7 @@ def test_a_worker_runs_jobs_of_every_kind(name: str, server_url: str, tmp_path: 
     with started([*command, OQ, "worker", "work:tasks", "--concurrency", "3"], server_url, tmp_path):
         for task in ("thread", "coroutine", "process"):
             add = [*command, OQ, "job", "add", "q", task, "--data", '{"n": 7}', "--wait", "60"]
-            ended = subprocess.run(add, cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+            ended = subprocess.run(add, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=100, check=False)
             assert ended.stdout.strip() == "7", (ended.stderr, (tmp_path / "log").read_text())
 
 
@@ -102,7 +102,7 @@ def test_the_embedded_server_serves(name: str, tmp_path: Path) -> None:
         parent.chmod(0o755)
     added = subprocess.run(
         [*entering(name), OQ, "job", "add", "q", "n", "--url", f"embedded://{tmp_path}/data"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert added.stdout == "Added job 1 to queue q.\n", added.stderr
 
@@ -110,7 +110,7 @@ def test_the_embedded_server_serves(name: str, tmp_path: Path) -> None:
 def test_an_embedded_server_without_a_writable_directory_says_so(tmp_path: Path) -> None:
     ended = subprocess.run(
         [*entering("read-only files"), OQ, "queue", "ls", "--url", "embedded://"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "can't store its data in" in ended.stderr
@@ -130,21 +130,21 @@ def test_spark_finds_a_directory_of_its_own(home: list[str], tmp_path: Path) -> 
     tmp_path.chmod(0o777)
     own = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | {"TMPDIR": str(tmp_path)}
     command = [*entering("unnamed user"), *home, sys.executable, "-c", CACHE]
-    ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=own, capture_output=True, text=True, timeout=100, check=False)
     assert ended.stdout.strip() == str(tmp_path / "oq-cache-12345"), ended.stderr
 
 
 def test_spark_says_which_directory_it_needs() -> None:
     own = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
     command = [*entering("read-only files"), *entering("unnamed user"), sys.executable, "-c", CACHE]
-    ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=own, capture_output=True, text=True, timeout=100, check=False)
     assert "set XDG_CACHE_HOME to a writable one" in ended.stderr.splitlines()[-1]
 
 
 def test_yarn_needs_a_name() -> None:
     own = {name: value for name, value in os.environ.items() if name not in ("USER", "LOGNAME", "HADOOP_USER_NAME")}
     command = [*entering("unnamed user"), sys.executable, "-c", YARN]
-    ended = subprocess.run(command, env=own, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, env=own, capture_output=True, text=True, timeout=100, check=False)
     assert "The user id 12345 has no name" in ended.stderr.splitlines()[-1]
 
 
@@ -168,6 +168,6 @@ sys.exit(0 if codes == [0, 0, 0] and used.counts().waiting == 11 else f"{codes} 
 def test_clients_made_before_a_fork_are_used_in_the_children(server_url: str, tmp_path: Path) -> None:
     own = os.environ | {"OQ_URL": server_url}
     ended = subprocess.run(
-        [sys.executable, "-c", PREFORK], cwd=tmp_path, env=own, capture_output=True, text=True, check=False
+        [sys.executable, "-c", PREFORK], cwd=tmp_path, env=own, capture_output=True, text=True, timeout=100, check=False
     )
     assert ended.returncode == 0, ended.stderr

@@ -58,7 +58,9 @@ def run_without(extra: str, tmp_path: Path, command: list[str]) -> subprocess.Co
     (tmp_path / "sitecustomize.py").write_text(BLOCKER)
     missing = OWN_PACKAGES.get(extra) or " ".join(package for package, of in EXTRA_OF.items() if of == extra)
     own = {"OQ_TEST_MISSING": missing, "PYTHONPATH": str(tmp_path), "DAGSTER_HOME": str(tmp_path), "OQ_URL": ""}
-    return subprocess.run(command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 @pytest.mark.parametrize(("code", "extra"), IMPORTS)

@@ -162,6 +162,7 @@ def test_a_client_of_an_earlier_loop_says_so(call: str, server_url: str) -> None
         env=os.environ | {"OQ_URL": server_url},
         capture_output=True,
         text=True,
+        timeout=100,
         check=False,
     )
     assert "UsageError: This client is connected in another event loop" in ended.stderr, ended.stderr
