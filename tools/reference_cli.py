@@ -36,7 +36,7 @@ Results go to stdout. An error is one sentence on stderr and an exit code that s
 |---|---|---|
 | 0 | | success |
 | 1 | the job's author | a job that `--wait` waited for failed or was late; a worker left active jobs behind |
-| 2 | you | a misspelled option, an invalid name, data that is not JSON |
+| 2 | you | a misspelled option, an invalid name, data that is not JSON, a question that nothing answered |
 | 3 | you: the state is another one | an unknown queue, job or flow |
 | 4 | the server's operator | the server is unreachable or refuses |
 | 5 | you: the output | stdout could not be written, as on a full disk; what the command did is done |

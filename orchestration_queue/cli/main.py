@@ -66,10 +66,13 @@ class _Commands(TyperGroup):
             sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
         except typer.Abort:
             sys.exit(1)
-        except FileNotFoundError:
-            if _is_directory_there():
+        except FileNotFoundError as error:
+            if not _is_directory_there():
+                fail("The working directory no longer exists; change to one that does.")
+            elif "No usable temporary directory" in str(error):  # as tempfile says
+                fail("No directory for temporary files can be written; mount one at /tmp, or set TMPDIR to one.")
+            else:
                 raise
-            fail("The working directory no longer exists; change to one that does.")
             sys.exit(2)
         except Exception as error:
             # Typer brings its own copy of click in some versions; only the shape of their errors is common.

@@ -141,6 +141,15 @@ def test_spark_says_which_directory_it_needs() -> None:
     assert "set XDG_CACHE_HOME to a writable one" in ended.stderr.splitlines()[-1]
 
 
+def test_dagster_steps_need_a_directory_for_temporary_files(server_url: str, tmp_path: Path) -> None:
+    (tmp_path / "defs.py").write_text("import dagster\ndefs = dagster.Definitions()\n")
+    own = os.environ | {"OQ_URL": server_url, "DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    command = [*entering("read-only files"), OQ, "dagster", "worker", "-m", "defs"]
+    ended = subprocess.run(command, cwd="/", env=own, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 2
+    assert "No directory for temporary files can be written; mount one at /tmp" in ended.stderr.splitlines()[-1]
+
+
 def test_yarn_needs_a_name() -> None:
     own = {name: value for name, value in os.environ.items() if name not in ("USER", "LOGNAME", "HADOOP_USER_NAME")}
     command = [*entering("unnamed user"), sys.executable, "-c", YARN]

@@ -114,7 +114,7 @@ def test_a_flow_is_paused_and_goes_on(oq: Oq, queue_name: str, flow: Flow, hand:
 
 
 def test_what_destroys_asks_first(oq: Oq, queue_name: str, flow: Flow, raw: Any, hand: HandWorker) -> None:
-    assert oq("flow", "cancel", queue_name, "f").exit_code == 1
+    assert oq("flow", "cancel", queue_name, "f").exit_code == 2
     assert flow.status().state == "running"
     refused = oq("flow", "rm", queue_name, "f", "--yes")
     assert (refused.exit_code, "cancel it first" in refused.stderr) == (3, True)

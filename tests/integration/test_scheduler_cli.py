@@ -182,7 +182,7 @@ def test_a_scheduler_is_paused_and_goes_on(oq: Oq, queue_name: str, schedulers: 
 
 
 def test_removing_asks_first(oq: Oq, queue_name: str, schedulers: JobSchedulers) -> None:
-    assert oq("scheduler", "rm", queue_name, "nightly").exit_code == 1
+    assert oq("scheduler", "rm", queue_name, "nightly").exit_code == 2
     assert list(schedulers.list()) == ["nightly"]
     assert oq("scheduler", "rm", queue_name, "nightly", "--yes").stdout == "Scheduler nightly is removed.\n"
     schedulers.upsert("often", Every(60))
