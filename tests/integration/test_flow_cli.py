@@ -120,7 +120,7 @@ def test_what_destroys_asks_first(oq: Oq, queue_name: str, flow: Flow, raw: Any,
     assert (refused.exit_code, "cancel it first" in refused.stderr) == (3, True)
     assert oq.json("flow", "cancel", queue_name, "f", "--yes") == ["raw", "clean", "alarm", "report"]
     assert flow.status().state == "cancelled"
-    assert oq("flow", "rm", queue_name, "f").exit_code == 1
+    assert oq("flow", "rm", queue_name, "f").exit_code == 2
     assert oq("flow", "rm", queue_name, "f", "--yes").stdout == "Flow f is removed.\n"
     assert [key for key in raw.scan_iter("*") if key.endswith((":job:f.raw", ":flow:f", ":flows", ":flows:due"))] == []
 
