@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from orchestration_queue._extras import named_extra
-
 __all__ = ["lazy_names"]
 
 
@@ -23,6 +21,9 @@ def lazy_names(package: str, home_of: Mapping[str, str]) -> tuple[Callable[[str]
     def find(name: str) -> object:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        # With the first name only: pytest imports this module in every project.
+        from orchestration_queue._extras import named_extra
+
         with named_extra():
             names[name] = value = getattr(import_module(f"{__package__}.{home_of[name]}"), name)
         return value
