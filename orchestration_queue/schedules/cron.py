@@ -27,6 +27,7 @@ __all__ = [
     "known_zone",
     "no_occurrences",
     "with_numbers",
+    "zone_varies",
 ]
 
 HORIZON_YEARS = 10
@@ -67,11 +68,18 @@ class _Field:
         if not (self.lowest <= low <= self.highest and self.lowest <= high <= self.highest):
             raise self.problem(text, "is out of range")
         if low > high:
-            raise self.problem(text, "has a reversed range")
+            raise ScheduleError(
+                f"The cron pattern's {self.name} {text!r} has a reversed range; "
+                f"write `{_range_text(low, self.highest)},{_range_text(self.lowest, high)}` to go on from the start."
+            )
         step = int(match["step"] or 1)
         if step == 0:
             raise self.problem(text, "has a step of 0")
         return range(low, high + 1, step)
+
+
+def _range_text(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low}-{high}"
 
 
 _SECOND = _Field("second", 0, 59)
@@ -234,6 +242,8 @@ def _from_sunday(item: str) -> str:
     """Return an item of the days of the week with Sunday as 0, also if it ends a range."""
     if item == "7":
         return "0"
+    if item == "0-7":
+        raise ScheduleError("The cron pattern's day of week '0-7' has Sunday twice; write `*` for every day.")
     if (match := _WEEKDAY_RANGE.fullmatch(item)) and match[1] != "0":
         return f"{match[1]}-6,0"
     return item
@@ -249,8 +259,20 @@ def _instant(wall: datetime, zone: tzinfo) -> datetime | None:
     return instant if instant.astimezone(zone).replace(tzinfo=None) == wall else None
 
 
+_VARYING_ZONE = re.compile(r"localtime|posixrules|factory|(posix|right)(/.*)?", re.IGNORECASE | re.DOTALL)
+"""Files of the zone database that hold what a machine is set to, or that few machines have."""
+
+
+def zone_varies(name: str) -> bool:
+    """Return whether a zone's name means another time from machine to machine."""
+    return _VARYING_ZONE.fullmatch(name) is not None
+
+
 def find_zone(name: str | None) -> tzinfo | None:
-    """Return the time zone with an IANA name, in any case; UTC without a name; None if this machine doesn't know it."""
+    """Return the time zone with an IANA name, in any case; UTC without a name.
+
+    None if this machine doesn't know it, or if it means another time from machine to machine.
+    """
     return UTC if name is None else _zone(name)
 
 
@@ -258,18 +280,19 @@ def known_zone(name: str | None) -> tzinfo:
     """Return the time zone with an IANA name, in any case; UTC without a name.
 
     Raises:
-        ScheduleError: This machine doesn't know it.
+        ScheduleError: This machine doesn't know it, or it means another time from machine to machine.
     """
     zone = find_zone(name)
     if zone is None:
-        raise ScheduleError(
-            f"Invalid timezone {name!r}: no zone of that name is known here; use an IANA name such as 'Europe/Berlin'."
-        )
+        why = "it depends on the machine" if name and zone_varies(name) else "no zone of that name is known here"
+        raise ScheduleError(f"Invalid timezone {name!r}: {why}; use an IANA name such as 'Europe/Berlin'.")
     return zone
 
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> tzinfo | None:
+    if zone_varies(name):
+        return None
     for spelling in (name, _known_zones().get(name.casefold())):
         try:
             if spelling:

@@ -81,6 +81,12 @@ def test_unknown_zones_are_refused(zone: str) -> None:
         parse_zone(zone)
 
 
+@pytest.mark.parametrize("zone", ["localtime", "posixrules", "Factory", "right/UTC", "Posix/Europe/Lisbon"])
+def test_zones_of_a_machine_are_refused(zone: str) -> None:
+    with pytest.raises(ScheduleError, match=r"Time zone .* depends on the machine"):
+        parse_zone(zone)
+
+
 def every(interval_ms: int, **rules: Any) -> RepeatSpec:
     return RepeatSpec("n", EveryPattern(interval_ms), b"", **rules)
 

@@ -120,6 +120,7 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
             ({"pattern": "*/0 * * * *"}, 400, "Invalid cron step: 0"),
             ({"pattern": "x * * * *"}, 400, "Invalid cron token: x"),
             ({**CRON, "tz": "Mars/Base"}, 400, "Invalid timezone: Mars/Base"),
+            ({**CRON, "tz": "localtime"}, 400, "Invalid timezone: localtime"),
             ({**CRON, "startDate": "2026-01-01"}, 400, "startDate must be a valid Date or timestamp"),
             ({**CRON, "startDate": 2e12, "endDate": 1e12}, 400, "startDate must be less than or equal to endDate"),
             ({**CRON, "limit": 0}, 400, "limit must be a positive integer"),

@@ -226,6 +226,7 @@ def test_a_flow_is_submitted_in_each_run(oq: Oq, queue_name: str, schedulers: Jo
         (("--after", "0"), "repeatAfterComplete must be a positive safe integer"),
         (("--cron", "* * * *"), "must have 5 fields, got 4"),
         (("--cron", "* * * * *", "--tz", "Mars/Base"), "Invalid timezone 'Mars/Base'"),
+        (("--cron", "* * * * *", "--tz", "localtime"), "Invalid timezone 'localtime': it depends on the machine"),
         (("--cron", "* * * * *", "--tz", "Mars/Base", "--end", "2124-01-01"), "Invalid timezone 'Mars/Base'"),
         (("--cron", "0 0 30 2 *"), "no occurrences"),
         ((*EVERY, "--start", "tomorrow"), "--start 'tomorrow' is not a time in ISO 8601"),

@@ -97,8 +97,9 @@ def test_repeat_after_complete_waits_for_its_job() -> None:
         {"every": 1000, "template": {"data": "\ud800"}},
         {"every": 1000, "template": {"data": 1e999}},
         {"pattern": "* * * * *", "tz": "Mars/Base"},
+        {"pattern": "* * * * *", "tz": "localtime"},
     ],
-    ids=["later", "in flight", "never set", "data too large", "data no text", "data no number", "zone unknown here"],
+    ids="later|in flight|never set|data too large|data no text|data no number|zone unknown|zone of a machine".split("|"),
 )
 def test_left_as_it_is(members: dict[str, Any]) -> None:
     text = entry_text(**members).replace("Infinity", "1e999")

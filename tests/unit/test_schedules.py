@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,6 +34,8 @@ def ms(text: str) -> int:
     return int(utc(text).timestamp() * 1000)
 
 
+VARYING_ZONES = ("localtime", "LocalTime", "posixrules", "Factory", "posix/Europe/Berlin", "right/UTC", "posix")
+
 DAY_1, DAY_2 = utc("2024-01-01"), utc("2024-01-02")
 
 BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], str]] = {
@@ -52,7 +55,10 @@ BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], 
     "name of a day": (lambda: Cron("* * * * MON-FRO"), ScheduleError, "names 'FRO', which is unknown"),
     "step of one number": (lambda: Cron("5/10 * * * *"), ScheduleError, "minute '5/10' has a step without a range"),
     "step of 0": (lambda: Cron("*/0 * * * *"), ScheduleError, "step of 0"),
-    "reversed range": (lambda: Cron("* 9-5 * * *"), ScheduleError, "hour '9-5' has a reversed range"),
+    "reversed range": (lambda: Cron("* 9-5 * * *"), ScheduleError, "hour '9-5' has a reversed range; write `9-23,0-5`"),
+    "range of days across a week's end": (lambda: Cron("* * * * FRI-MON"), ScheduleError, "write `5-6,0-1`"),
+    "range of days from Saturday": (lambda: Cron("* * * * SAT-MON"), ScheduleError, "write `6,0-1`"),
+    "range with two Sundays": (lambda: Cron("* * * * 1,0-7"), ScheduleError, "'0-7' has Sunday twice; write `*`"),
     "range beyond the end": (lambda: Cron("* * 20-32 * *"), ScheduleError, "out of range"),
     "empty list entry": (lambda: Cron("1,,2 * * * *"), ScheduleError, "empty list entry"),
     "question mark": (lambda: Cron("* * ? * *"), ScheduleError, "cannot be read"),
@@ -65,6 +71,14 @@ BAD_INPUT: dict[str, tuple[Callable[[], object], type[OrchestrationQueueError], 
     "zone that is a directory": (lambda: Cron("* * * * *", tz="Europe"), ScheduleError, "Invalid timezone"),
     "zone outside the database": (lambda: Cron("* * * * *", tz="../passwd"), ScheduleError, "Invalid timezone"),
     "no zone": (lambda: Cron("* * * * *", tz=""), ScheduleError, "Invalid timezone"),
+    **{
+        f"zone of a machine: {zone}": (
+            partial(Cron, "* * * * *", tz=zone),
+            ScheduleError,
+            f"Invalid timezone '{zone}': it depends on the machine",
+        )
+        for zone in VARYING_ZONES
+    },
     "no interval": (lambda: Every(0), ScheduleError, "every must be a positive safe integer"),
     "negative interval": (lambda: Every(-SECOND), ScheduleError, "every must be a positive safe integer"),
     "interval below a millisecond": (lambda: Every(0.0001), ScheduleError, "every must be a positive safe integer"),

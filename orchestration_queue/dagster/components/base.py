@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from orchestration_queue.dagster.sensors.options import SensorOptions
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError
+from orchestration_queue.schedules.cron import known_zone
 
 __all__ = [
     "TARGET",
@@ -204,6 +205,7 @@ def partitions_definition(
             return dg.StaticPartitionsDefinition(list(values))
         if kind == "dynamic":
             return dg.DynamicPartitionsDefinition(name=name)
+        known_zone(tz or None)  # Dagster takes what a daemon's machine is set to
         made: dg.PartitionsDefinition[str] = _OF_TIME[kind](start_date=start, end_date=end, timezone=tz or "UTC")
     except Exception as error:  # Dagster's checks raise many kinds
         reason = str(error).partition("\n")[0].rstrip(".")

@@ -11,6 +11,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from orchestration_queue.errors import ScheduleError
+from orchestration_queue.schedules.cron import zone_varies
 
 __all__ = ["ChasquiCron", "parse_cron", "parse_zone"]
 
@@ -134,7 +135,7 @@ def parse_zone(name: str | None) -> tzinfo:
     """Parse a time zone: an IANA name, ``UTC``, ``Z`` or an offset such as ``+05:30``.
 
     Raises:
-        ScheduleError: There is no such zone.
+        ScheduleError: There is no such zone, or it means another time from machine to machine.
     """
     if not name or name.upper() in ("UTC", "Z"):
         return UTC
@@ -142,6 +143,11 @@ def parse_zone(name: str | None) -> tzinfo:
         offset = timedelta(hours=int(found[2]), minutes=int(found[3]))
         if offset < timedelta(days=1):
             return timezone(-offset if found[1] == "-" else offset)
+    if zone_varies(name):
+        raise ScheduleError(
+            f"Time zone {name!r} depends on the machine; "
+            "pass an IANA name like 'Europe/Lisbon' or an offset like '+01:00'."
+        )
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
