@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import from_json, to_json
 
 from orchestration_queue._extras import named_extra
 from orchestration_queue.errors import PayloadError, UsageError
@@ -34,6 +34,8 @@ __all__ = [
     "is_coded",
     "plain",
     "plain_number",
+    "refuse_equal_keys",
+    "refuse_lost_keys",
     "register_codec",
 ]
 
@@ -77,9 +79,18 @@ def plain(value: object) -> Any:
     """Return a value as JSON types, as pydantic writes it; numbers of numpy become numbers.
 
     Raises:
-        ValueError: Its type has no JSON form, or it contains bytes that are not UTF-8.
+        ValueError: Its type has no JSON form, it contains bytes that are not UTF-8, or keys of a dict become equal.
     """
-    return to_jsonable_python(value, by_alias=True, fallback=plain_number)
+    text = to_json(value, by_alias=True, fallback=plain_number)
+    read = from_json(text)
+    refuse_lost_keys(read, text)
+    return read
+
+
+def refuse_lost_keys(read: object, text: bytes) -> None:
+    """Raise ValueError for JSON of pydantic's in which keys of an object are equal, given what remains without them."""
+    if isinstance(read, dict | list) and to_json(read) != text:
+        json.loads(text, object_pairs_hook=_refuse_equal_keys_of)
 
 
 def plain_number(value: Any) -> object:
@@ -119,10 +130,33 @@ _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow
 def dump_json(value: object) -> str:
     """Return compact JSON of anything that pydantic can write as JSON."""
     try:
-        return _encode_json(value)
+        text = _encode_json(value)
     except TypeError:  # for instance a key that is a date: `default` is not called for keys
         _refuse_tuple_keys(value)
         return _encode_json(plain(value))
+    refuse_equal_keys(text)
+    return text
+
+
+_OTHER_KEY = re.compile(r'":(?:(?<=[0-9]":)|(?<=true":)|(?<=null":)|(?<=false":))')
+"""The end of what may have been a key that is not text. Reading the text takes ten times as long as this search."""
+
+
+_CONSTANTS = {True: "true", False: "false", None: "null"}
+
+
+def refuse_equal_keys(text: str) -> None:
+    """Raise ValueError for JSON in which keys of an object are equal, as those of ``{1: "a", "1": "b"}`` become."""
+    if _OTHER_KEY.search(text):
+        json.loads(text, object_pairs_hook=_refuse_equal_keys_of)
+
+
+def _refuse_equal_keys_of(pairs: list[tuple[Any, Any]]) -> None:
+    """Check an object: also of MessagePack, whose keys can have other types."""
+    keys = [_CONSTANTS[key] if key is None or isinstance(key, bool) else str(key) for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        key = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ValueError(f"two keys of a dict become {key!r}, so that one of their values would be lost")
 
 
 def _refuse_tuple_keys(value: object) -> None:
@@ -175,7 +209,7 @@ def _msgpack() -> ModuleType:
 
 def _to_msgpack(value: object) -> str:
     packed: bytes = _msgpack().packb(value, datetime=True, default=plain)
-    _unpack(packed)  # msgpack writes keys of maps that Python can't read back
+    _check_keys(packed)
     return base64.b64encode(packed).decode("ascii")
 
 
@@ -186,6 +220,17 @@ def _from_msgpack(text: str) -> Any:
 def _unpack(packed: bytes) -> Any:
     # The claimed sizes are limited by the text's own length, so that no small text requests much memory.
     return _msgpack().unpackb(packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind)
+
+
+def _check_keys(packed: bytes) -> None:
+    """Raise ValueError or TypeError for keys that Python can't read back, or that JSON, which others see, has once."""
+    try:
+        _msgpack().unpackb(packed, timestamp=3, ext_hook=_unknown_kind)  # accepts text and bytes as keys only
+    except ValueError:
+        _unpack(packed)
+        _msgpack().unpackb(
+            packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind, object_pairs_hook=_refuse_equal_keys_of
+        )
 
 
 def _unknown_kind(code: int, _: bytes) -> object:

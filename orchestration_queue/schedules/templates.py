@@ -9,7 +9,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, model_validator
 
 from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import JobOptions, Options
-from orchestration_queue.protocol.codec import plain_number
+from orchestration_queue.protocol.codec import dump_json, plain_number
 
 __all__ = ["SUBMIT_FLOW", "FlowTemplate", "JobTemplate"]
 
@@ -74,6 +74,8 @@ def _graph_values(dag: object) -> object:
         raise InvalidOptionError(f"`dag` must be a Dag, got {dag!r}; pass the graph of the flows.")
     derived = {field.name for field in dataclasses.fields(dag) if not field.init}
     try:
+        for node in getattr(dag, "nodes", ()):
+            dump_json(node.data)  # refuses keys that become equal, of which the adapter keeps one
         return TypeAdapter(type(dag)).dump_python(
             dag, mode="json", exclude=derived, exclude_defaults=True, fallback=plain_number
         )

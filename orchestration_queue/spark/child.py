@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
-from pydantic_core import to_jsonable_python
 
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UnrecoverableError
@@ -56,7 +55,7 @@ def _run(request: dict[str, Any]) -> str:
         result = _run_script(Path(request["script"]), request["arguments"])
     else:
         result = _run_function(request["function"], request["arguments"], request.get("results"))
-    said = codec.encode(to_jsonable_python(result), "The result of the Spark work")
+    said = codec.encode(result, "The result of the Spark work")
     return f'{{"application":{json.dumps(_application())},"result":{said}}}'
 
 

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_jsonable_python
-
 from orchestration_queue.errors import (
     InvalidOptionError,
     SparkCancelledError,
@@ -104,7 +102,7 @@ def _request(
     if isinstance(target, str) and ":" in target:
         if not isinstance(arguments, Mapping) and arguments != ():
             raise InvalidOptionError(f"`arguments` of function {target} must be a mapping; pass {{'path': 'data'}}.")
-        named = to_jsonable_python(dict(arguments or {}))
+        named = dict(arguments or {})
         kept = {"results": results.to_json()} if results else {}
         return _request_of(target.rpartition(":")[2], {"function": target, "arguments": named, **kept})
     script = Path(check_program(target, "script")).absolute()

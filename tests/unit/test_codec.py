@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
+import itertools
 import json
 import math
 import random
@@ -26,10 +28,13 @@ from pydantic import BaseModel, Field
 from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.dialects.chasquimq import packing as chasquimq
 from orchestration_queue.dialects.qless import commands as qless
-from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
+from orchestration_queue.flows import Dag, Node
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.codec import Codec, find_codec, register_codec
+from orchestration_queue.schedules import FlowTemplate
 from orchestration_queue.tasks.signature import TaskSignature
+from orchestration_queue.worker.sandbox import frames
 
 JSON = st.recursive(
     st.none()
@@ -150,6 +155,78 @@ def test_what_msgpack_cannot_say_or_give_back_is_refused_in_one_sentence(value: 
         PayloadError, match=r"cannot be written by the codec 'msgpack' \(.+\); pass values that this codec"
     ):
         codec.encode(value, codec=MSGPACK)
+
+
+EQUAL_KEYS = [
+    {1: "a", "1": "b"},
+    {True: "a", "true": "b"},
+    {False: "a", "x": {}, "false": "b"},
+    {None: "a", "null": "b"},
+    {1.0: "a", "1.0": "b"},
+    {-5: "a", "-5": "b"},
+    {1e16: "a", "1e+16": "b"},
+    {"deep": [{"at": {7: "a", "7": "b"}}]},
+]
+WRITTEN_EQUAL_KEYS = [
+    {UUID(int=1): "a", str(UUID(int=1)): "b"},
+    {date(2013, 1, 31): "a", "2013-01-31": "b"},
+    {"deep": Line(UUID(int=1), {1: "a", "1": "b"})},
+]
+
+
+@pytest.mark.parametrize("name", ["json", "gzip", "msgpack"])
+@pytest.mark.parametrize("value", EQUAL_KEYS)
+def test_keys_that_become_equal_are_refused_by_every_codec(value: object, name: str) -> None:
+    with pytest.raises(PayloadError, match=r"cannot be written .+two keys of a dict become '.+', so that one"):
+        codec.encode(value, codec=find_codec(name))
+
+
+@pytest.mark.parametrize("name", ["json", "gzip"])
+@pytest.mark.parametrize("value", WRITTEN_EQUAL_KEYS)
+def test_keys_that_pydantic_writes_alike_are_refused(value: object, name: str) -> None:
+    with pytest.raises(PayloadError, match=r"two keys of a dict become '.+', so that one"):
+        codec.encode(value, codec=find_codec(name))
+
+
+@pytest.mark.parametrize("value", [*(value for value in EQUAL_KEYS if None not in value), WRITTEN_EQUAL_KEYS[2]])
+def test_keys_that_become_equal_are_refused_by_qless_tasks_sandboxes_and_scheduled_flows(value: Any) -> None:
+    def give(given: Any) -> Any:
+        return given
+
+    signature = TaskSignature(give, "give")
+    for refuse in (
+        lambda: qless.encode([value]),
+        lambda: signature.data((value,), {}),
+        lambda: signature.dump_result(value),
+        lambda: frames.pack({"result": value}),
+        lambda: FlowTemplate(Dag("d", [Node("a", data=value)], "q")),
+    ):
+        with pytest.raises((PayloadError, UnrecoverableError, ValueError), match="two keys of a dict become"):
+            refuse()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"1": "a", "2": {"1": "b"}},
+        {1: "a", "2": "b", 3: {"1": "c"}},
+        {"text": '{"1":2,"1":3}'},
+        [{"1": "a"}, {1: "b"}],
+        {1.0: "a", "1": "b"},
+        {None: "a", "None": "b"},
+    ],
+)
+def test_keys_that_stay_different_are_kept(value: Any) -> None:
+    assert codec.encode(value) == json.dumps(value, separators=(",", ":"))
+
+
+def test_the_search_for_equal_keys_finds_what_reading_finds() -> None:
+    keys = [0, 1, -1, 1.5, 1e300, True, False, None, "0", "1", "-1", "1.5", "1e+300", "true", "false", "null", "x"]
+    for one, other in itertools.combinations(keys, 2):
+        value = {one: 1, other: 2}
+        lost = len(json.loads(json.dumps(value))) < len(value)
+        with pytest.raises(PayloadError) if lost else contextlib.nullcontext():
+            codec.encode(value)
 
 
 @pytest.mark.parametrize("name", ["json", "gzip", "msgpack"])

@@ -99,7 +99,16 @@ def test_repeat_after_complete_waits_for_its_job() -> None:
         {"pattern": "* * * * *", "tz": "Mars/Base"},
         {"pattern": "* * * * *", "tz": "localtime"},
     ],
-    ids="later|in flight|never set|data too large|data no text|data no number|zone unknown|zone of a machine".split("|"),
+    ids=[
+        "later",
+        "in flight",
+        "never set",
+        "large data",
+        "not text",
+        "not a number",
+        "zone unknown",
+        "zone of a machine",
+    ],
 )
 def test_left_as_it_is(members: dict[str, Any]) -> None:
     text = entry_text(**members).replace("Infinity", "1e999")

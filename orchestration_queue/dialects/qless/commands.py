@@ -21,7 +21,7 @@ from orchestration_queue.errors import (
     UsageError,
 )
 from orchestration_queue.protocol.call import Call, Word
-from orchestration_queue.protocol.codec import plain
+from orchestration_queue.protocol.codec import plain, refuse_equal_keys
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server.clock import now_ms
 
@@ -135,11 +135,13 @@ def encode(data: object) -> str:
     if data is False:
         raise PayloadError("A job's data must not be False alone, which qless refuses; pass {'value': False}.")
     try:
-        return json.dumps(data, allow_nan=False, default=plain)
+        text = json.dumps(data, allow_nan=False, default=plain)
+        refuse_equal_keys(text)
     except (TypeError, ValueError) as error:
         raise PayloadError(
             f"A job's data can't be written as JSON ({error}), got {data!r}; pass values that pydantic can write."
         ) from error
+    return text
 
 
 def checked_job(job: object) -> QlessJob:

@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import Any, TypeAlias, get_args
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
 
 from orchestration_queue import errors
 from orchestration_queue.errors import (
@@ -27,7 +26,7 @@ from orchestration_queue.errors import (
     SandboxedError,
     UnrecoverableError,
 )
-from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, plain
+from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, plain, refuse_equal_keys
 from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of, without_exit
 from orchestration_queue.worker.active_job import JobInterrupt
@@ -48,8 +47,11 @@ def pack(frame: Mapping[str, Any]) -> bytes:
 
     Raises:
         TypeError: It is not JSON-serializable.
+        ValueError: A number is not finite, or keys of a dict become equal.
     """
-    body = json.dumps(frame, separators=(",", ":"), allow_nan=False, default=plain).encode()
+    text = json.dumps(frame, separators=(",", ":"), allow_nan=False, default=plain)
+    refuse_equal_keys(text)
+    body = text.encode()
     return _LENGTH.pack(len(body)) + body
 
 
@@ -151,7 +153,7 @@ def load_error_in_handler(frame: Frame, lease: Lease) -> BaseException:
 
 def _dump_settlement(settlement: Settlement) -> Frame:
     values = {field.name: getattr(settlement, field.name) for field in fields(settlement) if field.name != "lease"}
-    return {"type": type(settlement).__name__, "values": to_jsonable_python(values)}
+    return {"type": type(settlement).__name__, "values": plain(values)}
 
 
 def _load_interrupt(frame: Any, lease: Lease) -> JobInterrupt:
