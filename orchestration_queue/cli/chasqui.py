@@ -33,6 +33,7 @@ from orchestration_queue.cli.verbs import format_count
 from orchestration_queue.cli.worker import MetricsHost, MetricsPort
 from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.worker.signals import owning_signals
 
 if TYPE_CHECKING:
     from orchestration_queue.dialects.chasquimq import ChasquiQueue, ChasquiSchedule
@@ -148,6 +149,7 @@ def move(
 
 
 @app.command("worker")
+@owning_signals()
 def worker(
     queue: QueueName,
     handler: Annotated[str, typer.Argument(help="The handler, like `app:handler`.")],

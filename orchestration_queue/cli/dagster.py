@@ -22,6 +22,7 @@ from orchestration_queue.options import WorkerOptions
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import parse_url
 from orchestration_queue.worker import run_workers
+from orchestration_queue.worker.signals import owning_signals
 
 __all__ = ["app"]
 
@@ -60,6 +61,7 @@ def _importing_dagster() -> Iterator[None]:
 
 
 @app.command("worker")
+@owning_signals()
 def work(
     module: Annotated[
         list[str] | None, typer.Option("--module", "-m", help="A module with definitions; can be repeated.")
@@ -137,6 +139,7 @@ _OQ = (sys.executable, "-c", "from orchestration_queue.cli import run; run()")
 
 
 @app.command("dev")
+@owning_signals()
 def develop_locally(
     module: Annotated[
         list[str] | None, typer.Option("--module", "-m", help="A module with definitions; can be repeated.")

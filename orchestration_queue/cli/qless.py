@@ -43,6 +43,7 @@ from orchestration_queue.dialects.qless import (
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.worker.sandbox import sandboxed
+from orchestration_queue.worker.signals import owning_signals
 
 if TYPE_CHECKING:
     from orchestration_queue.dialects.qless import QlessJob, QlessObserver
@@ -203,6 +204,7 @@ def move(
 
 
 @app.command("worker")
+@owning_signals()
 def worker(
     queues: Annotated[list[str], typer.Argument(help="The queues, most important first.")],
     handler: Annotated[

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestration_queue._extras import named_extra
+from orchestration_queue.worker.signals import handling_signals
 
 __all__ = ["run_with_reload"]
 
@@ -21,9 +21,13 @@ from orchestration_queue._process import die_with_parent
 from orchestration_queue.cli import run
 
 die_with_parent(int(sys.argv.pop(1)), signal.SIGTERM)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 run()
 """
-"""The program of the watched process, which is stopped when the watching process ends for any reason."""
+"""The program of the watched process, which is stopped when the watching process ends for any reason.
+
+It leaves a terminal's Ctrl-C, which reaches both, to the watching process.
+"""
 _logger = logging.getLogger(__name__)
 
 
@@ -47,24 +51,22 @@ def run_with_reload(arguments: Sequence[str], directory: Path) -> int:
     stopped = threading.Event()
     running = _start(arguments)
 
-    def stop(number: int, _frame: object) -> None:
+    def stop(_number: int, _frame: object) -> None:
         stopped.set()
-        if number == signal.SIGTERM:  # Ctrl-C reaches the whole group by itself
-            running.send_signal(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    for changes in watch(directory, watch_filter=PythonFilter(), stop_event=stopped, raise_interrupt=False):
-        changed = ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes}))
-        _logger.info("Restarting after a change in %s", changed)
         running.terminate()
-        running.wait()
-        if stopped.is_set():
-            break
-        running = _start(arguments)
-        if stopped.is_set():  # a signal that arrived meanwhile went to the previous process
+
+    with handling_signals(stop):
+        for changes in watch(directory, watch_filter=PythonFilter(), stop_event=stopped, raise_interrupt=False):
+            changed = ", ".join(sorted({os.path.relpath(path, directory) for _, path in changes}))
+            _logger.info("Restarting after a change in %s", changed)
             running.terminate()
-    return running.wait()
+            running.wait()
+            if stopped.is_set():
+                break
+            running = _start(arguments)
+            if stopped.is_set():  # a signal that arrived meanwhile went to the previous process
+                running.terminate()
+        return running.wait()
 
 
 def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -29,6 +29,7 @@ from orchestration_queue.protocol.shards import shard_names
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import Handler, Polling, Router, SharedSlots, Worker, run_workers
 from orchestration_queue.worker.observability import JsonFormatter
+from orchestration_queue.worker.signals import owning_signals
 
 __all__ = ["MetricsHost", "MetricsPort", "MetricsQueue", "QueueMetrics", "app", "endpoint", "log_to_stderr"]
 
@@ -107,6 +108,7 @@ add_verbs(app)
 
 
 @app.command("run", context_settings={"auto_envvar_prefix": "OQ_WORKER"})
+@owning_signals()
 def run(
     target: Annotated[str, typer.Argument(help="Tasks or a handler function, as module:object or file.py:object.")],
     queue: Annotated[

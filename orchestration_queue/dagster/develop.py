@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestration_queue.server import Connection, ServerUrl
+from orchestration_queue.worker.signals import handling_signals
 
 __all__ = ["develop", "find_home"]
 
@@ -50,9 +51,9 @@ def develop(server: ServerUrl, dagster: Sequence[str], workers: Sequence[Sequenc
     if server.kind == "embedded":
         os.environ["OQ_URL"] = f"embedded://{server.path}"
     must_stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: must_stop.set())
-    with Connection.open(server):
+    with handling_signals(lambda *_: must_stop.set()), Connection.open(server):
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, lambda *_: None)  # SIGINT ends the programs, which would inherit SIG_IGN
         children = [_Program(command) for command in (dagster, *workers)]
         try:
             return _watch(children, must_stop)

@@ -19,8 +19,9 @@ from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.shards import shard_names
 from orchestration_queue.server import ServerUrl
-from orchestration_queue.worker.control import STOP_SIGNALS, running_loop
+from orchestration_queue.worker.control import running_loop
 from orchestration_queue.worker.interfaces import Handler, Middleware, Router, check_options
+from orchestration_queue.worker.signals import STOP_SIGNALS, handling_signals, owning_signals
 from orchestration_queue.worker.slots import SharedSlots
 from orchestration_queue.worker.worker import Worker
 
@@ -153,14 +154,10 @@ class _Processes:
         self._gave_up = False
 
     def run(self) -> bool:
-        before = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
-        try:
+        with owning_signals(), handling_signals(self._pass_on):
             while self._children or (self._count and not self._received):
                 self._fill()
                 self._wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
         return self._gave_up
 
     def _fill(self) -> None:
@@ -179,8 +176,9 @@ class _Processes:
             return
         status = 1
         try:
-            for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
-                signal.signal(number, handler)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             os.setpgid(0, 0)  # a terminal's Ctrl-C reaches only the supervisor, which passes it on once
             die_with_parent(parent, signal.SIGTERM)

@@ -24,7 +24,7 @@ from orchestration_queue.server import AsyncConnection, Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.batches import BatchRouter
 from orchestration_queue.worker.connections import SignalReader, WorkerConnections
-from orchestration_queue.worker.control import WorkerControl, stopping_on_signals
+from orchestration_queue.worker.control import WorkerControl
 from orchestration_queue.worker.events import WorkerEventType
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S, Heartbeat
 from orchestration_queue.worker.interfaces import (
@@ -49,6 +49,7 @@ from orchestration_queue.worker.reserved import reserved_handlers
 from orchestration_queue.worker.runner import Runner, Threads
 from orchestration_queue.worker.sandbox.handler import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
+from orchestration_queue.worker.signals import stopping_on_signals
 from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Worker"]
@@ -155,8 +156,8 @@ class Worker(WorkerControl):
     async def run(self) -> None:
         """Serve until :meth:`stop` is called.
 
-        On the main thread of a program without its own signal handlers, SIGTERM and SIGINT also stop the worker, and
-        a second one kills it. If the server is unreachable, at the start or later, it waits.
+        On the main thread, SIGTERM and SIGINT also stop the worker, and a second one kills it: each unless the program
+        handles or ignores it. If the server is unreachable, at the start or later, it waits.
 
         Raises:
             UsageError: The worker is running, or has run.
@@ -166,7 +167,7 @@ class Worker(WorkerControl):
         self._has_run = True
         refuse_worker_while_importing()
         self._event_loop = asyncio.get_running_loop()
-        with stopping_on_signals(self):
+        with stopping_on_signals(self.stop, self.kill):
             await self._serve()
 
     async def _serve(self) -> None:

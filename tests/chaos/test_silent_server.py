@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from orchestration_queue.client import Queue
-from tests.chaos.workers import cli_worker, is_waiting, suspend
+from tests.chaos.workers import cli_worker, insist, is_waiting, suspend
 from tests.conftest import start_server
 from tests.waiting import wait_until_sync
 
@@ -47,7 +47,6 @@ def test_a_worker_told_twice_leaves_without_an_answer(
         worker.send_signal(signal.SIGTERM)
         wait_until_sync(lambda: "is draining" in log.read_text(), "the worker to have heard")
         assert worker.poll() is None
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait(60) == 1
+        assert insist(worker) == 1
         process.send_signal(signal.SIGCONT)
     assert "leaves without a reply from its server" in log.read_text()

@@ -12,7 +12,7 @@ import redis
 from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.states import JobState
-from tests.chaos.workers import cli_worker, kill, odd_worker
+from tests.chaos.workers import cli_worker, insist, kill, odd_worker
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.chaos
@@ -84,6 +84,5 @@ def test_a_second_sigterm_leaves_at_once_and_the_job_to_others(
             wait_until_sync(lambda: raw.llen(queue.keys.log(job.id)), "the job to start")
             worker.send_signal(signal.SIGTERM)
             wait_until_sync(lambda: "is draining" in log.read_text(), "the drain to begin")
-            worker.send_signal(signal.SIGTERM)
-            assert worker.wait(25) != 0, "the drain would take half a minute"
+            assert insist(worker, 25) != 0, "the drain would take half a minute"
         assert job.refresh().state is JobState.ACTIVE

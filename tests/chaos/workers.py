@@ -13,8 +13,9 @@ from pathlib import Path
 import redis
 
 from tests.processes import running_process, worker_process
+from tests.waiting import wait_until_sync
 
-__all__ = ["BUSY_S", "LEASE_S", "cli_worker", "is_waiting", "kill", "odd_worker", "suspend"]
+__all__ = ["BUSY_S", "LEASE_S", "cli_worker", "insist", "is_waiting", "kill", "odd_worker", "suspend"]
 
 LEASE_S = 1.0
 """Where it does no harm that a busy machine keeps a living worker from renewing it in time."""
@@ -52,6 +53,17 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     """End a worker and what it started, at once."""
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(60)
+
+
+def insist(process: subprocess.Popen[bytes], seconds: float = 60) -> int:
+    """Send SIGTERM until the process has ended; return its exit code."""
+
+    def ends() -> bool:
+        process.send_signal(signal.SIGTERM)
+        return process.poll() is not None
+
+    wait_until_sync(ends, "the process to end", seconds)
+    return process.wait()
 
 
 def suspend(process: subprocess.Popen[bytes]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from orchestration_queue import Queue, Worker, run_workers
+from orchestration_queue.worker.signals import stopping_on_signals
 from tests.waiting import wait_until, wait_until_sync
 
 PROGRAM = """
@@ -52,6 +53,22 @@ async def test_a_program_with_handlers_of_its_own_keeps_them(server_url: str, qu
         await asyncio.wait_for(running, 30)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+async def test_signals_at_once_are_one_request_and_a_later_one_is_another() -> None:
+    loop, calls = asyncio.get_running_loop(), list[str]()
+    with stopping_on_signals(lambda: calls.append("stop"), lambda: calls.append("kill")):
+        os.kill(os.getpid(), signal.SIGTERM)  # as `timeout` signals its command, and then the group of its command
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        await wait_until(lambda: bool(calls), "the first signal to arrive")
+        received_at = loop.time()
+        assert calls == ["stop"]
+        await wait_until(lambda: loop.time() - received_at > 0.3, "another request to be possible")
+        assert calls == ["stop"]
+        os.kill(os.getpid(), signal.SIGTERM)
+        await wait_until(lambda: len(calls) > 1, "the second request to arrive")
+    assert calls == ["stop", "kill"]
 
 
 def test_another_thread_stops_a_worker(server_url: str, queue_name: str) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import signal
-import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -25,6 +23,7 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.options import seconds
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S
+from orchestration_queue.worker.signals import stopping_on_signals
 
 __all__ = ["ChasquiHandler", "ChasquiRouter", "ChasquiWorker"]
 
@@ -123,22 +122,18 @@ class ChasquiWorker:
             self._waking = asyncio.ensure_future(self._reader.wake())
 
     async def run(self) -> None:
-        """Serve until :meth:`stop` is called, or the process receives SIGTERM or SIGINT.
+        """Serve until :meth:`stop` is called.
+
+        On the main thread, SIGTERM and SIGINT also stop it: each unless the program handles or ignores it.
 
         Raises:
             TransportError: The server is unreachable at the start. Later outages are survived.
         """
         self._loop = asyncio.get_running_loop()
         self._freed = asyncio.Event()
-        async with AsyncExitStack() as stack:
-            self._handle_signals(stack, self._loop)
-            await self._work(stack, self._loop)
-
-    def _handle_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._stop)
-                stack.callback(loop.remove_signal_handler, number)
+        with stopping_on_signals(self._stop):
+            async with AsyncExitStack() as stack:
+                await self._work(stack, self._loop)
 
     async def _work(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
         """Work until it is time to leave; the stack holds what must be done then."""

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.worker.interfaces import check_handler
+from orchestration_queue.worker.signals import STOP_SIGNALS, stopping_on_signals
 
 __all__ = ["QlessWorker"]
 
@@ -110,7 +110,9 @@ class QlessWorker:
             self._loop.call_soon_threadsafe(self._freed.set)
 
     async def run(self) -> None:
-        """Serve until :meth:`stop` is called, or the process receives SIGTERM, SIGINT or SIGQUIT.
+        """Serve until :meth:`stop` is called.
+
+        On the main thread, SIGTERM, SIGINT and SIGQUIT also stop it: each unless the program handles or ignores it.
 
         Raises:
             TransportError: The server is unreachable at the start. Later outages are survived.
@@ -120,7 +122,7 @@ class QlessWorker:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._client)
             connection = await self._client._connection()
-            self._handle_signals(stack, self._loop)
+            stack.enter_context(stopping_on_signals(self.stop, numbers=(*STOP_SIGNALS, signal.SIGQUIT)))
             if (lifespan := getattr(self._handler, "lifespan", None)) is not None:
                 await stack.enter_async_context(lifespan())
             await stack.enter_async_context(self._handlers)
@@ -140,12 +142,6 @@ class QlessWorker:
             listening = asyncio.ensure_future(self._listen(connection.url))
             stack.push_async_callback(_cancel, listening)
             await self._take_jobs()
-
-    def _handle_signals(self, stack: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-                loop.add_signal_handler(number, self.stop)
-                stack.callback(loop.remove_signal_handler, number)
 
     async def _take_jobs(self) -> None:
         while not self._is_stopping:
