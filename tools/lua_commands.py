@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from lua_header import Argument, Contract
-from lua_library import in_order
+from lua_library import UNNUMBERED, in_order
 
 __all__ = ["write_commands"]
 
@@ -53,7 +53,7 @@ end
 redis.register_function("{library}", call)
 
 redis.register_function("{library}_version", function()
-  return "{version}"
+  return REVISION
 end)
 
 --- Run a command for a function of the older form.
@@ -79,18 +79,16 @@ end
 """
 
 
-def write_commands(
-    library: str, version: str, contracts: list[Contract], older: list[Contract], modules: Mapping[str, str]
-) -> str:
-    """Write the library's text, ready for ``FUNCTION LOAD``; each of `older` is a function of its own."""
-    parts = [_PROLOGUE.format(library=library)]
+def write_commands(library: str, contracts: list[Contract], older: list[Contract], modules: Mapping[str, str]) -> str:
+    """Write the library's text, as ``write_library`` does; each of `older` is a function of its own."""
+    parts = [_PROLOGUE.format(library=library) + UNNUMBERED]
     parts += [
         f"modules.{name} = (function()\n{modules[name].strip()}\nend)()\n"
         for name in in_order([*contracts, *older], modules, "calls")
     ]
     parts.append('local calls, commands = require("calls"), {}\n')
     parts += [_command(contract) for contract in contracts]
-    parts.append(_CALL.strip().format(library=library, version=version) + "\n")
+    parts.append(_CALL.strip().format(library=library) + "\n")
     parts += [_function(library, contract) for contract in older]
     return "\n".join(parts)
 

@@ -8,16 +8,25 @@ from dataclasses import dataclass
 
 from lua_header import Argument, Contract, HeaderError, Key, Repeated
 
-__all__ = ["in_order", "write_library"]
+__all__ = ["UNNUMBERED", "in_order", "number_text", "write_library"]
 
 _WIRE = "glidemq"
 """The library whose callers send what they have always sent. Callers of any other send every word."""
 
+UNNUMBERED = 'local REVISION = ""\n'
+"""How a text says its number, before it has one."""
+
 _REQUIRE = re.compile(r'^local (\w+) = require\("(\w+)"\)\n', re.M)
 
 
+def number_text(text: str, number: int) -> str:
+    """Put a library's number into its text."""
+    head, _, tail = text.partition(UNNUMBERED)
+    return f'{head}local REVISION = "{number}"\n{tail}'
+
+
 def write_library(library: str, prefix: str, contracts: list[Contract], modules: Mapping[str, str]) -> str:
-    """Write the library's text, ready for ``FUNCTION LOAD``.
+    """Write the library's text, ready for ``FUNCTION LOAD`` except for its number.
 
     Raises:
         HeaderError: A function does not use an argument it declares, or a module is missing.
@@ -27,7 +36,7 @@ def write_library(library: str, prefix: str, contracts: list[Contract], modules:
     parts = [checks.format(prefix=prefix)]
     parts.extend(f"modules.{name} = (function()\n{modules[name].strip()}\nend)()\n" for name in wanted)
     parts.extend(_function(contract, prefix, strict=library != _WIRE) for contract in contracts)
-    return _PROLOGUE.format(library=library) + _with_locals("\n".join(parts))
+    return _PROLOGUE.format(library=library) + UNNUMBERED + _with_locals("\n".join(parts))
 
 
 def _with_locals(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The function libraries of this package, and when to load them. A newer one on the server is kept."""
+"""The function libraries of this package, and when to load them. Newer ones, and glide-mq's own, are kept."""
 
 from __future__ import annotations
 
@@ -7,12 +7,26 @@ from enum import StrEnum
 from functools import cached_property
 from importlib import resources
 
-from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.call import Call, Reply, text
+from orchestration_queue.protocol.functions import REVISIONS
 
-__all__ = ["LIBRARIES", "OLDEST_SERVER", "Library", "Step", "is_missing_function", "next_step", "server_version"]
+__all__ = [
+    "LIBRARIES",
+    "OLDEST_SERVER",
+    "Library",
+    "Step",
+    "is_missing_function",
+    "is_ours",
+    "library_texts",
+    "next_step",
+    "server_version",
+]
 
 OLDEST_SERVER = 7
 """The first major version of Redis (and of Valkey) that has functions."""
+
+_OURS = "python tools/bundle_lua.py"
+"""What the second line of each text of ours has always said."""
 
 _MISSING = ("function not found", "function not loaded", "no matching script", "noscript")
 
@@ -26,6 +40,8 @@ class Step(StrEnum):
     """It is missing: load ours, unless another client just did."""
     REPLACE = "replace"
     """The existing one is older than ours."""
+    READ = "read"
+    """The existing one doesn't name its revision: replace it if its text is one of ours."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +50,17 @@ class Library:
 
     Attributes:
         name: Its name on the server.
-        version: Our version.
+        version: Our version: numbers with dots between them.
         version_function: The function that returns it.
         source: The library's text; None is the one this package ships under the library's name.
+        version_arguments: Arguments of the function.
     """
 
     name: str
     version: str
     version_function: str
     source: str | None = field(default=None, repr=False)
+    version_arguments: tuple[str, ...] = ()
 
     @cached_property
     def text(self) -> str:
@@ -54,7 +72,12 @@ class Library:
     @property
     def ask(self) -> Call:
         """Ask the server which version it holds."""
-        return Call(self.version_function, is_function=True)
+        return Call(self.version_function, args=self.version_arguments, is_function=True)
+
+    @property
+    def read(self) -> Call:
+        """Read the text that the server holds; see :func:`library_texts`."""
+        return Call("FUNCTION", args=("LIST", "LIBRARYNAME", self.name, "WITHCODE"))
 
     def load(self, *, replace: bool) -> Call:
         """Load ours."""
@@ -62,8 +85,8 @@ class Library:
 
 
 LIBRARIES: tuple[Library, ...] = (
-    Library("glidemq", "93", "glidemq_version"),
-    Library("orchestration_queue_1", "27", "oq1_version"),
+    Library("glidemq", f"93.{REVISIONS['glidemq']}", "glidemq_version", version_arguments=("revision",)),
+    Library("orchestration_queue_1", str(REVISIONS["orchestration_queue_1"]), "oq1_version"),
 )
 """The libraries that every connection ensures."""
 
@@ -82,7 +105,20 @@ def next_step(ours: str, theirs: str | None, *, load_refused: bool = False) -> S
     our_numbers, their_numbers = _numbers(ours), _numbers(theirs)
     if our_numbers is None or their_numbers is None:
         return Step.KEEP  # not a version we can compare: leave it alone
+    if len(their_numbers) < len(our_numbers):
+        return Step.READ
     return Step.REPLACE if their_numbers < our_numbers else Step.KEEP
+
+
+def is_ours(source: str) -> bool:
+    """Whether a library's text is one of ours, of any release."""
+    return any(_OURS in line for line in source.split("\n", 2)[1:2])
+
+
+def library_texts(reply: Reply) -> dict[str, str]:
+    """Read the text of each library from the reply to ``FUNCTION LIST WITHCODE``."""
+    libraries = [dict(zip(map(text, each[::2]), each[1::2], strict=True)) for each in reply]
+    return {text(each["library_name"]): text(each["library_code"]) for each in libraries}
 
 
 def is_missing_function(error_text: str) -> bool:

@@ -20,6 +20,7 @@ import redis
 from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.protocol.library import LIBRARIES
+from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.nodes import Node, Nodes
 from tests.waiting import wait_until
@@ -47,11 +48,28 @@ def url(node: Node) -> str:
     return f"redis://127.0.0.1:{node.port}"
 
 
-def version(number: int) -> str:
-    """A library like ours of another version."""
-    text, changed = re.subn(r'return "93"', f'return "{number}"', GLIDEMQ.text)
+def revision(number: int) -> str:
+    """A text of ours with another number."""
+    text, changed = re.subn(r'local REVISION = "\d+"', f'local REVISION = "{number}"', GLIDEMQ.text)
     assert changed == 1
+    return f"{text}\n-- Another release.\n"
+
+
+def unnumbered(version: int) -> str:
+    """A text of ours from before they had numbers: it answers the same whatever it is asked."""
+    text, changed = re.subn(r'return "93(\." \.\. REVISION|")', f'return "{version}"', GLIDEMQ.text)
+    assert changed == 2
     return text
+
+
+def upstream(version: int) -> str:
+    """A text like glide-mq's own: the same functions in words that aren't ours."""
+    first, ours, rest = unnumbered(version).split("\n", 2)
+    assert "bundle_lua" in ours
+    return f"{first}\n\n{rest}"
+
+
+REVISION = int(GLIDEMQ.version.partition(".")[2])
 
 
 def loaded(raw: redis.Redis) -> str:
@@ -85,25 +103,33 @@ async def run_jobs(url: str, name: str) -> None:
     await asyncio.wait_for(running, 60)
 
 
-async def test_another_library_of_the_same_version_stays_and_works(url: str, node: Node, queue_name: str) -> None:
-    # As upstream's is: the same functions, answering the same version, in other words.
-    theirs = f"{GLIDEMQ.text}\n-- Theirs.\n"
+@pytest.mark.parametrize("theirs", [upstream(92), upstream(93), upstream(94)], ids=["92", "93", "94"])
+async def test_glide_mq_s_own_library_stays_and_works(url: str, node: Node, queue_name: str, theirs: str) -> None:
     node.raw.function_load(theirs)
     await run_jobs(url, queue_name)
     assert loaded(node.raw) == theirs
 
 
-async def test_a_newer_library_stays_and_works(url: str, node: Node, queue_name: str) -> None:
-    theirs = version(94)
+@pytest.mark.parametrize("theirs", [revision(REVISION), revision(REVISION + 1)], ids=["the same", "newer"])
+async def test_a_library_that_is_not_older_stays_and_works(url: str, node: Node, queue_name: str, theirs: str) -> None:
     node.raw.function_load(theirs)
     await run_jobs(url, queue_name)
     assert loaded(node.raw) == theirs
 
 
-async def test_an_older_library_is_replaced(url: str, node: Node, queue_name: str) -> None:
-    node.raw.function_load(version(92).replace("glidemq_signal", "glidemq_signalled"))
+@pytest.mark.parametrize("theirs", [revision(REVISION - 1), unnumbered(93)], ids=["older", "without a number"])
+async def test_an_older_library_of_ours_is_replaced(url: str, node: Node, queue_name: str, theirs: str) -> None:
+    node.raw.function_load(theirs.replace("glidemq_signal", "glidemq_signalled"))
     await run_jobs(url, queue_name)
     assert loaded(node.raw) == GLIDEMQ.text
+
+
+def test_a_user_who_may_not_read_libraries_keeps_one_without_a_number(url: str, node: Node) -> None:
+    theirs = unnumbered(93)
+    node.raw.function_load(theirs)
+    node.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@all", "-function|list")
+    with Connection.open(url.replace("//", "//reader:secret@")):
+        assert loaded(node.raw) == theirs
 
 
 async def test_libraries_lost_while_a_worker_runs_cost_no_job(url: str, node: Node, queue_name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestration_queue.protocol.functions import REVISIONS
 from tests.lua.signatures import SIGNATURES
 from tests.lua.wire import Wire
 
@@ -12,6 +13,13 @@ from tests.lua.wire import Wire
 def test_answers_93_as_text_and_touches_nothing(wire: Wire, keys: list[str]) -> None:
     with wire.unchanged():
         assert wire.fcall("version", keys, []) == "93"
+
+
+def test_says_the_number_of_its_text_only_when_asked(wire: Wire) -> None:
+    with wire.unchanged():
+        assert wire.fcall("version", [], ["revision"]) == f"93.{REVISIONS['glidemq']}"
+        assert wire.fcall("version", ["{glidemq}:_"], ["revision"]) == f"93.{REVISIONS['glidemq']}"
+        assert wire.fcall("version", [], ["another"]) == "93"
 
 
 def test_registers_exactly_the_45_functions_without_flags(wire: Wire) -> None:

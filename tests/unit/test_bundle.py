@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration_queue.protocol.functions import glidemq
+from orchestration_queue.protocol.functions import REVISIONS, glidemq
 from orchestration_queue.protocol.keys import QueueKeys
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +52,80 @@ class TestOutputs:
         bundle(copy)
         for path in (copy / "orchestration_queue").rglob("*.*"):
             assert path.read_bytes() == (ROOT / path.relative_to(copy)).read_bytes(), path.name
+        assert (copy / "lua" / "revisions").read_bytes() == (ROOT / "lua" / "revisions").read_bytes()
+
+
+class TestRevisions:
+    """Each text has a number of its own, and a later text a higher one."""
+
+    @pytest.mark.parametrize("library", REVISIONS)
+    def test_a_changed_line_gives_its_library_the_next_number(self, copy: Path, library: str) -> None:
+        bundle(copy)
+        before = numbers(copy)
+        source = next((copy / "lua" / library).rglob("*.lua"))
+        source.write_text(f"{source.read_text().rstrip()} -- changed\n")
+        result = bundle(copy, "--check")
+        assert result.returncode == 1
+        assert "lua/revisions" in result.stderr
+        assert numbers(copy) == before
+        assert bundle(copy).returncode == 0
+        assert numbers(copy) == before | {library: before[library] + 1}
+        text = (copy / "orchestration_queue" / "protocol" / "lua" / f"{library}.lua").read_text()
+        assert text.count(f'local REVISION = "{before[library] + 1}"\n') == 1
+        assert bundle(copy, "--check").returncode == 0
+
+    def test_a_change_of_a_shared_module_numbers_every_library_that_uses_it(self, copy: Path) -> None:
+        before = numbers(copy)
+        source = copy / "lua" / "lib" / "record.lua"
+        source.write_text(source.read_text().rstrip() + " -- changed\n")
+        bundle(copy)
+        grown = {name for name, number in numbers(copy).items() if number > before[name]}
+        assert grown == {"glidemq", "orchestration_queue_1"}
+
+    def test_a_text_that_returns_gets_a_new_number(self, copy: Path) -> None:
+        before = numbers(copy)
+        source = copy / "lua" / "glidemq" / "tryLock.lua"
+        original = source.read_text()
+        for content in (original.rstrip() + " -- changed\n", original):
+            source.write_text(content)
+            bundle(copy)
+        assert numbers(copy) == before | {"glidemq": before["glidemq"] + 2}
+
+    def test_a_merge_of_two_branches_gets_a_number_above_both(self, copy: Path) -> None:
+        before = numbers(copy)
+        number = before["qless"]
+        sides = [f"qless {number + grown} {digit * 64}" for grown, digit in ((1, "a"), (3, "b"))]
+        record = copy / "lua" / "revisions"
+        kept = [line for line in record.read_text().splitlines() if not line.startswith("qless ")]
+        record.write_text("\n".join([*kept, "<<<<<<< HEAD", sides[0], "=======", sides[1], ">>>>>>> theirs", ""]))
+        assert bundle(copy).returncode == 0
+        assert numbers(copy) == before | {"qless": number + 4}
+        assert "<<<" not in record.read_text()
+
+    def test_two_branches_with_the_same_number_are_told_apart(self, copy: Path) -> None:
+        before = numbers(copy)
+        record = copy / "lua" / "revisions"
+        record.write_text(f"{record.read_text()}qless {before['qless']} {'a' * 64}\n")
+        bundle(copy)
+        assert numbers(copy) == before | {"qless": before["qless"] + 1}
+
+    def test_no_number_ever_went_down(self) -> None:
+        """As it would when a change is reverted together with its number: servers would keep the later text."""
+        command = ["git", "log", "--format=", "--patch", "--unified=0", "--", "lua/revisions"]
+        log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+        if log.returncode:
+            pytest.skip("not a checkout of the repository")
+        now = numbers(ROOT)
+        for library, number in re.findall(r"^\+(\w+) (\d+) ", log.stdout, re.M):
+            assert int(number) <= now[library], library
+
+
+def numbers(root: Path) -> dict[str, int]:
+    """The number of each library in a checkout."""
+    return {
+        library: int(number)
+        for library, number in re.findall(r"^(\w+) (\d+) ", (root / "lua" / "revisions").read_text(), re.M)
+    }
 
 
 class TestRefusals:

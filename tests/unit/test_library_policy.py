@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from orchestration_queue.protocol.library import Library, Step, is_missing_function, next_step, server_version
+from orchestration_queue.protocol.library import (
+    LIBRARIES,
+    Library,
+    Step,
+    is_missing_function,
+    is_ours,
+    library_texts,
+    next_step,
+    server_version,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,10 +29,44 @@ from orchestration_queue.protocol.library import Library, Step, is_missing_funct
         ("1.9", "1.10", Step.KEEP),
         ("93", "nightly", Step.KEEP),
         ("93", "", Step.KEEP),
+        ("93.5", "93.4", Step.REPLACE),
+        ("93.5", "93.5", Step.KEEP),
+        ("93.5", "93.10", Step.KEEP),
+        ("93.5", "94.1", Step.KEEP),
+        ("93.5", "93", Step.READ),
+        ("93.5", "92", Step.READ),
+        ("93.5", "94", Step.READ),
     ],
 )
 def test_policy(ours: str, theirs: str | None, expected: Step) -> None:
     assert next_step(ours, theirs) is expected
+
+
+def test_of_two_releases_at_most_one_replaces_the_other() -> None:
+    versions = [f"{wire}.{number}" for wire in (93, 94) for number in (1, 2, 9, 10)]
+    for ours in versions:
+        for theirs in versions:
+            steps = [next_step(ours, theirs), next_step(theirs, ours)]
+            assert steps.count(Step.REPLACE) == (ours != theirs), (ours, theirs)
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+def test_a_text_of_ours_is_recognized_by_its_second_line(library: Library) -> None:
+    assert is_ours(library.text)
+    first, _, rest = library.text.split("\n", 2)
+    assert not is_ours(f"{first}\n{rest}")
+    assert not is_ours(f"{first}\n\n-- Not by python tools/bundle_lua.py\n{rest}")
+
+
+@pytest.mark.parametrize("source", ["", "#!lua name=demo"])
+def test_a_text_of_one_line_is_not_ours(source: str) -> None:
+    assert not is_ours(source)
+
+
+def test_the_texts_on_a_server_are_read_by_name() -> None:
+    row = [b"library_name", b"demo", b"engine", b"LUA", b"functions", [], b"library_code", b"#!lua name=demo"]
+    assert library_texts([row]) == {"demo": "#!lua name=demo"}
+    assert library_texts([]) == {}
 
 
 def test_a_library_that_exists_but_cannot_say_its_version_is_replaced() -> None:

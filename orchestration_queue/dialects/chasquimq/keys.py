@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from orchestration_queue.errors import InvalidNameError
+from orchestration_queue.protocol.functions import REVISIONS
 from orchestration_queue.protocol.library import Library
 
 __all__ = ["LIBRARY", "ChasquiKeys", "ulid", "ulids"]
 
-LIBRARY = Library("chasquimq", "4", "chasquimq_version")
+LIBRARY = Library("chasquimq", str(REVISIONS["chasquimq"]), "chasquimq_version")
 """Supplies what ChasquiMQ's engine needs Redis 8.6 for, on any server with functions."""
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME_BITS, _CHANCE_BITS = 48, 80

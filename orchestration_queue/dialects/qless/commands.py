@@ -22,6 +22,7 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.codec import plain, refuse_equal_keys
+from orchestration_queue.protocol.functions import REVISIONS
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server.clock import now_ms
 
@@ -44,7 +45,7 @@ __all__ = [
     "translate_error",
 ]
 
-LIBRARY = Library("qless", "3", "qless_version")
+LIBRARY = Library("qless", str(REVISIONS["qless"]), "qless_version")
 """Does what qless's script does."""
 _FUNCTIONS = "-- Functions; as a script"
 

@@ -728,7 +728,7 @@ def version() -> Call:
     """Return the revision of this library.
 
     Returns:
-        The call. Its reply (text): `4`, growing with every change of the library.
+        The call. Its reply (text): the number of its text, which grows with every change.
 
     Cost: O(1).
     """

@@ -1998,20 +1998,22 @@ def unlock(
 def version(
     *,
     any_key: str | None = None,
+    detail: str = "",
 ) -> Call:
     """Return the protocol version of this library.
 
     Args:
         any_key: String; any key of the slot, for clients that must name one.
+        detail: `revision` for the number of the text, too; glide-mq's own text ignores it.
 
     Returns:
-        The call. Its reply (text): `93`.
+        The call. Its reply (text): `93`; with the number of the text `93.5`, which grows with every change.
 
     Cost: O(1).
     """
     return Call(
         "glidemq_version",
         (*(() if any_key is None else (any_key,)),),
-        (),
+        (detail,),
         is_function=True,
     )

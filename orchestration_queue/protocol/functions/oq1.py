@@ -2930,7 +2930,7 @@ def version() -> Call:
     """Return the revision of this library. The major version is in its name.
 
     Returns:
-        The call. Its reply (text): `27`, growing with every change of the library.
+        The call. Its reply (text): the number of its text, which grows with every change.
 
     Cost: O(1).
     """

@@ -7,6 +7,7 @@ local function require(name)
   return modules[name]
 end
 
+local REVISION = "5"
 
 local _error, _ipairs, _math_floor, _redis_call, _redis_pcall, _tonumber, _type, _unpack
 
@@ -567,6 +568,6 @@ do -- version
       look_up()
     end
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "4"
+    return REVISION
   end)
 end

@@ -7,6 +7,7 @@ local function require(name)
   return modules[name]
 end
 
+local REVISION = "1"
 
 local _cjson_decode, _cjson_encode, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _table_concat, _tonumber, _tostring, _type, _unpack
 
@@ -4922,9 +4923,13 @@ do -- unlock
 end
 
 do -- version
-  redis.register_function("glidemq_version", function()
+  redis.register_function("glidemq_version", function(KEYS, ARGV)
     if not _redis_call then
       look_up()
+    end
+    local detail = ARGV[1] or ""
+    if detail == "revision" then
+      return "93." .. REVISION
     end
     return "93"
   end)

@@ -7,6 +7,7 @@ local function require(name)
   return modules[name]
 end
 
+local REVISION = "28"
 
 local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
 
@@ -8446,7 +8447,7 @@ do -- version
       look_up()
     end
     count_words("version", #KEYS, 0, #ARGV, 0)
-    return "27"
+    return REVISION
   end)
 end
 

@@ -16,6 +16,7 @@ local function rest(words, first)
   return list
 end
 
+local REVISION = "4"
 
 modules.calls = (function()
 -- What a call says: its words checked, and refusals in the form `Put(): Arg "jid" missing`.
@@ -2133,7 +2134,7 @@ end
 redis.register_function("qless", call)
 
 redis.register_function("qless_version", function()
-  return "3"
+  return REVISION
 end)
 
 --- Run a command for a function of the older form.

@@ -1,4 +1,4 @@
-"""Makes sure that the server has our function libraries, and never replaces one with an older version."""
+"""Makes sure that the server has our function libraries, and only ever replaces an older one of ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from orchestration_queue.errors import ServerError, UnsupportedServerError
 from orchestration_queue.protocol.call import Call, Reply, text
-from orchestration_queue.protocol.library import OLDEST_SERVER, Library, Step, next_step, server_version
+from orchestration_queue.protocol.library import (
+    OLDEST_SERVER,
+    Library,
+    Step,
+    is_ours,
+    library_texts,
+    next_step,
+    server_version,
+)
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server.driver_errors import REFUSALS, error_code, lacks_function, refused
 from orchestration_queue.server.url import ServerUrl
@@ -35,9 +43,11 @@ async def _ensure(link: AsyncLink, url: ServerUrl, library: Library, reply: Repl
     for _ in range(_TRIES):
         theirs = await _version(link, url, library, reply)
         step = next_step(library.version, theirs, load_refused=load_refused)
+        if step is Step.READ and not await _is_ours(link, library):
+            return
         if step is Step.KEEP:
             return
-        (loaded,) = await link.send((library.load(replace=step is Step.REPLACE),))
+        (loaded,) = await link.send((library.load(replace=step is not Step.LOAD),))
         load_refused = isinstance(loaded, REFUSALS) and "already exists" in str(loaded)
         if isinstance(loaded, REFUSALS) and not load_refused:
             raise refused(url, f"to load the function library {library.name!r}", loaded)
@@ -48,6 +58,12 @@ async def _ensure(link: AsyncLink, url: ServerUrl, library: Library, reply: Repl
         f"The server at {url} refuses our function library {library.name!r}: {loaded}; FUNCTION LIST shows "
         "which library has its functions; delete that one if it isn't needed."
     )
+
+
+async def _is_ours(link: AsyncLink, library: Library) -> bool:
+    """Whether the text on the server is ours; False for a user who may not read it."""
+    (found,) = await link.send((library.read,))
+    return not isinstance(found, REFUSALS) and any(map(is_ours, library_texts(found).values()))
 
 
 async def _version(link: AsyncLink, url: ServerUrl, library: Library, reply: Reply) -> str | None:
