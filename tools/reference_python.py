@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestration_queue import errors
+from orchestration_queue.server.refusals import REFUSALS_OF_SERVERS
 
 __all__ = ["MODULES", "error_tree", "python_page"]
 
@@ -48,8 +49,26 @@ def error_tree(note: str) -> str:
         f"* `UnrecoverableError`: {_first_line(errors.UnrecoverableError)}",
         f"* `RateLimitError`: {_first_line(errors.RateLimitError)}",
         "",
+        *_server_refusals(),
+        "",
     ]
     return "\n".join(lines)
+
+
+def _server_refusals() -> Iterator[str]:
+    yield "## What the server refuses"
+    yield ""
+    yield "A refused call was not applied. The `code` of a `ServerError` is the first word of the server's error."
+    yield "Some codes say something about the server, and pass: the call is sent again, up to `connect_timeout` (5"
+    yield "s), before the error is raised; while the server loads its data, for up to 60 s. A pipeline sends only its"
+    yield "refused calls again, a transaction all of them. A worker that meets a code that passes waits for as long"
+    yield "as it lasts."
+    yield ""
+    yield "| Code | What the server says with it | A client sends the call again | A worker waits |"
+    yield "|---|---|---|---|"
+    for code, refusal in REFUSALS_OF_SERVERS.items():
+        waits = "yes" if refusal.passes else "no"
+        yield f"| `{code}` | {refusal.meaning} | {refusal.resend} | {waits} |"
 
 
 def _branch(kind: type[BaseException], depth: int) -> Iterator[str]:

@@ -9,8 +9,10 @@ from redis.exceptions import (
     AskError,
     AuthenticationError,
     AuthorizationError,
+    BusyLoadingError,
     ClusterDownError,
     ExecAbortError,
+    MasterDownError,
     MovedError,
     NoPermissionError,
     OutOfMemoryError,
@@ -23,6 +25,7 @@ from redis.exceptions import (
 from orchestration_queue.errors import ServerError, TransportError, UsageError
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.library import is_missing_function
+from orchestration_queue.server.refusals import REFUSALS_OF_SERVERS
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = [
@@ -35,11 +38,12 @@ __all__ = [
     "loop_error",
     "reason",
     "refused",
+    "server_code",
     "unreachable",
 ]
 
-REFUSALS = (ResponseError, AuthenticationError, AuthorizationError)
-"""Refusals by the server. Catch them before :data:`LINK_ERRORS`, which contains some of these."""
+REFUSALS = (ResponseError, AuthenticationError, AuthorizationError, BusyLoadingError)
+"""Refusals by the server. Catch them before :data:`LINK_ERRORS`, which contains these."""
 
 LINK_ERRORS = (RedisError, OSError)
 """The connection can no longer be used."""
@@ -47,8 +51,10 @@ LINK_ERRORS = (RedisError, OSError)
 _CODES: dict[type[BaseException], str] = {
     AskError: "ASK",
     AuthenticationError: "WRONGPASS",
+    BusyLoadingError: "LOADING",
     ClusterDownError: "CLUSTERDOWN",
     ExecAbortError: "EXECABORT",
+    MasterDownError: "MASTERDOWN",
     MovedError: "MOVED",
     NoPermissionError: "NOPERM",
     OutOfMemoryError: "OOM",
@@ -97,17 +103,15 @@ def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> 
 def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
     """Return the error for a refusal by the server."""
     code = error_code(error)
-    match error:
-        case AuthenticationError() | AuthorizationError():
-            advice = "check the user and password in the URL"
-        case NoPermissionError():
-            advice = "ask for an ACL that allows FCALL, FUNCTION and the queue's keys to this user"
-        case ReadOnlyError():
-            advice = "connect to the primary instead of a replica"
-        case AskError():
-            advice = "it is part of a cluster, so write redis+cluster:// instead of redis:// in the URL"
-        case _:
-            return ServerError(f"The server at {url} refused {what}: {error}", code=code)
+    known = REFUSALS_OF_SERVERS.get(code)
+    if isinstance(error, (AuthenticationError, AuthorizationError)):
+        advice = "check the user and password in the URL"
+    elif isinstance(error, AskError):
+        advice = "it is part of a cluster, so write redis+cluster:// instead of redis:// in the URL"
+    elif known is not None:
+        advice = known.advice
+    else:
+        return ServerError(f"The server at {url} refused {what}: {error}", code=code)
     return ServerError(f"The server at {url} refused {what} ({reason(error)}); {advice}.", code=code)
 
 
@@ -115,6 +119,14 @@ def error_code(error: BaseException) -> str:
     """Return the code with which a refusal began; empty if it was the general one, which the driver removes."""
     found = re.match(r"[A-Z][A-Z0-9_]{2,}(?= )", str(error))
     return found.group() if found else _CODES.get(type(error), "")
+
+
+def server_code(error: BaseException) -> str:
+    """Return as :func:`error_code` does, for an aborted transaction the code of what aborted it."""
+    code = error_code(error)
+    if code == "EXECABORT" and (why := re.search(r"because of: ([A-Z]+) ", str(error))):
+        return why.group(1)
+    return code
 
 
 def lacks_function(call: Call, reply: Reply) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
+from redis.exceptions import AskError, BusyLoadingError, ClusterDownError, MovedError, TryAgainError
 
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.protocol.call import Call, Reply
@@ -13,7 +13,7 @@ from orchestration_queue.protocol.slots import Address, SlotMap, call_slot
 
 __all__ = ["NodeBatch", "RoutedPipeline"]
 
-_NOT_HERE = (AskError, MovedError, ClusterDownError, TryAgainError)
+_NOT_HERE = (AskError, MovedError, BusyLoadingError, ClusterDownError, TryAgainError)
 """Refusals after which the same call may be sent elsewhere, or a little later."""
 
 

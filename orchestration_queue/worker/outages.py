@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
+from orchestration_queue.server import refusals
 from orchestration_queue.server.clock import Pauses
 
 __all__ = ["Outages", "is_passing", "until_available"]
@@ -20,11 +21,6 @@ __all__ = ["Outages", "is_passing", "until_available"]
 log = logging.getLogger("orchestration_queue.worker")
 
 T = TypeVar("T")
-
-_PASSING_CODES = frozenset(
-    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"}
-)
-"""Errors of a server that is full, starting, failing over or busy."""
 
 
 class Outages:
@@ -76,7 +72,7 @@ class Outages:
 def is_passing(error: OrchestrationQueueError) -> bool:
     """Return whether the same call may succeed later, without a change to the worker."""
     if isinstance(error, ServerError):
-        return error.code in _PASSING_CODES
+        return refusals.is_passing(error.code)
     return isinstance(error, TransportError)
 
 

@@ -29,6 +29,7 @@ class Saboteur:
         lost: How many replies it lost.
         held: How many requests it holds.
         withheld: How many replies it has held back: that many requests have reached the server, and were carried out.
+        passed: How often it passed on bytes from the server.
     """
 
     def __init__(self, server: Path, path: Path) -> None:
@@ -37,6 +38,7 @@ class Saboteur:
         self.lost = 0
         self.held = 0
         self.withheld = 0
+        self.passed = 0
         self._rule: tuple[bytes, int] | None = None
         self._matches = 0
         self._held_request: bytes | None = None
@@ -63,6 +65,14 @@ class Saboteur:
         """From now on, hold back the replies to requests with this word, or all replies; the server does its part."""
         self._held_reply = word.encode()
         self._call(self._released.clear)
+
+    def move(self, server: Path) -> None:
+        """Lead new connections to another server, as a managed endpoint does; open ones stay where they are."""
+        self._server = server
+
+    def cut(self) -> None:
+        """Drop all connections. Clients can connect again at once."""
+        self._call(self._cut)
 
     def refuse(self) -> None:
         """Drop all connections, and let no client connect."""
@@ -119,6 +129,9 @@ class Saboteur:
             self._listener.close()
             self._listener = None
         self._path.unlink(missing_ok=True)
+        self._cut()
+
+    def _cut(self) -> None:
         for link in list(self._links):
             link.cut()
 
@@ -164,6 +177,7 @@ class Saboteur:
                 self.lost += 1
                 break
             link.to_client.write(chunk)
+            self.passed += 1
             await link.to_client.drain()
         link.cut()
 

@@ -41,7 +41,7 @@ class _Driver(Protocol):
 
     async def send_packed_command(self, command: Iterable[bytes], check_health: bool = ...) -> None: ...
 
-    async def read_response(self) -> Any: ...
+    async def read_response(self, *, disconnect_on_error: bool = ...) -> Any: ...
 
     async def disconnect(self) -> None: ...
 
@@ -55,9 +55,11 @@ class AsyncLink:
 
     Attributes:
         used_at: When it was last returned to its pool, in seconds of the monotonic clock.
+        generation: Which of its node's generations of sockets it belongs to.
     """
 
     used_at = 0.0
+    generation = 0
 
     def __init__(self, url: ServerUrl, timeout: timedelta) -> None:
         options: dict[str, Any] = {
@@ -80,6 +82,7 @@ class AsyncLink:
         self._driver = cast(_Driver, made)
         self._parse: Callable[[], Any] | None = None
         self._incomplete: object = None
+        self._input = select.poll()
         # redis-py 8 renamed it.
         self._has_input = getattr(made, "can_read", None) or made.can_read_destructive
 
@@ -95,22 +98,15 @@ class AsyncLink:
         await self._driver.read_response()
         self._parse = getattr(getattr(getattr(self._made, "_parser", None), "_reader", None), "gets", None)
         self._incomplete = self._parse() if self._parse else None
+        self._input.register(self._socket(), select.POLLIN)
 
     async def is_fresh(self) -> bool:
         """Whether the socket is still open, with no stray bytes in it."""
         try:
-            return not await self._has_input()
+            # The driver does not see what arrived while the event loop was busy, such as the end of the connection.
+            return not await self._has_input() and not self._input.poll(0)
         except LINK_ERRORS:
             return False
-
-    def has_unread(self) -> bool:
-        """Whether bytes have arrived that :meth:`is_fresh` misses because a busy event loop has not read them."""
-        end = self._socket()
-        if end is None:
-            return True
-        poll = select.poll()
-        poll.register(end, select.POLLIN)
-        return bool(poll.poll(0))
 
     def abort(self) -> None:
         """Abort the call that waits for a reply, by closing the socket."""
@@ -143,7 +139,8 @@ class AsyncLink:
         parse = self._parse
         while len(replies) < count:
             try:
-                replies.append(await self._driver.read_response())
+                # The driver would disconnect at a refusal such as LOADING, and the replies after it would be lost.
+                replies.append(await self._driver.read_response(disconnect_on_error=False))
             except REFUSALS as refusal:
                 replies.append(refusal)
             # Replies that have arrived already: asking the driver for each takes ten times as long.

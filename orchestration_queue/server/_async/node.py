@@ -12,10 +12,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
-from redis.exceptions import BusyLoadingError, ReadOnlyError
+from redis.exceptions import BusyLoadingError
 from redis.exceptions import ConnectionError as NoConnectionError
 
-from orchestration_queue.errors import TransportError
+from orchestration_queue.errors import ServerError, TransportError
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol.call import Call, Reply, pack
 from orchestration_queue.protocol.library import Library
@@ -27,13 +27,16 @@ from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
     REFUSALS,
     closed,
+    error_code,
     interrupted,
     lacks_function,
     reason,
     refused,
+    server_code,
     unreachable,
 )
 from orchestration_queue.server.embedded.server import EmbeddedServer
+from orchestration_queue.server.refusals import Resend, resend_of
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["CONNECT_PAUSES_S", "AsyncNode"]
@@ -57,6 +60,12 @@ Answered: TypeAlias = tuple[Sequence[Call], list[Reply]]
 """Calls that were sent, with their replies."""
 
 
+class _Generation:
+    """Counts how often a node and its duplicates had to stop using the sockets opened until then."""
+
+    number = 0
+
+
 class _Converse(Protocol[T_co]):
     """How one caller uses a link."""
 
@@ -73,10 +82,17 @@ class AsyncNode:
         in_cluster: It is a primary of a cluster: if it is unreachable, or now a replica, another takes its place, so it
             is tried once only. Any other server may just be starting, and is tried for ``connect_timeout``, or longer
             while it loads its data.
+        generation: Shared with the node that this one duplicates.
     """
 
     def __init__(
-        self, url: ServerUrl, libraries: Sequence[Library], connect_timeout: timedelta, *, in_cluster: bool = False
+        self,
+        url: ServerUrl,
+        libraries: Sequence[Library],
+        connect_timeout: timedelta,
+        *,
+        in_cluster: bool = False,
+        generation: _Generation | None = None,
     ) -> None:
         self._url = url
         self._libraries = libraries
@@ -86,6 +102,7 @@ class AsyncNode:
         self._closed = False
         self._watch = AsyncSentinelWatch(url) if url.mode == "sentinel" else None
         self._inherited: list[object] = []
+        self._generation = generation or _Generation()
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -97,7 +114,11 @@ class AsyncNode:
 
     def duplicate(self) -> AsyncNode:
         """Return the same server with sockets of its own, which are opened when needed."""
-        return AsyncNode(self._url, self._libraries, self._connect_timeout, in_cluster=self._in_cluster)
+        # With sentinels each learns of a failover by itself.
+        generation = None if self._watch else self._generation
+        return AsyncNode(
+            self._url, self._libraries, self._connect_timeout, in_cluster=self._in_cluster, generation=generation
+        )
 
     async def greet(self) -> None:
         """Open a socket and keep it for the next call. Each new socket loads the libraries.
@@ -107,13 +128,14 @@ class AsyncNode:
             ServerError: It refuses the credentials, or the libraries.
         """
         async with self._room:
-            pool = self._idle
-            await self._give_back(await self._connect(), pool)
+            await self._give_back(await self._connect())
 
     async def exchange(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
     ) -> list[Reply]:
-        """Send calls in one exchange; resend those refused only because of a lost function or a failover.
+        """Send calls in one exchange; resend those that were refused for a reason that passes.
+
+        They were not applied: the server had lost its functions, is no longer the primary, or is busy.
 
         Args:
             calls: What to send.
@@ -128,35 +150,83 @@ class AsyncNode:
         Raises:
             TransportError: The server was unreachable.
         """
+        generation = self._generation.number
         if atomic or asking:
             replies = await self._send(calls, atomic, repeatable, asking)
         else:
             converse = partial(AsyncLink.exchange, packed=pack(calls), count=len(calls))
             replies = await self._with_link(calls, converse, repeatable=repeatable)
-        missing = [
-            index
-            for index, call in enumerate(calls)
-            if isinstance(replies[index], REFUSALS) and self._may_send_again(call, replies[index])
-        ]
-        if not missing or (atomic and len(missing) < len(calls)):
+        if not any(isinstance(reply, REFUSALS) for reply in replies):
             return replies
-        # A confirmation of replicas is about the writes before it on its connection.
-        missing += [index for index, call in enumerate(calls) if call.name in ("WAIT", "WAITAOF")]
-        try:
-            if any(isinstance(replies[index], ReadOnlyError) for index in missing):
-                await self._drop_pool()
-            await self.greet()
-            again = await self._send([calls[index] for index in missing], atomic, repeatable, asking)
-        except TransportError as error:
-            error.maybe_applied |= len(missing) < len(calls)
-            raise
-        for index, reply in zip(missing, again, strict=True):
-            replies[index] = reply
-        return replies
+        return await self._resend(calls, replies, generation, atomic=atomic, repeatable=repeatable, asking=asking)
 
-    def _may_send_again(self, call: Call, reply: Reply) -> bool:
-        """Whether a call was refused because the server lost its function, or is no longer the primary."""
-        return lacks_function(call, reply) or (self._watch is not None and isinstance(reply, ReadOnlyError))
+    async def _resend(
+        self,
+        calls: Sequence[Call],
+        replies: list[Reply],
+        generation: int,
+        *,
+        atomic: bool = False,
+        repeatable: bool = False,
+        asking: bool = False,
+    ) -> list[Reply]:
+        """Send refused calls again until they are accepted, or the reason lasts for too long.
+
+        Args:
+            calls: All calls of the exchange.
+            replies: Their replies; those of the resent calls are replaced.
+            generation: The generation of the socket they were sent on, or an earlier one.
+            atomic: As for :meth:`exchange`.
+            repeatable: As for :meth:`exchange`.
+            asking: As for :meth:`exchange`.
+        """
+        pauses = Pauses(*CONNECT_PAUSES_S)
+        had_functions = False
+        while True:
+            refusals = {
+                index: (lacks_function(call, reply), self._resend_of(reply))
+                for index, (call, reply) in enumerate(zip(calls, replies, strict=True))
+                if isinstance(reply, REFUSALS)
+            }
+            lost = [index for index, (lacks, _) in refusals.items() if lacks]
+            passing = {index: resend for index, (_, resend) in refusals.items() if resend is not Resend.NO}
+            if pauses.waited_s >= self._connect_timeout.total_seconds():
+                passing = {}
+            # A transaction in which one function was missing has applied the rest.
+            if had_functions or (atomic and len(lost) < len(calls)):
+                lost = []
+            if not lost and not passing:
+                return replies
+            had_functions = had_functions or bool(lost)
+            # A transaction refused for a passing reason has applied nothing. A confirmation of replicas is about the
+            # writes before it on its connection.
+            resent = [
+                index
+                for index, call in enumerate(calls)
+                if atomic or index in lost or index in passing or call.name in ("WAIT", "WAITAOF")
+            ]
+            try:
+                if Resend.RECONNECT in passing.values():
+                    await self._leave(generation)
+                    generation = self._generation.number
+                if lost or Resend.RECONNECT in passing.values():
+                    await self.greet()
+                again = await self._send([calls[index] for index in resent], atomic, repeatable, asking)
+            except TransportError as error:
+                error.maybe_applied |= len(resent) < len(calls)
+                raise
+            for index, reply in zip(resent, again, strict=True):
+                replies[index] = reply
+            if any(isinstance(reply, REFUSALS) for reply in again):
+                await asyncio.sleep(pauses.next_s())
+
+    def _resend_of(self, reply: BaseException) -> Resend:
+        """Return how a refused call is sent again on this node."""
+        code = server_code(reply)
+        resend = resend_of(code)
+        # In a cluster, a call that may have another primary now asks which one it is.
+        is_routed = self._in_cluster and (resend is Resend.RECONNECT or code in ("CLUSTERDOWN", "TRYAGAIN"))
+        return Resend.NO if is_routed else resend
 
     async def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:
         frame = 3 if asking else 2
@@ -189,11 +259,15 @@ class AsyncNode:
         while True:
             said: list[Call] = []
             is_lost = False
+            generation = self._generation.number
             for calls, replies in await self._with_link(
                 said, partial(_overlap, batches=batches, said=said), repeatable=False
             ):
-                if isinstance(replies[0], REFUSALS) and self._may_send_again(calls[0], replies[0]):
-                    is_lost, replies = True, await self.exchange(calls)
+                first = replies[0]
+                if isinstance(first, REFUSALS):
+                    is_lost |= lacks_function(calls[0], first) or self._resend_of(first) is not Resend.NO
+                if any(isinstance(reply, REFUSALS) for reply in replies):
+                    await self._resend(calls, replies, generation)
                 done.append((calls, replies))
             if not is_lost or any(isinstance(replies[0], REFUSALS) for _, replies in done):
                 return done
@@ -211,7 +285,7 @@ class AsyncNode:
             was_sent = False
             while True:
                 try:
-                    link, pool = await self._take_link()
+                    link = await self._take_link()
                 except TransportError as error:
                     error.maybe_applied |= was_sent
                     raise
@@ -230,42 +304,43 @@ class AsyncNode:
                     raise
                 finally:
                     self._busy.discard(link)
-                await self._give_back(link, pool)
+                await self._give_back(link)
                 return replies
 
-    async def _take_link(self) -> tuple[AsyncLink, list[AsyncLink]]:
-        """Return a link and the pool it belongs to."""
+    async def _take_link(self) -> AsyncLink:
         while True:
             if self._closed:
                 raise closed(self._url)
             if self._watch is not None and await self._watch.has_news():
-                await self._drop_pool()
-            pool = self._idle
+                await self._leave(self._generation.number)
             try:
-                link = pool.pop()
+                link = self._idle.pop()
                 is_usable = await link.is_fresh()
             except IndexError:  # none is idle, or another thread was faster
                 link, is_usable = await self._connect(), True
-            if is_usable and pool is self._idle:
-                return link, pool
-            await link.close()  # the server closed the connection, or a failover began meanwhile
+            if is_usable and link.generation == self._generation.number:
+                return link
+            await link.close()  # the server closed the connection, or is no longer the primary
 
     async def leave_old_primary(self) -> None:
         """Abort the calls in progress if sentinels are replacing the primary: a blocking read would stay there."""
         if self._watch is not None and await self._watch.has_news():
-            await self._drop_pool()
+            await self._leave(self._generation.number)
             for link in tuple(self._busy):
                 link.abort()
 
-    async def _drop_pool(self) -> None:
-        """Stop using all links opened until now; those in use are closed when their calls have ended."""
-        pool, self._idle = self._idle, []
-        await _close_all(pool)
+    async def _leave(self, generation: int) -> None:
+        """Stop using all links of this generation; those in use are closed when their calls have ended."""
+        if generation == self._generation.number:  # otherwise another caller was faster
+            self._generation.number += 1
+            pool, self._idle = self._idle, []
+            await _close_all(pool)
 
-    async def _give_back(self, link: AsyncLink, pool: list[AsyncLink]) -> None:
-        if self._closed or pool is not self._idle:
+    async def _give_back(self, link: AsyncLink) -> None:
+        if self._closed or link.generation != self._generation.number:
             await link.close()
         else:
+            pool = self._idle
             link.used_at = time.monotonic()
             pool.append(link)
             if len(pool) > 1:
@@ -274,15 +349,26 @@ class AsyncNode:
     async def _connect(self) -> AsyncLink:
         """Connect, and retry while the server may just be starting or restarting."""
         pauses = Pauses(*CONNECT_PAUSES_S)
+        timeout_s = self._connect_timeout.total_seconds()
         while True:
             try:
-                return await self._prepare(AsyncLink(await self._whereabouts(), self._connect_timeout))
-            except REFUSALS as error:
-                raise refused(self._url, "the connection", error) from None
+                generation = self._generation.number
+                link = await self._prepare(AsyncLink(await self._whereabouts(), self._connect_timeout))
+            except ServerError as error:  # it refuses a library
+                if self._in_cluster or resend_of(error.code) is Resend.NO or pauses.waited_s >= timeout_s:
+                    raise
             except LINK_ERRORS as error:
-                limit = _LOADING_TIMEOUT if isinstance(error, BusyLoadingError) else self._connect_timeout
-                if self._in_cluster or pauses.waited_s >= limit.total_seconds():
+                is_loading = isinstance(error, BusyLoadingError)
+                is_refused = isinstance(error, REFUSALS) and not is_loading
+                limit = _LOADING_TIMEOUT if is_loading else self._connect_timeout
+                is_over = self._in_cluster or pauses.waited_s >= limit.total_seconds()
+                if is_refused and (is_over or resend_of(error_code(error)) is Resend.NO):
+                    raise refused(self._url, "the connection", error) from None
+                if is_over:
                     raise unreachable(self._url, pauses.waited_s, reason(error)) from None
+            else:
+                link.generation = generation
+                return link
             await asyncio.sleep(pauses.next_s())
 
     async def _whereabouts(self) -> ServerUrl:

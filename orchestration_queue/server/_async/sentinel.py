@@ -101,7 +101,7 @@ class AsyncSentinelWatch:
         for address in self._url.addresses:
             view = self._views.get(address)
             if view is not None:
-                if await view.link.is_fresh() and not view.link.has_unread():
+                if await view.link.is_fresh():
                     continue
                 del self._views[address]
                 await view.link.close()

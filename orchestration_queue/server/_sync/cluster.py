@@ -15,7 +15,16 @@ from orchestration_queue.protocol.slots import CLUSTER_SLOTS, Address, SlotMap, 
 from orchestration_queue.server._sync.link import Link
 from orchestration_queue.server._sync.node import CONNECT_PAUSES_S, Node
 from orchestration_queue.server.clock import Pauses
-from orchestration_queue.server.driver_errors import LINK_ERRORS, REFUSALS, closed, reason, refused, unreachable
+from orchestration_queue.server.driver_errors import (
+    LINK_ERRORS,
+    REFUSALS,
+    closed,
+    error_code,
+    reason,
+    refused,
+    unreachable,
+)
+from orchestration_queue.server.refusals import Resend, resend_of
 from orchestration_queue.server.routed_pipeline import RoutedPipeline
 from orchestration_queue.server.url import ServerUrl
 
@@ -133,9 +142,9 @@ class Cluster:
             try:
                 link.connect()
                 (reply,) = link.send((CLUSTER_SLOTS,))
-            except REFUSALS as error:
-                raise refused(url, "the connection", error) from None
             except LINK_ERRORS as error:
+                if isinstance(error, REFUSALS) and resend_of(error_code(error)) is Resend.NO:
+                    raise refused(url, "the connection", error) from None
                 why = reason(error)
                 continue
             finally:

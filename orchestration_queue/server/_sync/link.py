@@ -42,7 +42,7 @@ class _Driver(Protocol):
 
     def send_packed_command(self, command: Iterable[bytes], check_health: bool = ...) -> None: ...
 
-    def read_response(self) -> Any: ...
+    def read_response(self, *, disconnect_on_error: bool = ...) -> Any: ...
 
     def disconnect(self) -> None: ...
 
@@ -56,9 +56,11 @@ class Link:
 
     Attributes:
         used_at: When it was last returned to its pool, in seconds of the monotonic clock.
+        generation: Which of its node's generations of sockets it belongs to.
     """
 
     used_at = 0.0
+    generation = 0
 
     def __init__(self, url: ServerUrl, timeout: timedelta) -> None:
         options: dict[str, Any] = {
@@ -81,6 +83,7 @@ class Link:
         self._driver = cast(_Driver, made)
         self._parse: Callable[[], Any] | None = None
         self._incomplete: object = None
+        self._input = select.poll()
         # redis-py 8 renamed it.
         self._has_input = getattr(made, "can_read", None) or made.can_read_destructive
 
@@ -96,22 +99,15 @@ class Link:
         self._driver.read_response()
         self._parse = getattr(getattr(getattr(self._made, "_parser", None), "_reader", None), "gets", None)
         self._incomplete = self._parse() if self._parse else None
+        self._input.register(self._socket(), select.POLLIN)
 
     def is_fresh(self) -> bool:
         """Whether the socket is still open, with no stray bytes in it."""
         try:
-            return not self._has_input()
+            # The driver does not see what arrived while the event loop was busy, such as the end of the connection.
+            return not self._has_input() and not self._input.poll(0)
         except LINK_ERRORS:
             return False
-
-    def has_unread(self) -> bool:
-        """Whether bytes have arrived that :meth:`is_fresh` misses because a busy event loop has not read them."""
-        end = self._socket()
-        if end is None:
-            return True
-        poll = select.poll()
-        poll.register(end, select.POLLIN)
-        return bool(poll.poll(0))
 
     def abort(self) -> None:
         """Abort the call that waits for a reply, by closing the socket."""
@@ -144,7 +140,8 @@ class Link:
         parse = self._parse
         while len(replies) < count:
             try:
-                replies.append(self._driver.read_response())
+                # The driver would disconnect at a refusal such as LOADING, and the replies after it would be lost.
+                replies.append(self._driver.read_response(disconnect_on_error=False))
             except REFUSALS as refusal:
                 replies.append(refusal)
             # Replies that have arrived already: asking the driver for each takes ten times as long.

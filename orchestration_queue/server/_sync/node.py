@@ -13,10 +13,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
-from redis.exceptions import BusyLoadingError, ReadOnlyError
+from redis.exceptions import BusyLoadingError
 from redis.exceptions import ConnectionError as NoConnectionError
 
-from orchestration_queue.errors import TransportError
+from orchestration_queue.errors import ServerError, TransportError
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.protocol.call import Call, Reply, pack
 from orchestration_queue.protocol.library import Library
@@ -28,13 +28,16 @@ from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
     REFUSALS,
     closed,
+    error_code,
     interrupted,
     lacks_function,
     reason,
     refused,
+    server_code,
     unreachable,
 )
 from orchestration_queue.server.embedded.server import EmbeddedServer
+from orchestration_queue.server.refusals import Resend, resend_of
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["CONNECT_PAUSES_S", "Node"]
@@ -58,6 +61,12 @@ Answered: TypeAlias = tuple[Sequence[Call], list[Reply]]
 """Calls that were sent, with their replies."""
 
 
+class _Generation:
+    """Counts how often a node and its duplicates had to stop using the sockets opened until then."""
+
+    number = 0
+
+
 class _Converse(Protocol[T_co]):
     """How one caller uses a link."""
 
@@ -74,10 +83,17 @@ class Node:
         in_cluster: It is a primary of a cluster: if it is unreachable, or now a replica, another takes its place, so it
             is tried once only. Any other server may just be starting, and is tried for ``connect_timeout``, or longer
             while it loads its data.
+        generation: Shared with the node that this one duplicates.
     """
 
     def __init__(
-        self, url: ServerUrl, libraries: Sequence[Library], connect_timeout: timedelta, *, in_cluster: bool = False
+        self,
+        url: ServerUrl,
+        libraries: Sequence[Library],
+        connect_timeout: timedelta,
+        *,
+        in_cluster: bool = False,
+        generation: _Generation | None = None,
     ) -> None:
         self._url = url
         self._libraries = libraries
@@ -87,6 +103,7 @@ class Node:
         self._closed = False
         self._watch = SentinelWatch(url) if url.mode == "sentinel" else None
         self._inherited: list[object] = []
+        self._generation = generation or _Generation()
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -98,7 +115,11 @@ class Node:
 
     def duplicate(self) -> Node:
         """Return the same server with sockets of its own, which are opened when needed."""
-        return Node(self._url, self._libraries, self._connect_timeout, in_cluster=self._in_cluster)
+        # With sentinels each learns of a failover by itself.
+        generation = None if self._watch else self._generation
+        return Node(
+            self._url, self._libraries, self._connect_timeout, in_cluster=self._in_cluster, generation=generation
+        )
 
     def greet(self) -> None:
         """Open a socket and keep it for the next call. Each new socket loads the libraries.
@@ -108,13 +129,14 @@ class Node:
             ServerError: It refuses the credentials, or the libraries.
         """
         with self._room:
-            pool = self._idle
-            self._give_back(self._connect(), pool)
+            self._give_back(self._connect())
 
     def exchange(
         self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False, asking: bool = False
     ) -> list[Reply]:
-        """Send calls in one exchange; resend those refused only because of a lost function or a failover.
+        """Send calls in one exchange; resend those that were refused for a reason that passes.
+
+        They were not applied: the server had lost its functions, is no longer the primary, or is busy.
 
         Args:
             calls: What to send.
@@ -129,35 +151,83 @@ class Node:
         Raises:
             TransportError: The server was unreachable.
         """
+        generation = self._generation.number
         if atomic or asking:
             replies = self._send(calls, atomic, repeatable, asking)
         else:
             converse = partial(Link.exchange, packed=pack(calls), count=len(calls))
             replies = self._with_link(calls, converse, repeatable=repeatable)
-        missing = [
-            index
-            for index, call in enumerate(calls)
-            if isinstance(replies[index], REFUSALS) and self._may_send_again(call, replies[index])
-        ]
-        if not missing or (atomic and len(missing) < len(calls)):
+        if not any(isinstance(reply, REFUSALS) for reply in replies):
             return replies
-        # A confirmation of replicas is about the writes before it on its connection.
-        missing += [index for index, call in enumerate(calls) if call.name in ("WAIT", "WAITAOF")]
-        try:
-            if any(isinstance(replies[index], ReadOnlyError) for index in missing):
-                self._drop_pool()
-            self.greet()
-            again = self._send([calls[index] for index in missing], atomic, repeatable, asking)
-        except TransportError as error:
-            error.maybe_applied |= len(missing) < len(calls)
-            raise
-        for index, reply in zip(missing, again, strict=True):
-            replies[index] = reply
-        return replies
+        return self._resend(calls, replies, generation, atomic=atomic, repeatable=repeatable, asking=asking)
 
-    def _may_send_again(self, call: Call, reply: Reply) -> bool:
-        """Whether a call was refused because the server lost its function, or is no longer the primary."""
-        return lacks_function(call, reply) or (self._watch is not None and isinstance(reply, ReadOnlyError))
+    def _resend(
+        self,
+        calls: Sequence[Call],
+        replies: list[Reply],
+        generation: int,
+        *,
+        atomic: bool = False,
+        repeatable: bool = False,
+        asking: bool = False,
+    ) -> list[Reply]:
+        """Send refused calls again until they are accepted, or the reason lasts for too long.
+
+        Args:
+            calls: All calls of the exchange.
+            replies: Their replies; those of the resent calls are replaced.
+            generation: The generation of the socket they were sent on, or an earlier one.
+            atomic: As for :meth:`exchange`.
+            repeatable: As for :meth:`exchange`.
+            asking: As for :meth:`exchange`.
+        """
+        pauses = Pauses(*CONNECT_PAUSES_S)
+        had_functions = False
+        while True:
+            refusals = {
+                index: (lacks_function(call, reply), self._resend_of(reply))
+                for index, (call, reply) in enumerate(zip(calls, replies, strict=True))
+                if isinstance(reply, REFUSALS)
+            }
+            lost = [index for index, (lacks, _) in refusals.items() if lacks]
+            passing = {index: resend for index, (_, resend) in refusals.items() if resend is not Resend.NO}
+            if pauses.waited_s >= self._connect_timeout.total_seconds():
+                passing = {}
+            # A transaction in which one function was missing has applied the rest.
+            if had_functions or (atomic and len(lost) < len(calls)):
+                lost = []
+            if not lost and not passing:
+                return replies
+            had_functions = had_functions or bool(lost)
+            # A transaction refused for a passing reason has applied nothing. A confirmation of replicas is about the
+            # writes before it on its connection.
+            resent = [
+                index
+                for index, call in enumerate(calls)
+                if atomic or index in lost or index in passing or call.name in ("WAIT", "WAITAOF")
+            ]
+            try:
+                if Resend.RECONNECT in passing.values():
+                    self._leave(generation)
+                    generation = self._generation.number
+                if lost or Resend.RECONNECT in passing.values():
+                    self.greet()
+                again = self._send([calls[index] for index in resent], atomic, repeatable, asking)
+            except TransportError as error:
+                error.maybe_applied |= len(resent) < len(calls)
+                raise
+            for index, reply in zip(resent, again, strict=True):
+                replies[index] = reply
+            if any(isinstance(reply, REFUSALS) for reply in again):
+                time.sleep(pauses.next_s())
+
+    def _resend_of(self, reply: BaseException) -> Resend:
+        """Return how a refused call is sent again on this node."""
+        code = server_code(reply)
+        resend = resend_of(code)
+        # In a cluster, a call that may have another primary now asks which one it is.
+        is_routed = self._in_cluster and (resend is Resend.RECONNECT or code in ("CLUSTERDOWN", "TRYAGAIN"))
+        return Resend.NO if is_routed else resend
 
     def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:
         frame = 3 if asking else 2
@@ -190,11 +260,15 @@ class Node:
         while True:
             said: list[Call] = []
             is_lost = False
+            generation = self._generation.number
             for calls, replies in self._with_link(
                 said, partial(_overlap, batches=batches, said=said), repeatable=False
             ):
-                if isinstance(replies[0], REFUSALS) and self._may_send_again(calls[0], replies[0]):
-                    is_lost, replies = True, self.exchange(calls)
+                first = replies[0]
+                if isinstance(first, REFUSALS):
+                    is_lost |= lacks_function(calls[0], first) or self._resend_of(first) is not Resend.NO
+                if any(isinstance(reply, REFUSALS) for reply in replies):
+                    self._resend(calls, replies, generation)
                 done.append((calls, replies))
             if not is_lost or any(isinstance(replies[0], REFUSALS) for _, replies in done):
                 return done
@@ -212,7 +286,7 @@ class Node:
             was_sent = False
             while True:
                 try:
-                    link, pool = self._take_link()
+                    link = self._take_link()
                 except TransportError as error:
                     error.maybe_applied |= was_sent
                     raise
@@ -231,42 +305,43 @@ class Node:
                     raise
                 finally:
                     self._busy.discard(link)
-                self._give_back(link, pool)
+                self._give_back(link)
                 return replies
 
-    def _take_link(self) -> tuple[Link, list[Link]]:
-        """Return a link and the pool it belongs to."""
+    def _take_link(self) -> Link:
         while True:
             if self._closed:
                 raise closed(self._url)
             if self._watch is not None and self._watch.has_news():
-                self._drop_pool()
-            pool = self._idle
+                self._leave(self._generation.number)
             try:
-                link = pool.pop()
+                link = self._idle.pop()
                 is_usable = link.is_fresh()
             except IndexError:  # none is idle, or another thread was faster
                 link, is_usable = self._connect(), True
-            if is_usable and pool is self._idle:
-                return link, pool
-            link.close()  # the server closed the connection, or a failover began meanwhile
+            if is_usable and link.generation == self._generation.number:
+                return link
+            link.close()  # the server closed the connection, or is no longer the primary
 
     def leave_old_primary(self) -> None:
         """Abort the calls in progress if sentinels are replacing the primary: a blocking read would stay there."""
         if self._watch is not None and self._watch.has_news():
-            self._drop_pool()
+            self._leave(self._generation.number)
             for link in tuple(self._busy):
                 link.abort()
 
-    def _drop_pool(self) -> None:
-        """Stop using all links opened until now; those in use are closed when their calls have ended."""
-        pool, self._idle = self._idle, []
-        _close_all(pool)
+    def _leave(self, generation: int) -> None:
+        """Stop using all links of this generation; those in use are closed when their calls have ended."""
+        if generation == self._generation.number:  # otherwise another caller was faster
+            self._generation.number += 1
+            pool, self._idle = self._idle, []
+            _close_all(pool)
 
-    def _give_back(self, link: Link, pool: list[Link]) -> None:
-        if self._closed or pool is not self._idle:
+    def _give_back(self, link: Link) -> None:
+        if self._closed or link.generation != self._generation.number:
             link.close()
         else:
+            pool = self._idle
             link.used_at = time.monotonic()
             pool.append(link)
             if len(pool) > 1:
@@ -275,15 +350,26 @@ class Node:
     def _connect(self) -> Link:
         """Connect, and retry while the server may just be starting or restarting."""
         pauses = Pauses(*CONNECT_PAUSES_S)
+        timeout_s = self._connect_timeout.total_seconds()
         while True:
             try:
-                return self._prepare(Link(self._whereabouts(), self._connect_timeout))
-            except REFUSALS as error:
-                raise refused(self._url, "the connection", error) from None
+                generation = self._generation.number
+                link = self._prepare(Link(self._whereabouts(), self._connect_timeout))
+            except ServerError as error:  # it refuses a library
+                if self._in_cluster or resend_of(error.code) is Resend.NO or pauses.waited_s >= timeout_s:
+                    raise
             except LINK_ERRORS as error:
-                limit = _LOADING_TIMEOUT if isinstance(error, BusyLoadingError) else self._connect_timeout
-                if self._in_cluster or pauses.waited_s >= limit.total_seconds():
+                is_loading = isinstance(error, BusyLoadingError)
+                is_refused = isinstance(error, REFUSALS) and not is_loading
+                limit = _LOADING_TIMEOUT if is_loading else self._connect_timeout
+                is_over = self._in_cluster or pauses.waited_s >= limit.total_seconds()
+                if is_refused and (is_over or resend_of(error_code(error)) is Resend.NO):
+                    raise refused(self._url, "the connection", error) from None
+                if is_over:
                     raise unreachable(self._url, pauses.waited_s, reason(error)) from None
+            else:
+                link.generation = generation
+                return link
             time.sleep(pauses.next_s())
 
     def _whereabouts(self) -> ServerUrl:

@@ -102,7 +102,7 @@ class SentinelWatch:
         for address in self._url.addresses:
             view = self._views.get(address)
             if view is not None:
-                if view.link.is_fresh() and not view.link.has_unread():
+                if view.link.is_fresh():
                     continue
                 del self._views[address]
                 view.link.close()
