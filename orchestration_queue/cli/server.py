@@ -24,11 +24,11 @@ from orchestration_queue.cli.common import (
 )
 from orchestration_queue.client import Queue
 from orchestration_queue.dialects.qless import commands as qless
+from orchestration_queue.doctor.libraries import Owner, read_libraries
 from orchestration_queue.doctor.server import Server
 from orchestration_queue.errors import TransportError, UsageError
-from orchestration_queue.protocol.call import text
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.library import LIBRARIES, is_missing_function, next_step
+from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import Connection, ServerUrl, parse_url
 from orchestration_queue.server.embedded.server import (
     explained,
@@ -184,38 +184,54 @@ def dump_library(
 
 @library_app.command("status")
 def library_status(url: Url = None, as_json: JsonFlag = False) -> None:
-    """Compare the server's libraries, or those of each primary of a cluster, with this version's. Loads nothing."""
+    """Show which libraries each primary has, whose they are, and what connecting changes. Loads nothing.
+
+    `loaded by` is `orchestration_queue` (a release of this package), `glide-mq`, or `unknown`. `on connect` is what a
+    client or worker of this release does: `keep`, `load`, or `replace` an older text of this package.
+    """
     with Connection.open(url, libraries=()) as connection:
-        rows = [row for primary in connection.primaries() for row in _read_versions(primary)]
+        rows = [row for primary in connection.primaries() for row in _rows(primary)]
     if as_json:
         show_json(rows)
     else:
         show_table(
-            ("node", "library", "ours", "server", "on connect"),
+            ("node", "library", "ours", "server", "loaded by", "on connect"),
             [[value or "-" for value in row.values()] for row in rows],
         )
 
 
 @library_app.command("load")
-def load_library(url: Url = None, as_json: JsonFlag = False) -> None:
-    """Load the libraries where they are missing or older than this version's."""
+def load_library(
+    url: Url = None,
+    foreign: Annotated[
+        bool, typer.Option("--foreign", help="Replace glide-mq's own `glidemq`, too, and texts of unknown origin.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Load the libraries where they are missing or of an older release, then show their status.
+
+    Those of ChasquiMQ and qless are loaded where the server has older ones.
+    """
     with Connection.open(url) as connection:
         for primary in connection.primaries():
-            Connection.open(primary).close()
+            with Connection.open(primary) as node:
+                loaded = read_libraries(node)
+                if foreign:
+                    for each in loaded:
+                        if each.owner is not Owner.OURS:
+                            node.execute(each.library.load(replace=True))
+            Connection.open(primary, libraries=[each.library for each in loaded]).close()
     library_status(url, as_json)
 
 
-def _read_versions(primary: ServerUrl) -> Iterator[dict[str, str | None]]:
+def _rows(primary: ServerUrl) -> Iterator[dict[str, str | None]]:
     with Connection.open(primary, libraries=()) as connection:
-        replies = connection.pipeline([library.ask for library in LIBRARIES])
-    for library, reply in zip(LIBRARIES, replies, strict=True):
-        if isinstance(reply, Exception) and not is_missing_function(str(reply)):
-            raise reply
-        theirs = None if isinstance(reply, Exception) else text(reply)
-        yield {
-            "node": str(primary),
-            "library": library.name,
-            "ours": library.version,
-            "server": theirs,
-            "on_connect": next_step(library.version, theirs).value,
-        }
+        for each in read_libraries(connection):
+            yield {
+                "node": str(primary),
+                "library": each.library.name,
+                "ours": each.library.version,
+                "server": each.version,
+                "loaded_by": each.owner and each.owner.value,
+                "on_connect": each.step.value,
+            }

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from orchestration_queue.doctor.finding import Finding, hint, problem
+from orchestration_queue.doctor.libraries import Owner, read_libraries
 from orchestration_queue.errors import ServerError
-from orchestration_queue.protocol.call import Call, optional_text, text
+from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.library import LIBRARIES, Step, is_missing_function, next_step
+from orchestration_queue.protocol.library import LIBRARIES, Library, Step, next_step
 from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.server.clock import now_ms
 
@@ -139,26 +140,47 @@ def replication(server: Server) -> Iterator[Finding]:
 
 
 def libraries(server: Server) -> Iterator[Finding]:
-    """Check that the function libraries are loaded in this version or a newer one."""
-    replies = server.connection.pipeline([library.ask for library in LIBRARIES], repeatable=True)
-    for library, reply in zip(LIBRARIES, replies, strict=True):
-        if isinstance(reply, Exception) and not is_missing_function(str(reply)):
-            continue  # the check of rights reports it
-        theirs = None if isinstance(reply, Exception) else optional_text(reply)
-        if next_step(library.version, theirs) is Step.KEEP:
-            continue
+    """Check that the function libraries are loaded, none by an older release, and `glidemq` not by glide-mq."""
+    try:
+        loaded = read_libraries(server.connection)
+    except ServerError:
+        return  # the check of rights reports it
+    for each in loaded:
+        library, version = each.library, each.version
+        subject = f"The function library {library.name}"
 
-        def fix(url: ServerUrl = server.url, name: str = library.name) -> str:
-            Connection.open(url).close()
-            return f"loaded {name}"
+        def fix(url: ServerUrl = server.url, library: Library = library) -> str:
+            Connection.open(url, libraries=LIBRARIES if library in LIBRARIES else (library,)).close()
+            return f"loaded {library.name}"
 
-        yield hint(
-            server.where,
-            f"The function library {library.name} is {'missing' if theirs is None else f'of version {theirs}'}",
-            "the next client or worker loads it, if its user has the permission",
-            "oq library load, as a user with that permission",
-            fix,
-        )
+        if each.step is not Step.KEEP:
+            older = f"of an older release: its version is {version}, this release's {library.version}"
+            yield hint(
+                server.where,
+                f"{subject} is {'missing' if version is None else older}",
+                "the next client or worker of this release loads it, if its user has the permission",
+                "oq library load, as a user with that permission",
+                fix,
+            )
+        elif each.owner is Owner.UPSTREAM:
+            is_older = next_step(library.version.partition(".")[0], version) is Step.REPLACE
+            yield (problem if is_older else hint)(
+                server.where,
+                f"{subject} is glide-mq's own, of version {version}",
+                "it may lack functions that this release calls"
+                if is_older
+                else "it has weaknesses that this package's text, of the same protocol, has not",
+                "upgrade glide-mq where it is in use, else run: oq library load --foreign"
+                if is_older
+                else "if no process of glide-mq relies on it: oq library load --foreign",
+            )
+        elif each.owner is Owner.UNKNOWN:
+            yield hint(
+                server.where,
+                f"{subject}, of version {version}, is not this package's",
+                "its functions may do anything else under the names that this release calls",
+                "compare FUNCTION LIST with `oq library dump`; `oq library load --foreign` replaces it",
+            )
 
 
 def clock(server: Server) -> Iterator[Finding]:

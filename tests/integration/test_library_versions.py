@@ -18,10 +18,14 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue, NewJob
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY as CHASQUIMQ
+from orchestration_queue.dialects.qless.commands import LIBRARY as QLESS
+from orchestration_queue.doctor import run_checks
 from orchestration_queue.options import JobOptions, WorkerOptions
-from orchestration_queue.protocol.library import LIBRARIES
+from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob, Worker
+from tests.integration.test_cli import Oq
 from tests.nodes import Node, Nodes
 from tests.waiting import wait_until
 
@@ -130,6 +134,93 @@ def test_a_user_who_may_not_read_libraries_keeps_one_without_a_number(url: str, 
     node.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@all", "-function|list")
     with Connection.open(url.replace("//", "//reader:secret@")):
         assert loaded(node.raw) == theirs
+
+
+SHOWN = {
+    "nothing": ("", None, None, "load", [("hint", "is missing")]),
+    "ours": (revision(REVISION), f"93.{REVISION}", "orchestration_queue", "keep", []),
+    "newer": (revision(REVISION + 1), f"93.{REVISION + 1}", "orchestration_queue", "keep", []),
+    "older": (
+        revision(REVISION - 1),
+        f"93.{REVISION - 1}",
+        "orchestration_queue",
+        "replace",
+        [("hint", f"is of an older release: its version is 93.{REVISION - 1}, this release's 93.{REVISION}")],
+    ),
+    "without a number": (
+        unnumbered(93),
+        "93",
+        "orchestration_queue",
+        "replace",
+        [("hint", f"is of an older release: its version is 93, this release's 93.{REVISION}")],
+    ),
+    "glide-mq's": (upstream(93), "93", "glide-mq", "keep", [("hint", "is glide-mq's own, of version 93")]),
+    "glide-mq's older": (upstream(92), "92", "glide-mq", "keep", [("problem", "is glide-mq's own, of version 92")]),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_it_is_shown_whose_text_a_server_has_and_what_connecting_changes(url: str, node: Node, case: str) -> None:
+    source, version, owner, step, findings = SHOWN[case]
+    if source:
+        node.raw.function_load(source)
+    row, other = Oq(url).json("library", "status")
+    assert row == {
+        "node": row["node"],
+        "library": "glidemq",
+        "ours": GLIDEMQ.version,
+        "server": version,
+        "loaded_by": owner,
+        "on_connect": step,
+    }
+    assert (other["library"], other["loaded_by"]) == ("orchestration_queue_1", None)
+    subject = "The function library glidemq "
+    found = [(each.severity.value, each.what) for each in run_checks(url, []) if each.what.startswith(subject)]
+    assert found == [(severity, subject + what) for severity, what in findings]
+    assert node.libraries == ({"glidemq"} if source else set())  # nothing was loaded
+
+
+def test_a_text_of_unknown_origin_is_shown_kept_and_replaced_when_asked(url: str, node: Node) -> None:
+    own = LIBRARIES[1]
+    theirs = own.text.replace("python tools/bundle_lua.py", "hand", 1)
+    node.raw.function_load(theirs)
+    row = Oq(url).json("library", "load")[1]
+    assert (row["server"], row["loaded_by"], row["on_connect"]) == (own.version, "unknown", "keep")
+    (finding,) = [each for each in run_checks(url, []) if "is not this package's" in each.what]
+    assert own.name in finding.what
+    row = Oq(url).json("library", "load", "--foreign")[1]
+    assert (row["server"], row["loaded_by"]) == (own.version, "orchestration_queue")
+
+
+def test_glide_mq_s_own_library_is_replaced_only_when_asked(url: str, node: Node) -> None:
+    theirs = upstream(94)
+    node.raw.function_load(theirs)
+    assert [row["loaded_by"] for row in Oq(url).json("library", "load")] == ["glide-mq", "orchestration_queue"]
+    assert loaded(node.raw) == theirs
+    assert {row["loaded_by"] for row in Oq(url).json("library", "load", "--foreign")} == {"orchestration_queue"}
+    assert loaded(node.raw) == GLIDEMQ.text
+
+
+def test_a_newer_text_of_ours_is_never_replaced(url: str, node: Node) -> None:
+    theirs = revision(REVISION + 1)
+    node.raw.function_load(theirs)
+    assert Oq(url).json("library", "load", "--foreign")[0]["server"] == f"93.{REVISION + 1}"
+    assert loaded(node.raw) == theirs
+
+
+@pytest.mark.parametrize("library", [CHASQUIMQ, QLESS], ids=["chasquimq", "qless"])
+def test_libraries_of_other_wires_are_brought_up_to_date_where_they_are_loaded(
+    url: str, node: Node, library: Library
+) -> None:
+    assert [row["library"] for row in Oq(url).json("library", "load")] == [each.name for each in LIBRARIES]
+    node.raw.function_load(re.sub(r'local REVISION = "\d+"', 'local REVISION = "1"', library.text))
+    (row,) = [row for row in Oq(url).json("library", "status") if row["library"] == library.name]
+    assert (row["server"], row["loaded_by"], row["on_connect"]) == ("1", "orchestration_queue", "replace")
+    (finding,) = [each for each in run_checks(url, []) if library.name in each.what]
+    assert finding.fix is not None
+    assert finding.fix() == f"loaded {library.name}"
+    (row,) = [row for row in Oq(url).json("library", "load") if row["library"] == library.name]
+    assert (row["server"], row["on_connect"]) == (library.version, "keep")
 
 
 async def test_libraries_lost_while_a_worker_runs_cost_no_job(url: str, node: Node, queue_name: str) -> None:
