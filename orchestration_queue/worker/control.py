@@ -111,7 +111,7 @@ class WorkerControl:
 
     @property
     def was_killed(self) -> bool:
-        """Whether :meth:`kill` was called."""
+        """Whether it gave up jobs: by :meth:`kill`, or because they outlasted its drain."""
         return self._was_killed
 
     @property
@@ -215,17 +215,22 @@ class WorkerControl:
             self._deadline = self._event_loop.call_later(seconds(self.options.drain), self._end_drain)
 
     def _end_drain(self) -> None:
-        """Give up the jobs that are still running, and log their ids."""
-        if self._loop is not None and (left := [lease.job_id for lease in self._loop.running]):
-            log.warning(
-                "Worker %s of queue %s leaves %d jobs unfinished after a drain of %g s; other workers run them again "
-                "when their leases end: %s",
-                self.id,
-                self.keys.queue,
-                len(left),
-                seconds(self.options.drain),
-                _list_ids(left),
-            )
+        """Give up the jobs that still run or whose outcomes the server may not have, and log their ids."""
+        running = [] if self._loop is None else [lease.job_id for lease in self._loop.running]
+        ended = [outcome.lease.job_id for outcome in self._machine.unsent]
+        for ids, what in ((running, "unfinished"), (ended, "without an answer to their outcomes")):
+            if ids:
+                self._was_killed = True
+                log.warning(
+                    "Worker %s of queue %s leaves %d jobs %s after a drain of %g s; other workers run them again when "
+                    "their leases end: %s",
+                    self.id,
+                    self.keys.queue,
+                    len(ids),
+                    what,
+                    seconds(self.options.drain),
+                    _list_ids(ids),
+                )
         self._kill()
 
     def _kill(self) -> None:

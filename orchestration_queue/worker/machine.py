@@ -206,8 +206,12 @@ class Machine:
             *self.inbox,
             *(delivery for exchange in self.underway for delivery in (*exchange.start, *exchange.hand_back)),
         ]
-        outcomes = [*self.outbox, *(outcome for exchange in self.underway for outcome in exchange.settle)]
-        return {delivery.job_id for delivery in deliveries} | {outcome.lease.job_id for outcome in outcomes}
+        return {delivery.job_id for delivery in deliveries} | {outcome.lease.job_id for outcome in self.unsent}
+
+    @property
+    def unsent(self) -> list[Settlement]:
+        """Outcomes that the server may not have."""
+        return [*self.outbox, *(outcome for exchange in self.underway for outcome in exchange.settle)]
 
     def step(self) -> Step:
         """Return the next action."""

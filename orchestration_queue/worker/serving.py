@@ -102,7 +102,7 @@ def run_workers(*workers: Worker, processes: int = 1) -> bool:
             process only supervises: it passes signals on and replaces a process that dies.
 
     Returns:
-        Whether a second signal made it give up running jobs, which other workers run again.
+        Whether it gave up jobs, which other workers run again: after a second signal, or at the end of the drain.
 
     Raises:
         UsageError: There is no worker, ``processes`` is less than 1, or an event loop runs in this thread.
