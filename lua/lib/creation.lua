@@ -2,18 +2,23 @@
 
 local ids = require("ids")
 local membership = require("membership")
+local overdue = require("overdue")
 local placement = require("placement")
 local shares = require("shares")
 local tags = require("tags")
 
 local creation = {}
 
---- Why the job cannot be created; nil when it can. Nothing is written. `replaced_id` is as good as gone.
+--- Why the job cannot be created; nil when it can, and then a job that had its id, but expired before it ran, is removed.
+--- Otherwise nothing is written. `replaced_id` is as good as gone.
 function creation.problem(queue, job, replaced_id)
-  if job.custom_id ~= "" and job.custom_id ~= replaced_id and ids.exists(queue, job.custom_id) then
+  local is_taken = job.custom_id ~= "" and job.custom_id ~= replaced_id and ids.exists(queue, job.custom_id)
+  if is_taken and not overdue.yields(queue, job.custom_id, job.timestamp_ms) then
     return "duplicate"
   elseif job.ordering_key ~= "" and membership.too_expensive(job) then
     return "ERR:COST_EXCEEDS_CAPACITY"
+  elseif is_taken and not overdue.remove(queue, job.custom_id, job.timestamp_ms) then
+    return "duplicate"
   end
   return nil
 end

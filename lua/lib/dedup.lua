@@ -1,6 +1,8 @@
 --- Deduplication: one job represents all of the same deduplication id.
 
 local events = require("events")
+local failure = require("failure")
+local overdue = require("overdue")
 local purge = require("purge")
 local record = require("record")
 local release = require("release")
@@ -17,9 +19,14 @@ function dedup.standing(queue, dedup_key, dedup_id)
   return { id = job_id, created_ms = tonumber(created) or 0, job = record.load(queue, job_id) }
 end
 
-local function unfinished(standing)
-  local state = standing.job and standing.job.state
-  return state and state ~= "completed" and state ~= "failed"
+local function unfinished(standing, now)
+  local job = standing.job
+  return job and job.state and not record.has_ended(job) and not overdue.is(job, now)
+end
+
+--- Whether the job expired, and never ran.
+local function has_missed_its_time(job, now)
+  return job ~= nil and not job.processedOn and job.state ~= "completed" and failure.has_expired(job, now)
 end
 
 --- Whether a new job takes the place of the standing one, which has not become ready yet.
@@ -33,9 +40,9 @@ function dedup.stands_in(standing, mode, now, ttl_ms)
   if not standing then
     return false
   elseif mode == "throttle" then
-    return ttl_ms > 0 and now - standing.created_ms < ttl_ms
+    return ttl_ms > 0 and now - standing.created_ms < ttl_ms and not has_missed_its_time(standing.job, now)
   elseif mode == "simple" or mode == "debounce" then
-    return unfinished(standing) and not dedup.is_replaced(standing, mode)
+    return unfinished(standing, now) and not dedup.is_replaced(standing, mode)
   end
   return false
 end

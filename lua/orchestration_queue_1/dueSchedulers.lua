@@ -19,7 +19,7 @@ local found = {}
 for _, name in ipairs(redis.call("ZRANGEBYSCORE", schedulers_due_key, "-inf", now_ms, "LIMIT", 0, limit)) do
   local entry = redis.call("HGET", schedulers_key, name)
   if entry then
-    local fate, ended_ms = schedulers.awaited(queue, name, entry)
+    local fate, ended_ms = schedulers.awaited(queue, name, entry, now_ms)
     found[#found + 1] = { name, entry, fate, ended_ms }
   else
     redis.call("ZREM", schedulers_due_key, name)

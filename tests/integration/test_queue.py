@@ -25,6 +25,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.options import Deduplication, JobOptions, Ordering, Retention, TokenBucket
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.states import JobState
+from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.by_hand import HandWorker
 from tests.faces import Face
 from tests.waiting import wait_until
@@ -106,6 +107,42 @@ async def test_a_skipped_job_gives_the_job_that_stands_for_it(
         first = await queue.add("work", {"n": 1}, options)
         again = await queue.add("work", {"n": 2}, options)
     assert (again.id, again.is_new, again.record.data) == (first.id, False, {"n": 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        JobOptions(job_id="mine"),
+        JobOptions(deduplication=Deduplication(id="once")),
+        JobOptions(deduplication=Deduplication(id="once", mode="throttle", ttl=60)),
+        JobOptions(deduplication=Deduplication(id="once", mode="debounce")),
+        JobOptions(job_id="mine", deduplication=Deduplication(id="once")),
+    ],
+    ids=["job_id", "simple", "throttle", "debounce", "both"],
+)
+async def test_a_job_that_expired_in_a_paused_queue_is_not_taken_for_the_next(
+    face: Face, queue_name: str, raw: Any, server_url: str, options: JobOptions
+) -> None:
+    async with face.queue(queue_name) as queue:
+        await queue.pause()
+        first = await queue.add("work", {"n": 1}, options.model_copy(update={"ttl": timedelta(minutes=1)}))
+        assert not (await queue.add("work", {"n": 2}, options)).is_new
+        raw.hset(queue.keys.job(first.id), "expireAt", 1)  # as if a minute had passed
+        last = await queue.add("work", {"n": 3}, options)
+        assert (last.is_new, last.record.data) == (True, {"n": 3})
+        await queue.resume()
+        ran: list[int] = []
+
+        async def work(job: AsyncActiveJob) -> int:
+            ran.append(job.data["n"])
+            return ran[-1]
+
+        worker = Worker(queue_name, work, url=server_url)
+        running = asyncio.create_task(worker.run())
+        assert await last.wait(timeout=60) == 3
+        worker.stop()
+        await running
+    assert ran == [3], "and not the one that expired"
 
 
 async def test_debounce_replaces_a_delayed_job(face: Face, queue_name: str, raw: Any) -> None:

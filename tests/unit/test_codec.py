@@ -157,7 +157,7 @@ def test_what_msgpack_cannot_say_or_give_back_is_refused_in_one_sentence(value: 
         codec.encode(value, codec=MSGPACK)
 
 
-EQUAL_KEYS = [
+EQUAL_KEYS: list[dict[Any, Any]] = [
     {1: "a", "1": "b"},
     {True: "a", "true": "b"},
     {False: "a", "x": {}, "false": "b"},
@@ -176,7 +176,7 @@ WRITTEN_EQUAL_KEYS = [
 
 @pytest.mark.parametrize("name", ["json", "gzip", "msgpack"])
 @pytest.mark.parametrize("value", EQUAL_KEYS)
-def test_keys_that_become_equal_are_refused_by_every_codec(value: object, name: str) -> None:
+def test_keys_that_become_equal_are_refused_by_every_codec(value: Any, name: str) -> None:
     with pytest.raises(PayloadError, match=r"cannot be written .+two keys of a dict become '.+', so that one"):
         codec.encode(value, codec=find_codec(name))
 
@@ -188,7 +188,7 @@ def test_keys_that_pydantic_writes_alike_are_refused(value: object, name: str) -
         codec.encode(value, codec=find_codec(name))
 
 
-@pytest.mark.parametrize("value", [*(value for value in EQUAL_KEYS if None not in value), WRITTEN_EQUAL_KEYS[2]])
+@pytest.mark.parametrize("value", [*(value for value in EQUAL_KEYS if "null" not in value), WRITTEN_EQUAL_KEYS[2]])
 def test_keys_that_become_equal_are_refused_by_qless_tasks_sandboxes_and_scheduled_flows(value: Any) -> None:
     def give(given: Any) -> Any:
         return given

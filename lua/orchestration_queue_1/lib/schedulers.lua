@@ -1,6 +1,9 @@
 --- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and their history.
 
 local guarded = require("guarded")
+local numbers = require("numbers")
+local overdue = require("overdue")
+local record = require("record")
 local revocation = require("revocation")
 
 local schedulers = {}
@@ -51,20 +54,23 @@ function schedulers.put(queue, name, entry, look_ms)
   return 1
 end
 
---- Return the state of a job: `open`, `ended` or `gone`, and when it ended.
-function schedulers.fate(queue, job_id)
-  local job = redis.call("HMGET", queue .. "job:" .. job_id, "state", "finishedOn")
-  if not job[1] then
+--- Return the state of a job: `open`, `ended` or `gone`, and when it ended. One that has expired ended then, whether a
+--- worker has read it since or not.
+function schedulers.fate(queue, job_id, now)
+  local job = record.load(queue, job_id)
+  if not job or not job.state then
     return "gone", 0
-  elseif job[1] == "completed" or job[1] == "failed" then
-    return "ended", tonumber(job[2]) or 0
+  elseif record.has_ended(job) then
+    return "ended", tonumber(redis.call("HGET", queue .. "job:" .. job_id, "finishedOn") or nil) or 0
+  elseif overdue.is(job, now) then
+    return "ended", numbers.finite(job.expireAt)
   end
   return "open", 0
 end
 
 --- Whether a run has to wait for the job of the one before. One that must be replaced is revoked instead.
 function schedulers.holds_back(queue, run, now_ms)
-  if run.previous == "" or run.overlap == "allow" or schedulers.fate(queue, run.previous) ~= "open" then
+  if run.previous == "" or run.overlap == "allow" or schedulers.fate(queue, run.previous, now_ms) ~= "open" then
     return false
   elseif run.overlap == "replace" then
     revocation.revoke(queue, run.previous, now_ms, "workers")
@@ -111,14 +117,14 @@ local function searched(queue, name)
 end
 
 --- Return the state of the job that an entry waits for, and when it ended; empty without one.
-function schedulers.awaited(queue, name, text)
+function schedulers.awaited(queue, name, text, now)
   local readable, entry = pcall(cjson.decode, text)
   if not readable or type(entry) ~= "table" then
     return "", 0
   end
   local own = type(entry.oq) == "table" and entry.oq or {}
   if type(own.job) == "string" and own.job ~= "" then
-    return schedulers.fate(queue, own.job)
+    return schedulers.fate(queue, own.job, now)
   elseif entry.repeatAfterComplete and entry.nextRun == 0 and not own.paused then
     return searched(queue, name), 0
   end

@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "28"
+local REVISION = "29"
 
 local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
 
@@ -858,6 +858,222 @@ end
 return membership
 end)()
 
+modules.events = (function()
+--- Lifecycle events: one stream per queue, trimmed to about the last thousand, or to what a registered reader still needs.
+
+local guarded = require("guarded")
+
+local events = {}
+
+events.READERS = "events:readers"
+-- The field with the earliest position of all readers; no reader's name is empty.
+events.SLOWEST = ""
+
+local KEPT = 1000
+local MOST, MOST_BYTES = 1000000, 256 * 1024 * 1024
+local MOST_PER_CALL = 100000
+-- Trimming reads whether anyone reads, so it goes once for many events. A prime, so that a rhythm of several queues
+-- leaves none of them out.
+local EVERY = 97
+local since_trim = 0
+
+--- Drop what exceeds the bounds even if it is unread: the server's memory matters more.
+local function limit(key, length)
+  local size = _redis_pcall("MEMORY", "USAGE", key, "SAMPLES", 0) -- 1.2 ms for a million events
+  local most = MOST
+  if _type(size) == "number" and size > MOST_BYTES then
+    most = _math_min(most, _math_floor(length * MOST_BYTES / size))
+  end
+  if length > most then
+    guarded.call("XTRIM", key, "MAXLEN", "~", _math_max(KEPT, most), "LIMIT", MOST_PER_CALL)
+  end
+end
+
+--- Drop old events: what all readers have read, but never the last thousand; without readers, all before these.
+local function trim(queue)
+  local key = queue .. "events"
+  local slowest = guarded.call("HGET", queue .. events.READERS, events.SLOWEST)
+  if not slowest then
+    guarded.call("XTRIM", key, "MAXLEN", "~", KEPT, "LIMIT", MOST_PER_CALL)
+    return
+  end
+  local length = _redis_call("XLEN", key)
+  if length > KEPT then
+    guarded.call("XTRIM", key, "MINID", "~", slowest, "LIMIT", _math_min(length - KEPT, MOST_PER_CALL))
+    limit(key, _redis_call("XLEN", key))
+  end
+end
+
+function events.emit(queue, type, job_id, ...)
+  _redis_call("XADD", queue .. "events", "*", "event", type, "jobId", job_id, ...)
+  since_trim = since_trim + 1
+  if since_trim >= EVERY then
+    since_trim = 0
+    _pcall(trim, queue) -- a user who may not send one of its commands must still be able to end jobs
+  end
+end
+
+return events
+end)()
+
+modules.metrics = (function()
+--- Counts of finished jobs and their durations, a pair of fields per minute, kept for a day.
+
+local metrics = {}
+
+local MINUTE_MS = 60000
+local DAY_MS = 86400000
+local PRUNE_EVERY = 1000
+local CHUNK = 1000
+
+local function prune(key, oldest_minute)
+  local old = {}
+  for _, field in _ipairs(_redis_call("HKEYS", key)) do
+    local minute = _tonumber(field:match("^m:(%d+):"))
+    if minute and minute < oldest_minute then
+      old[#old + 1] = field
+    end
+  end
+  for first = 1, #old, CHUNK do
+    _redis_call("HDEL", key, _unpack(old, first, _math_min(first + CHUNK - 1, #old)))
+  end
+end
+
+local last_minute, last_bucket
+
+--- How the fields of a minute begin.
+local function bucket_of(minute)
+  if minute ~= last_minute then
+    last_minute, last_bucket = minute, _string_format("m:%.0f:", minute)
+  end
+  return last_bucket
+end
+
+--- How long a job has run; 0 when it never started or clocks disagree.
+function metrics.duration(now, processed_on)
+  local began = _type(processed_on) == "number" and processed_on or _tonumber(processed_on) or now
+  return now > began and now - began or 0
+end
+
+--- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
+function metrics.add(queue, outcome, now, jobs, duration)
+  local key = queue .. "metrics:" .. outcome
+  local minute = now - now % MINUTE_MS
+  local bucket = bucket_of(minute)
+  local count = _redis_call("HINCRBY", key, bucket .. "c", jobs)
+  if duration > 0 then
+    _redis_call("HINCRBY", key, bucket .. "d", duration)
+  end
+  if count % PRUNE_EVERY < jobs then
+    prune(key, minute - DAY_MS)
+  end
+end
+
+--- Count one job; `processed_on` is nil when it never started.
+function metrics.record(queue, outcome, now, processed_on)
+  metrics.add(queue, outcome, now, 1, metrics.duration(now, processed_on))
+end
+
+return metrics
+end)()
+
+modules.failure = (function()
+--- How a job fails for good without a worker's word: the record, the event, the count.
+
+local events = require("events")
+local metrics = require("metrics")
+local numbers = require("numbers")
+
+local failure = {}
+
+local heard
+
+--- Have `visit(queue, job_id)` called for each job that fails from now on, before anything about it is removed; nil ends
+--- that.
+function failure.watch(visit)
+  heard = visit
+end
+
+--- Add the job to the failed ones; the arguments after `now` are further fields and values of its record.
+function failure.record(queue, job_id, reason, now, ...)
+  _redis_call("ZADD", queue .. "failed", now, job_id)
+  _redis_call(
+    "HSET", queue .. "job:" .. job_id,
+    "state", "failed", "failedReason", reason, "finishedOn", now, ...
+  )
+  if heard then
+    heard(queue, job_id)
+  end
+end
+
+--- Emit the event of a failure, and count it.
+function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
+  if not skip_events then
+    events.emit(queue, "failed", job_id, "failedReason", reason)
+  end
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+--- Fail a job whose time to live is over.
+function failure.expire(queue, job_id, now, processed_on)
+  failure.record(queue, job_id, "expired", now, "failureKind", "expired")
+  events.emit(queue, "expired", job_id)
+  metrics.record(queue, "failed", now, processed_on)
+end
+
+function failure.has_expired(job, now)
+  local expire_at = job.expireAt and numbers.finite(job.expireAt) or 0
+  return expire_at > 0 and now > expire_at
+end
+
+return failure
+end)()
+
+modules.purge = (function()
+--- Removes jobs with all they left behind.
+
+local chunks = require("chunks")
+local events = require("events")
+
+local purge = {}
+
+local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
+local JOBS_PER_COMMAND = 100
+
+function purge.jobs(queue, job_ids)
+  for first = 1, #job_ids, JOBS_PER_COMMAND do
+    local keys = {}
+    for index = first, _math_min(first + JOBS_PER_COMMAND - 1, #job_ids) do
+      for _, part in _ipairs(PARTS) do
+        keys[#keys + 1] = queue .. part .. job_ids[index]
+      end
+    end
+    _redis_call("UNLINK", _unpack(keys))
+  end
+end
+
+--- Take jobs out of a sorted set.
+function purge.members(key, job_ids)
+  chunks.call(job_ids, "ZREM", key)
+end
+
+--- Remove jobs that finished at a time or before, oldest first; returns their ids.
+function purge.finished(queue, key, cutoff_ms, limit)
+  if limit <= 0 or not cutoff_ms then
+    return {}
+  end
+  local job_ids = _redis_call("ZRANGE", key, "-inf", _string_format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
+  if job_ids[1] then
+    purge.jobs(queue, job_ids)
+    purge.members(key, job_ids)
+    events.emit(queue, "cleaned", #job_ids)
+  end
+  return job_ids
+end
+
+return purge
+end)()
+
 modules.record = (function()
 --- The job's hash, read.
 
@@ -927,234 +1143,35 @@ end
 return record
 end)()
 
-modules.lists = (function()
---- Jobs taken from the priority and LIFO lists. No consumer group knows which worker has them, so we keep
----   `list-active`        how many are taken, as the wire has it, and
----   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
---- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
+modules.ordering = (function()
+--- Finished sequence numbers of jobs made by libraries older than 93, which carry an `orderingKey`.
 
-local chunks = require("chunks")
-local guarded = require("guarded")
-local record = require("record")
+local ordering = {}
 
-local lists = {}
-
-local TAKEN = -1
-local SCAN_PAGE = 500
-local MOST_SCANS = 1000
-
-local function index_key(queue)
-  return queue .. "list-active:jobs"
-end
-
-local function counter_key(queue)
-  return queue .. "list-active"
-end
-
-function lists.counted(queue)
-  return _tonumber(_redis_call("GET", counter_key(queue))) or 0
-end
-
---- Note that jobs were popped: should their worker die before it activates them, they can be found.
-function lists.taken(queue, job_ids)
-  local members = {}
-  for _, job_id in _ipairs(job_ids) do
-    members[#members + 1], members[#members + 2] = TAKEN, job_id
+--- Note that a sequence number of a key has finished, and move the contiguous mark as far as it goes.
+function ordering.done(queue, key, sequence)
+  local seq = key and key ~= "" and _tonumber(sequence) or 0
+  if seq <= 0 then
+    return
   end
-  if members[1] then
-    guarded.call("ZADD", index_key(queue), _unpack(members))
+  local mark = "orderdone:" .. key
+  local pending = queue .. "orderdone:pending:" .. key
+  local last = _tonumber(_redis_call("HGET", queue .. "meta", mark)) or 0
+  if seq <= last then
+    _redis_call("HDEL", pending, seq)
+    return
   end
-  return job_ids
-end
-
---- Pop up to `count` jobs, from the LIFO list only when no job has priority.
-function lists.pop(queue, count)
-  local popped = _redis_call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
-  return popped and popped[2] or {}
-end
-
-function lists.activated(queue, job_id, now)
-  guarded.call("ZADD", index_key(queue), now, job_id)
-end
-
---- The consumer that started a job, and when, as one text, which differs for each start.
-function lists.taker(consumer, processed_on)
-  return consumer .. "@" .. processed_on
-end
-
---- Forget that a job was taken, without a change to the count.
-function lists.forget(queue, job_id)
-  guarded.call("ZREM", index_key(queue), job_id)
-end
-
---- Count jobs popped from a list as taken by a worker.
-function lists.count_in(queue, number)
-  if number > 0 then
-    _redis_call("INCRBY", counter_key(queue), number)
+  _redis_call("HSET", pending, seq, 1)
+  local reached = last
+  while _redis_call("HDEL", pending, reached + 1) == 1 do
+    reached = reached + 1
+  end
+  if reached > last then
+    _redis_call("HSET", queue .. "meta", mark, reached)
   end
 end
 
---- Count jobs out again; the count never falls below zero.
-local function count_out(queue, number)
-  local left = _math_min(lists.counted(queue), number)
-  if left > 0 then
-    _redis_call("DECRBY", counter_key(queue), left)
-  end
-end
-
---- Jobs taken from a list are no longer held by a worker.
-function lists.leave_all(queue, job_ids)
-  if job_ids[1] then
-    chunks.guarded_call(job_ids, "ZREM", index_key(queue))
-    count_out(queue, #job_ids)
-  end
-end
-
---- No worker holds the job. The call that removed a job that is gone has counted it out already, unless
---- the index still has it.
-function lists.leave(queue, job_id, is_gone)
-  local indexed = guarded.call("ZREM", index_key(queue), job_id) == 1
-  if indexed or not is_gone then
-    count_out(queue, 1)
-  end
-end
-
---- Whether an active job was taken from a list. Only jobs activated by this library say so themselves.
-function lists.holds(job)
-  if job.takenFrom then
-    return job.takenFrom == "list"
-  end
-  return job.lifo == "1" or record.priority(job) > 0
-end
-
---- Find active list jobs by scanning every key of the queue; false when there are too many keys.
-local function scan(queue, visit)
-  local prefix = queue .. "job:"
-  local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
-  local cursor = "0"
-  for _ = 1, MOST_SCANS do
-    local page = _redis_call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
-    for _, key in _ipairs(page[2]) do
-      local job_id = key:sub(#prefix + 1)
-      -- No id has a colon: a key with one belongs to a job, but is not its record.
-      if not job_id:find(":", 1, true) then
-        visit(job_id)
-      end
-    end
-    cursor = page[1]
-    if cursor == "0" then
-      return true
-    end
-  end
-  return false
-end
-
---- Read the index and drop what no longer belongs there. Returns the active jobs, each `{ id, job }`, and those
---- only taken, each `{ id, since }`. Jobs that another library activated may be missing.
-function lists.indexed(queue)
-  local active, taken = {}, {}
-  local members = guarded.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
-  for index = 1, #members, 2 do
-    local job_id, score = members[index], _tonumber(members[index + 1])
-    local job = record.load(queue, job_id)
-    if job and job.state == "active" and lists.holds(job) then
-      active[#active + 1] = { id = job_id, job = job }
-    elseif job and job.state == "waiting" and score < 0 then
-      taken[#taken + 1] = { id = job_id, job = job, since = -score, is_new = score == TAKEN }
-    else
-      lists.forget(queue, job_id)
-    end
-  end
-  return active, taken
-end
-
---- All jobs taken from a list: those active, those only taken, and whether these are all.
-function lists.all(queue)
-  local active, taken = lists.indexed(queue)
-  if #active + #taken >= lists.counted(queue) then
-    return active, taken, true
-  end
-  local known = {}
-  for _, entry in _ipairs(active) do
-    known[entry.id] = true
-  end
-  local complete = scan(queue, function(job_id)
-    local job = not known[job_id] and record.load(queue, job_id)
-    if job and job.state == "active" and lists.holds(job) then
-      known[job_id] = true
-      active[#active + 1] = { id = job_id, job = job }
-      lists.activated(queue, job_id, _tonumber(job.lastActive) or 0)
-    end
-  end)
-  return active, taken, complete
-end
-
---- Remember when a job was first seen taken but not active.
-function lists.seen_taken(queue, job_id, now)
-  guarded.call("ZADD", index_key(queue), -now, job_id)
-end
-
---- Whether no worker has a list job.
-function lists.is_idle(queue)
-  return lists.counted(queue) <= 0 and _redis_call("EXISTS", index_key(queue)) == 0
-end
-
---- Correct the count; returns by how much it was too high.
-function lists.heal(queue)
-  local counted = lists.counted(queue)
-  if counted <= 0 then
-    if counted < 0 then
-      _redis_call("SET", counter_key(queue), 0)
-    end
-    return 0
-  end
-  local active, taken, complete = lists.all(queue)
-  local drift = counted - #active - #taken
-  if not complete then
-    return 0
-  end
-  if drift > 0 then
-    _redis_call("DECRBY", counter_key(queue), drift)
-  end
-  return drift
-end
-
-return lists
-end)()
-
-modules.scheduled = (function()
---- The `scheduled` set: a score carries the priority band and the due time, so both order it.
-
-local scheduled = {}
-
-local SHIFT = 2 ^ 42
-
-function scheduled.add(queue, member, priority, due)
-  _redis_call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
-end
-
---- Priority band and due time of a score.
-function scheduled.split(score)
-  local band = _math_floor(score / SHIFT)
-  return band, score - band * SHIFT
-end
-
---- The score as an exact range bound.
-function scheduled.bound(band, due)
-  return _string_format("%.0f", band * SHIFT + due)
-end
-
---- Band and due time of the lowest member that is in no band below `band`; nil without such a member.
-function scheduled.first(key, band)
-  local from = band and scheduled.bound(band, 0) or "-inf"
-  local lowest = _redis_call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
-  if lowest[2] then
-    return scheduled.split(_tonumber(lowest[2]))
-  end
-  return nil
-end
-
-return scheduled
+return ordering
 end)()
 
 modules.stream = (function()
@@ -1330,6 +1347,211 @@ function stream.pending(key, group)
 end
 
 return stream
+end)()
+
+modules.release = (function()
+--- Releases parked jobs of a group: when a slot becomes free, a limit has passed, or a job before them was removed.
+
+local events = require("events")
+local failure = require("failure")
+local groups = require("groups")
+local guarded = require("guarded")
+local ordering = require("ordering")
+local record = require("record")
+local stream = require("stream")
+local tokens = require("tokens")
+
+local release = {}
+
+local MOST_PROMOTED = 1000
+local SPARE_POPS = 20
+local MOST_HEADS = 100
+
+local COST_REASON = "cost exceeds token bucket capacity"
+
+--- Fail a job that costs more than its group's bucket ever holds.
+function release.reject(queue, job_id, now, processed_on, skip_events)
+  failure.record(queue, job_id, COST_REASON, now)
+  failure.announce(queue, job_id, COST_REASON, now, processed_on, skip_events)
+end
+
+--- Drop a parked job that will not run, so that its sequence number blocks no other job.
+local function drop(queue, name, group, seq)
+  if group.next_seq > 0 and seq >= group.next_seq then
+    groups.skip(queue, name, seq)
+  end
+end
+
+--- Whether the bucket has what the first parked job costs. Heads that are gone or cost too much leave.
+local function bucket_allows(queue, name, group, now)
+  if now <= 0 or group.capacity <= 0 then
+    return true
+  end
+  local parked = groups.parked_key(queue, name)
+  local level = groups.refill(queue, name, group, now)
+  for _ = 1, MOST_HEADS do
+    local head = guarded.call("ZRANGE", parked, 0, 0, "WITHSCORES")
+    if not head[1] then
+      return false
+    end
+    local job = record.load(queue, head[1])
+    local cost = job and (_tonumber(job.cost) or tokens.DEFAULT_COST)
+    if job and cost <= level then
+      return true
+    elseif job and cost <= group.capacity then
+      groups.hold_until(queue, name, now + tokens.wait_ms(cost, level, group.refill_rate))
+      return false
+    end
+    _redis_call("ZREM", parked, head[1])
+    drop(queue, name, group, _tonumber(head[2]))
+    if job then
+      release.reject(queue, head[1], now, job.processedOn)
+    end
+  end
+  groups.wake_soon(queue, name)
+  return false
+end
+
+--- How many jobs the group may start now; a running window that is used up is waited for.
+local function room(queue, name, group, now)
+  local free = MOST_PROMOTED
+  if group.max_concurrency > 0 then
+    free = _math_min(free, group.max_concurrency - group.active)
+  end
+  if now > 0 and group.rate_max > 0 and free > 0 then
+    local window = groups.window_room(group, now)
+    if window == 0 then
+      groups.hold_until(queue, name, group.window_start + group.rate_duration)
+    end
+    free = _math_min(free, window or group.rate_max)
+  end
+  return free
+end
+
+--- Move one popped job on unless its turn comes after `turn`.
+--- Returns `promoted`, `dropped` or `blocked`, and its sequence number.
+local function move_on(queue, name, group, job_id, score, turn, now)
+  local job = record.load(queue, job_id)
+  if not job then
+    drop(queue, name, group, score)
+    return "dropped"
+  elseif job.state ~= "group-waiting" then
+    return "dropped"
+  end
+  local seq = record.sequence(job)
+  if now > 0 and failure.has_expired(job, now) then
+    failure.expire(queue, job_id, now, job.processedOn)
+    drop(queue, name, group, seq)
+    return "dropped"
+  elseif turn > 0 and seq > turn then
+    return "blocked", seq
+  end
+  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
+  stream.push(queue, job_id, job.name)
+  return "promoted", seq
+end
+
+--- Move up to `free` parked jobs to the stream, in their turns; returns how many.
+--- The stored turn stays where it is: activation moves it. A promoted job still releases the next one here.
+local function promote_in_turn(queue, name, group, free, now)
+  local parked, promoted = groups.parked_key(queue, name), 0
+  local turn = group.next_seq
+  for _ = 1, free + SPARE_POPS do
+    local popped = promoted < free and guarded.call("ZPOPMIN", parked) or {}
+    if not popped[1] then
+      return promoted
+    end
+    local outcome, seq = move_on(queue, name, group, popped[1], _tonumber(popped[2]), turn, now)
+    if outcome == "blocked" then
+      _redis_call("ZADD", parked, seq, popped[1])
+      return promoted
+    elseif outcome == "promoted" then
+      promoted = promoted + 1
+      turn = seq == turn and turn + 1 or turn
+    elseif promoted == 0 and groups.advance(queue, name, group) then
+      turn = group.next_seq
+    end
+  end
+  if promoted == 0 then
+    groups.wake_soon(queue, name)
+  end
+  return promoted
+end
+
+--- Release as many parked jobs as all limits allow; returns how many.
+--- With `now` 0 the rate limits are left to the activation.
+function release.promote(queue, name, group, now)
+  if _redis_call("EXISTS", groups.parked_key(queue, name)) == 0 then
+    return 0
+  end
+  if groups.is_held(queue, name, group, now) then
+    return 0
+  end
+  local free = room(queue, name, group, now)
+  if free <= 0 or not bucket_allows(queue, name, group, now) then
+    return 0
+  end
+  groups.advance(queue, name, group)
+  return promote_in_turn(queue, name, group, free, now)
+end
+
+--- Give a slot of a group back.
+function release.slot(queue, name, now)
+  if not name or name == "" then
+    return
+  end
+  local group = groups.load(queue, name)
+  if group.active > 0 then
+    group.active = group.active - 1
+    groups.write(queue, name, "active", group.active)
+  end
+  release.promote(queue, name, group, now)
+end
+
+--- A job leaves for good from wherever it was: give its slot back, or step over its turn.
+function release.forfeit(queue, job, now)
+  local name, seq = job.groupKey, record.sequence(job)
+  ordering.done(queue, job.orderingKey, job.orderingSeq)
+  if not name or name == "" then
+    return
+  end
+  if job.state == "active" then
+    release.slot(queue, name, now)
+    return
+  end
+  if seq <= 0 or record.has_ended(job) then
+    return
+  end
+  local group = groups.load(queue, name)
+  if seq >= group.next_seq then
+    drop(queue, name, group, seq)
+    -- Only jobs whose turn it becomes are woken; without parked jobs, admission advances the turn later.
+    if _redis_call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
+      release.promote(queue, name, group, now)
+    end
+  elseif job.state ~= "group-waiting" then
+    -- A job that has been active keeps its slot between attempts, except while it is parked.
+    release.slot(queue, name, now)
+  end
+end
+
+--- Expire a job, whatever its state.
+function release.expire(queue, job_id, job, now)
+  if job.state == "failed" then
+    return
+  end
+  failure.expire(queue, job_id, now, job.processedOn)
+  release.forfeit(queue, job, now)
+end
+
+--- Fail a job that was cancelled before it started.
+function release.revoke(queue, job_id, job, now)
+  failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
+  release.forfeit(queue, job, now)
+  events.emit(queue, "revoked", job_id)
+end
+
+return release
 end)()
 
 modules.shares = (function()
@@ -1708,6 +1930,302 @@ end
 return withdrawal
 end)()
 
+modules.overdue = (function()
+--- Jobs whose time to live is over, but which no worker has read since. They will not run, so they must not keep others
+--- from being added.
+
+local failure = require("failure")
+local guarded = require("guarded")
+local purge = require("purge")
+local record = require("record")
+local release = require("release")
+local stream = require("stream")
+local withdrawal = require("withdrawal")
+
+local overdue = {}
+
+local GROUP = "workers"
+
+--- Whether a worker that reads the job will find it expired.
+function overdue.is(job, now)
+  return job.state ~= "active" and not record.has_ended(job) and failure.has_expired(job, now)
+end
+
+--- Ways to take a job that has never run from where it waits; each returns whether it was there.
+local take = {}
+
+function take.waiting(queue, job_id, job)
+  return withdrawal.remove(queue, job_id, job) or job.lifo ~= "1" and stream.withdraw(queue, GROUP, job_id)
+end
+
+function take.delayed(queue, job_id)
+  return _redis_call("ZREM", queue .. "scheduled", job_id) == 1
+end
+
+take.prioritized = take.delayed
+
+take["group-waiting"] = function(queue, job_id, job)
+  return guarded.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id) == 1
+end
+
+--- Whether a job has expired before it ever ran, and nothing waits for its outcome: its id may go to a new job.
+function overdue.yields(queue, job_id, now)
+  local job = record.load(queue, job_id)
+  return job ~= nil
+    and take[job.state] ~= nil
+    and not job.processedOn
+    and failure.has_expired(job, now)
+    and _redis_call("HEXISTS", queue .. "job:" .. job_id, "parentId") == 0
+    and _redis_call("EXISTS", queue .. "parents:" .. job_id) == 0
+end
+
+--- Expire and remove a job that yields. Returns false and changes nothing if its entry on a long stream was not found: it
+--- would start the new job a second time.
+function overdue.remove(queue, job_id, now)
+  local job = record.load(queue, job_id)
+  if not take[job.state](queue, job_id, job) then
+    return false
+  end
+  failure.expire(queue, job_id, now)
+  release.forfeit(queue, job, now)
+  _redis_call("ZREM", queue .. "failed", job_id)
+  purge.jobs(queue, { job_id })
+  return true
+end
+
+return overdue
+end)()
+
+modules.lists = (function()
+--- Jobs taken from the priority and LIFO lists. No consumer group knows which worker has them, so we keep
+---   `list-active`        how many are taken, as the wire has it, and
+---   `list-active:jobs`   which: scored by when they were activated, negative while they are only taken.
+--- Another library keeps the count alone. Where the index names fewer jobs than are counted, the keys are scanned.
+
+local chunks = require("chunks")
+local guarded = require("guarded")
+local record = require("record")
+
+local lists = {}
+
+local TAKEN = -1
+local SCAN_PAGE = 500
+local MOST_SCANS = 1000
+
+local function index_key(queue)
+  return queue .. "list-active:jobs"
+end
+
+local function counter_key(queue)
+  return queue .. "list-active"
+end
+
+function lists.counted(queue)
+  return _tonumber(_redis_call("GET", counter_key(queue))) or 0
+end
+
+--- Note that jobs were popped: should their worker die before it activates them, they can be found.
+function lists.taken(queue, job_ids)
+  local members = {}
+  for _, job_id in _ipairs(job_ids) do
+    members[#members + 1], members[#members + 2] = TAKEN, job_id
+  end
+  if members[1] then
+    guarded.call("ZADD", index_key(queue), _unpack(members))
+  end
+  return job_ids
+end
+
+--- Pop up to `count` jobs, from the LIFO list only when no job has priority.
+function lists.pop(queue, count)
+  local popped = _redis_call("LMPOP", 2, queue .. "priority", queue .. "lifo", "RIGHT", "COUNT", count)
+  return popped and popped[2] or {}
+end
+
+function lists.activated(queue, job_id, now)
+  guarded.call("ZADD", index_key(queue), now, job_id)
+end
+
+--- The consumer that started a job, and when, as one text, which differs for each start.
+function lists.taker(consumer, processed_on)
+  return consumer .. "@" .. processed_on
+end
+
+--- Forget that a job was taken, without a change to the count.
+function lists.forget(queue, job_id)
+  guarded.call("ZREM", index_key(queue), job_id)
+end
+
+--- Count jobs popped from a list as taken by a worker.
+function lists.count_in(queue, number)
+  if number > 0 then
+    _redis_call("INCRBY", counter_key(queue), number)
+  end
+end
+
+--- Count jobs out again; the count never falls below zero.
+local function count_out(queue, number)
+  local left = _math_min(lists.counted(queue), number)
+  if left > 0 then
+    _redis_call("DECRBY", counter_key(queue), left)
+  end
+end
+
+--- Jobs taken from a list are no longer held by a worker.
+function lists.leave_all(queue, job_ids)
+  if job_ids[1] then
+    chunks.guarded_call(job_ids, "ZREM", index_key(queue))
+    count_out(queue, #job_ids)
+  end
+end
+
+--- No worker holds the job. The call that removed a job that is gone has counted it out already, unless
+--- the index still has it.
+function lists.leave(queue, job_id, is_gone)
+  local indexed = guarded.call("ZREM", index_key(queue), job_id) == 1
+  if indexed or not is_gone then
+    count_out(queue, 1)
+  end
+end
+
+--- Whether an active job was taken from a list. Only jobs activated by this library say so themselves.
+function lists.holds(job)
+  if job.takenFrom then
+    return job.takenFrom == "list"
+  end
+  return job.lifo == "1" or record.priority(job) > 0
+end
+
+--- Find active list jobs by scanning every key of the queue; false when there are too many keys.
+local function scan(queue, visit)
+  local prefix = queue .. "job:"
+  local pattern = prefix:gsub("[%*%?%[%]%^\\]", "\\%0") .. "*"
+  local cursor = "0"
+  for _ = 1, MOST_SCANS do
+    local page = _redis_call("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_PAGE, "TYPE", "hash")
+    for _, key in _ipairs(page[2]) do
+      local job_id = key:sub(#prefix + 1)
+      -- No id has a colon: a key with one belongs to a job, but is not its record.
+      if not job_id:find(":", 1, true) then
+        visit(job_id)
+      end
+    end
+    cursor = page[1]
+    if cursor == "0" then
+      return true
+    end
+  end
+  return false
+end
+
+--- Read the index and drop what no longer belongs there. Returns the active jobs, each `{ id, job }`, and those
+--- only taken, each `{ id, since }`. Jobs that another library activated may be missing.
+function lists.indexed(queue)
+  local active, taken = {}, {}
+  local members = guarded.call("ZRANGE", index_key(queue), 0, -1, "WITHSCORES")
+  for index = 1, #members, 2 do
+    local job_id, score = members[index], _tonumber(members[index + 1])
+    local job = record.load(queue, job_id)
+    if job and job.state == "active" and lists.holds(job) then
+      active[#active + 1] = { id = job_id, job = job }
+    elseif job and job.state == "waiting" and score < 0 then
+      taken[#taken + 1] = { id = job_id, job = job, since = -score, is_new = score == TAKEN }
+    else
+      lists.forget(queue, job_id)
+    end
+  end
+  return active, taken
+end
+
+--- All jobs taken from a list: those active, those only taken, and whether these are all.
+function lists.all(queue)
+  local active, taken = lists.indexed(queue)
+  if #active + #taken >= lists.counted(queue) then
+    return active, taken, true
+  end
+  local known = {}
+  for _, entry in _ipairs(active) do
+    known[entry.id] = true
+  end
+  local complete = scan(queue, function(job_id)
+    local job = not known[job_id] and record.load(queue, job_id)
+    if job and job.state == "active" and lists.holds(job) then
+      known[job_id] = true
+      active[#active + 1] = { id = job_id, job = job }
+      lists.activated(queue, job_id, _tonumber(job.lastActive) or 0)
+    end
+  end)
+  return active, taken, complete
+end
+
+--- Remember when a job was first seen taken but not active.
+function lists.seen_taken(queue, job_id, now)
+  guarded.call("ZADD", index_key(queue), -now, job_id)
+end
+
+--- Whether no worker has a list job.
+function lists.is_idle(queue)
+  return lists.counted(queue) <= 0 and _redis_call("EXISTS", index_key(queue)) == 0
+end
+
+--- Correct the count; returns by how much it was too high.
+function lists.heal(queue)
+  local counted = lists.counted(queue)
+  if counted <= 0 then
+    if counted < 0 then
+      _redis_call("SET", counter_key(queue), 0)
+    end
+    return 0
+  end
+  local active, taken, complete = lists.all(queue)
+  local drift = counted - #active - #taken
+  if not complete then
+    return 0
+  end
+  if drift > 0 then
+    _redis_call("DECRBY", counter_key(queue), drift)
+  end
+  return drift
+end
+
+return lists
+end)()
+
+modules.scheduled = (function()
+--- The `scheduled` set: a score carries the priority band and the due time, so both order it.
+
+local scheduled = {}
+
+local SHIFT = 2 ^ 42
+
+function scheduled.add(queue, member, priority, due)
+  _redis_call("ZADD", queue .. "scheduled", priority * SHIFT + due, member)
+end
+
+--- Priority band and due time of a score.
+function scheduled.split(score)
+  local band = _math_floor(score / SHIFT)
+  return band, score - band * SHIFT
+end
+
+--- The score as an exact range bound.
+function scheduled.bound(band, due)
+  return _string_format("%.0f", band * SHIFT + due)
+end
+
+--- Band and due time of the lowest member that is in no band below `band`; nil without such a member.
+function scheduled.first(key, band)
+  local from = band and scheduled.bound(band, 0) or "-inf"
+  local lowest = _redis_call("ZRANGE", key, from, "+inf", "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+  if lowest[2] then
+    return scheduled.split(_tonumber(lowest[2]))
+  end
+  return nil
+end
+
+return scheduled
+end)()
+
 modules.placement = (function()
 --- Places jobs that are not active.
 
@@ -1932,18 +2450,23 @@ modules.creation = (function()
 
 local ids = require("ids")
 local membership = require("membership")
+local overdue = require("overdue")
 local placement = require("placement")
 local shares = require("shares")
 local tags = require("tags")
 
 local creation = {}
 
---- Why the job cannot be created; nil when it can. Nothing is written. `replaced_id` is as good as gone.
+--- Why the job cannot be created; nil when it can, and then a job that had its id, but expired before it ran, is removed.
+--- Otherwise nothing is written. `replaced_id` is as good as gone.
 function creation.problem(queue, job, replaced_id)
-  if job.custom_id ~= "" and job.custom_id ~= replaced_id and ids.exists(queue, job.custom_id) then
+  local is_taken = job.custom_id ~= "" and job.custom_id ~= replaced_id and ids.exists(queue, job.custom_id)
+  if is_taken and not overdue.yields(queue, job.custom_id, job.timestamp_ms) then
     return "duplicate"
   elseif job.ordering_key ~= "" and membership.too_expensive(job) then
     return "ERR:COST_EXCEEDS_CAPACITY"
+  elseif is_taken and not overdue.remove(queue, job.custom_id, job.timestamp_ms) then
+    return "duplicate"
   end
   return nil
 end
@@ -2031,64 +2554,6 @@ function creation.job(queue, job, parent_deps_key, taken_id)
 end
 
 return creation
-end)()
-
-modules.events = (function()
---- Lifecycle events: one stream per queue, trimmed to about the last thousand, or to what a registered reader still needs.
-
-local guarded = require("guarded")
-
-local events = {}
-
-events.READERS = "events:readers"
--- The field with the earliest position of all readers; no reader's name is empty.
-events.SLOWEST = ""
-
-local KEPT = 1000
-local MOST, MOST_BYTES = 1000000, 256 * 1024 * 1024
-local MOST_PER_CALL = 100000
--- Trimming reads whether anyone reads, so it goes once for many events. A prime, so that a rhythm of several queues
--- leaves none of them out.
-local EVERY = 97
-local since_trim = 0
-
---- Drop what exceeds the bounds even if it is unread: the server's memory matters more.
-local function limit(key, length)
-  local size = _redis_pcall("MEMORY", "USAGE", key, "SAMPLES", 0) -- 1.2 ms for a million events
-  local most = MOST
-  if _type(size) == "number" and size > MOST_BYTES then
-    most = _math_min(most, _math_floor(length * MOST_BYTES / size))
-  end
-  if length > most then
-    guarded.call("XTRIM", key, "MAXLEN", "~", _math_max(KEPT, most), "LIMIT", MOST_PER_CALL)
-  end
-end
-
---- Drop old events: what all readers have read, but never the last thousand; without readers, all before these.
-local function trim(queue)
-  local key = queue .. "events"
-  local slowest = guarded.call("HGET", queue .. events.READERS, events.SLOWEST)
-  if not slowest then
-    guarded.call("XTRIM", key, "MAXLEN", "~", KEPT, "LIMIT", MOST_PER_CALL)
-    return
-  end
-  local length = _redis_call("XLEN", key)
-  if length > KEPT then
-    guarded.call("XTRIM", key, "MINID", "~", slowest, "LIMIT", _math_min(length - KEPT, MOST_PER_CALL))
-    limit(key, _redis_call("XLEN", key))
-  end
-end
-
-function events.emit(queue, type, job_id, ...)
-  _redis_call("XADD", queue .. "events", "*", "event", type, "jobId", job_id, ...)
-  since_trim = since_trim + 1
-  if since_trim >= EVERY then
-    since_trim = 0
-    _pcall(trim, queue) -- a user who may not send one of its commands must still be able to end jobs
-  end
-end
-
-return events
 end)()
 
 modules.bulk = (function()
@@ -2649,355 +3114,6 @@ end
 return dependencies
 end)()
 
-modules.metrics = (function()
---- Counts of finished jobs and their durations, a pair of fields per minute, kept for a day.
-
-local metrics = {}
-
-local MINUTE_MS = 60000
-local DAY_MS = 86400000
-local PRUNE_EVERY = 1000
-local CHUNK = 1000
-
-local function prune(key, oldest_minute)
-  local old = {}
-  for _, field in _ipairs(_redis_call("HKEYS", key)) do
-    local minute = _tonumber(field:match("^m:(%d+):"))
-    if minute and minute < oldest_minute then
-      old[#old + 1] = field
-    end
-  end
-  for first = 1, #old, CHUNK do
-    _redis_call("HDEL", key, _unpack(old, first, _math_min(first + CHUNK - 1, #old)))
-  end
-end
-
-local last_minute, last_bucket
-
---- How the fields of a minute begin.
-local function bucket_of(minute)
-  if minute ~= last_minute then
-    last_minute, last_bucket = minute, _string_format("m:%.0f:", minute)
-  end
-  return last_bucket
-end
-
---- How long a job has run; 0 when it never started or clocks disagree.
-function metrics.duration(now, processed_on)
-  local began = _type(processed_on) == "number" and processed_on or _tonumber(processed_on) or now
-  return now > began and now - began or 0
-end
-
---- Count jobs and the sum of their durations; `outcome` is `completed` or `failed`.
-function metrics.add(queue, outcome, now, jobs, duration)
-  local key = queue .. "metrics:" .. outcome
-  local minute = now - now % MINUTE_MS
-  local bucket = bucket_of(minute)
-  local count = _redis_call("HINCRBY", key, bucket .. "c", jobs)
-  if duration > 0 then
-    _redis_call("HINCRBY", key, bucket .. "d", duration)
-  end
-  if count % PRUNE_EVERY < jobs then
-    prune(key, minute - DAY_MS)
-  end
-end
-
---- Count one job; `processed_on` is nil when it never started.
-function metrics.record(queue, outcome, now, processed_on)
-  metrics.add(queue, outcome, now, 1, metrics.duration(now, processed_on))
-end
-
-return metrics
-end)()
-
-modules.failure = (function()
---- How a job fails for good without a worker's word: the record, the event, the count.
-
-local events = require("events")
-local metrics = require("metrics")
-local numbers = require("numbers")
-
-local failure = {}
-
-local heard
-
---- Have `visit(queue, job_id)` called for each job that fails from now on, before anything about it is removed; nil ends
---- that.
-function failure.watch(visit)
-  heard = visit
-end
-
---- Add the job to the failed ones; the arguments after `now` are further fields and values of its record.
-function failure.record(queue, job_id, reason, now, ...)
-  _redis_call("ZADD", queue .. "failed", now, job_id)
-  _redis_call(
-    "HSET", queue .. "job:" .. job_id,
-    "state", "failed", "failedReason", reason, "finishedOn", now, ...
-  )
-  if heard then
-    heard(queue, job_id)
-  end
-end
-
---- Emit the event of a failure, and count it.
-function failure.announce(queue, job_id, reason, now, processed_on, skip_events)
-  if not skip_events then
-    events.emit(queue, "failed", job_id, "failedReason", reason)
-  end
-  metrics.record(queue, "failed", now, processed_on)
-end
-
---- Fail a job whose time to live is over.
-function failure.expire(queue, job_id, now, processed_on)
-  failure.record(queue, job_id, "expired", now, "failureKind", "expired")
-  events.emit(queue, "expired", job_id)
-  metrics.record(queue, "failed", now, processed_on)
-end
-
-function failure.has_expired(job, now)
-  local expire_at = job.expireAt and numbers.finite(job.expireAt) or 0
-  return expire_at > 0 and now > expire_at
-end
-
-return failure
-end)()
-
-modules.ordering = (function()
---- Finished sequence numbers of jobs made by libraries older than 93, which carry an `orderingKey`.
-
-local ordering = {}
-
---- Note that a sequence number of a key has finished, and move the contiguous mark as far as it goes.
-function ordering.done(queue, key, sequence)
-  local seq = key and key ~= "" and _tonumber(sequence) or 0
-  if seq <= 0 then
-    return
-  end
-  local mark = "orderdone:" .. key
-  local pending = queue .. "orderdone:pending:" .. key
-  local last = _tonumber(_redis_call("HGET", queue .. "meta", mark)) or 0
-  if seq <= last then
-    _redis_call("HDEL", pending, seq)
-    return
-  end
-  _redis_call("HSET", pending, seq, 1)
-  local reached = last
-  while _redis_call("HDEL", pending, reached + 1) == 1 do
-    reached = reached + 1
-  end
-  if reached > last then
-    _redis_call("HSET", queue .. "meta", mark, reached)
-  end
-end
-
-return ordering
-end)()
-
-modules.release = (function()
---- Releases parked jobs of a group: when a slot becomes free, a limit has passed, or a job before them was removed.
-
-local events = require("events")
-local failure = require("failure")
-local groups = require("groups")
-local guarded = require("guarded")
-local ordering = require("ordering")
-local record = require("record")
-local stream = require("stream")
-local tokens = require("tokens")
-
-local release = {}
-
-local MOST_PROMOTED = 1000
-local SPARE_POPS = 20
-local MOST_HEADS = 100
-
-local COST_REASON = "cost exceeds token bucket capacity"
-
---- Fail a job that costs more than its group's bucket ever holds.
-function release.reject(queue, job_id, now, processed_on, skip_events)
-  failure.record(queue, job_id, COST_REASON, now)
-  failure.announce(queue, job_id, COST_REASON, now, processed_on, skip_events)
-end
-
---- Drop a parked job that will not run, so that its sequence number blocks no other job.
-local function drop(queue, name, group, seq)
-  if group.next_seq > 0 and seq >= group.next_seq then
-    groups.skip(queue, name, seq)
-  end
-end
-
---- Whether the bucket has what the first parked job costs. Heads that are gone or cost too much leave.
-local function bucket_allows(queue, name, group, now)
-  if now <= 0 or group.capacity <= 0 then
-    return true
-  end
-  local parked = groups.parked_key(queue, name)
-  local level = groups.refill(queue, name, group, now)
-  for _ = 1, MOST_HEADS do
-    local head = guarded.call("ZRANGE", parked, 0, 0, "WITHSCORES")
-    if not head[1] then
-      return false
-    end
-    local job = record.load(queue, head[1])
-    local cost = job and (_tonumber(job.cost) or tokens.DEFAULT_COST)
-    if job and cost <= level then
-      return true
-    elseif job and cost <= group.capacity then
-      groups.hold_until(queue, name, now + tokens.wait_ms(cost, level, group.refill_rate))
-      return false
-    end
-    _redis_call("ZREM", parked, head[1])
-    drop(queue, name, group, _tonumber(head[2]))
-    if job then
-      release.reject(queue, head[1], now, job.processedOn)
-    end
-  end
-  groups.wake_soon(queue, name)
-  return false
-end
-
---- How many jobs the group may start now; a running window that is used up is waited for.
-local function room(queue, name, group, now)
-  local free = MOST_PROMOTED
-  if group.max_concurrency > 0 then
-    free = _math_min(free, group.max_concurrency - group.active)
-  end
-  if now > 0 and group.rate_max > 0 and free > 0 then
-    local window = groups.window_room(group, now)
-    if window == 0 then
-      groups.hold_until(queue, name, group.window_start + group.rate_duration)
-    end
-    free = _math_min(free, window or group.rate_max)
-  end
-  return free
-end
-
---- Move one popped job on unless its turn comes after `turn`.
---- Returns `promoted`, `dropped` or `blocked`, and its sequence number.
-local function move_on(queue, name, group, job_id, score, turn, now)
-  local job = record.load(queue, job_id)
-  if not job then
-    drop(queue, name, group, score)
-    return "dropped"
-  elseif job.state ~= "group-waiting" then
-    return "dropped"
-  end
-  local seq = record.sequence(job)
-  if now > 0 and failure.has_expired(job, now) then
-    failure.expire(queue, job_id, now, job.processedOn)
-    drop(queue, name, group, seq)
-    return "dropped"
-  elseif turn > 0 and seq > turn then
-    return "blocked", seq
-  end
-  _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
-  stream.push(queue, job_id, job.name)
-  return "promoted", seq
-end
-
---- Move up to `free` parked jobs to the stream, in their turns; returns how many.
---- The stored turn stays where it is: activation moves it. A promoted job still releases the next one here.
-local function promote_in_turn(queue, name, group, free, now)
-  local parked, promoted = groups.parked_key(queue, name), 0
-  local turn = group.next_seq
-  for _ = 1, free + SPARE_POPS do
-    local popped = promoted < free and guarded.call("ZPOPMIN", parked) or {}
-    if not popped[1] then
-      return promoted
-    end
-    local outcome, seq = move_on(queue, name, group, popped[1], _tonumber(popped[2]), turn, now)
-    if outcome == "blocked" then
-      _redis_call("ZADD", parked, seq, popped[1])
-      return promoted
-    elseif outcome == "promoted" then
-      promoted = promoted + 1
-      turn = seq == turn and turn + 1 or turn
-    elseif promoted == 0 and groups.advance(queue, name, group) then
-      turn = group.next_seq
-    end
-  end
-  if promoted == 0 then
-    groups.wake_soon(queue, name)
-  end
-  return promoted
-end
-
---- Release as many parked jobs as all limits allow; returns how many.
---- With `now` 0 the rate limits are left to the activation.
-function release.promote(queue, name, group, now)
-  if _redis_call("EXISTS", groups.parked_key(queue, name)) == 0 then
-    return 0
-  end
-  if groups.is_held(queue, name, group, now) then
-    return 0
-  end
-  local free = room(queue, name, group, now)
-  if free <= 0 or not bucket_allows(queue, name, group, now) then
-    return 0
-  end
-  groups.advance(queue, name, group)
-  return promote_in_turn(queue, name, group, free, now)
-end
-
---- Give a slot of a group back.
-function release.slot(queue, name, now)
-  if not name or name == "" then
-    return
-  end
-  local group = groups.load(queue, name)
-  if group.active > 0 then
-    group.active = group.active - 1
-    groups.write(queue, name, "active", group.active)
-  end
-  release.promote(queue, name, group, now)
-end
-
---- A job leaves for good from wherever it was: give its slot back, or step over its turn.
-function release.forfeit(queue, job, now)
-  local name, seq = job.groupKey, record.sequence(job)
-  ordering.done(queue, job.orderingKey, job.orderingSeq)
-  if not name or name == "" then
-    return
-  end
-  if job.state == "active" then
-    release.slot(queue, name, now)
-    return
-  end
-  if seq <= 0 or record.has_ended(job) then
-    return
-  end
-  local group = groups.load(queue, name)
-  if seq >= group.next_seq then
-    drop(queue, name, group, seq)
-    -- Only jobs whose turn it becomes are woken; without parked jobs, admission advances the turn later.
-    if _redis_call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
-      release.promote(queue, name, group, now)
-    end
-  elseif job.state ~= "group-waiting" then
-    -- A job that has been active keeps its slot between attempts, except while it is parked.
-    release.slot(queue, name, now)
-  end
-end
-
---- Expire a job, whatever its state.
-function release.expire(queue, job_id, job, now)
-  if job.state == "failed" then
-    return
-  end
-  failure.expire(queue, job_id, now, job.processedOn)
-  release.forfeit(queue, job, now)
-end
-
---- Fail a job that was cancelled before it started.
-function release.revoke(queue, job_id, job, now)
-  failure.record(queue, job_id, "revoked", now, "failureKind", "cancelled")
-  release.forfeit(queue, job, now)
-  events.emit(queue, "revoked", job_id)
-end
-
-return release
-end)()
-
 modules.propagation = (function()
 --- Notifies dependents of the outcomes of the jobs they wait for, and applies their trigger rules.
 ---
@@ -3351,51 +3467,6 @@ end
 return lease
 end)()
 
-modules.purge = (function()
---- Removes jobs with all they left behind.
-
-local chunks = require("chunks")
-local events = require("events")
-
-local purge = {}
-
-local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
-local JOBS_PER_COMMAND = 100
-
-function purge.jobs(queue, job_ids)
-  for first = 1, #job_ids, JOBS_PER_COMMAND do
-    local keys = {}
-    for index = first, _math_min(first + JOBS_PER_COMMAND - 1, #job_ids) do
-      for _, part in _ipairs(PARTS) do
-        keys[#keys + 1] = queue .. part .. job_ids[index]
-      end
-    end
-    _redis_call("UNLINK", _unpack(keys))
-  end
-end
-
---- Take jobs out of a sorted set.
-function purge.members(key, job_ids)
-  chunks.call(job_ids, "ZREM", key)
-end
-
---- Remove jobs that finished at a time or before, oldest first; returns their ids.
-function purge.finished(queue, key, cutoff_ms, limit)
-  if limit <= 0 or not cutoff_ms then
-    return {}
-  end
-  local job_ids = _redis_call("ZRANGE", key, "-inf", _string_format("%.0f", cutoff_ms), "BYSCORE", "LIMIT", 0, limit)
-  if job_ids[1] then
-    purge.jobs(queue, job_ids)
-    purge.members(key, job_ids)
-    events.emit(queue, "cleaned", #job_ids)
-  end
-  return job_ids
-end
-
-return purge
-end)()
-
 modules.holding = (function()
 --- Keeps jobs of a graph from starting, and lets them go.
 
@@ -3681,6 +3752,9 @@ modules.schedulers = (function()
 --- Repeatable jobs: an index of when each is due for evaluation, their last jobs, and their history.
 
 local guarded = require("guarded")
+local numbers = require("numbers")
+local overdue = require("overdue")
+local record = require("record")
 local revocation = require("revocation")
 
 local schedulers = {}
@@ -3731,20 +3805,23 @@ function schedulers.put(queue, name, entry, look_ms)
   return 1
 end
 
---- Return the state of a job: `open`, `ended` or `gone`, and when it ended.
-function schedulers.fate(queue, job_id)
-  local job = _redis_call("HMGET", queue .. "job:" .. job_id, "state", "finishedOn")
-  if not job[1] then
+--- Return the state of a job: `open`, `ended` or `gone`, and when it ended. One that has expired ended then, whether a
+--- worker has read it since or not.
+function schedulers.fate(queue, job_id, now)
+  local job = record.load(queue, job_id)
+  if not job or not job.state then
     return "gone", 0
-  elseif job[1] == "completed" or job[1] == "failed" then
-    return "ended", _tonumber(job[2]) or 0
+  elseif record.has_ended(job) then
+    return "ended", _tonumber(_redis_call("HGET", queue .. "job:" .. job_id, "finishedOn") or nil) or 0
+  elseif overdue.is(job, now) then
+    return "ended", numbers.finite(job.expireAt)
   end
   return "open", 0
 end
 
 --- Whether a run has to wait for the job of the one before. One that must be replaced is revoked instead.
 function schedulers.holds_back(queue, run, now_ms)
-  if run.previous == "" or run.overlap == "allow" or schedulers.fate(queue, run.previous) ~= "open" then
+  if run.previous == "" or run.overlap == "allow" or schedulers.fate(queue, run.previous, now_ms) ~= "open" then
     return false
   elseif run.overlap == "replace" then
     revocation.revoke(queue, run.previous, now_ms, "workers")
@@ -3791,14 +3868,14 @@ local function searched(queue, name)
 end
 
 --- Return the state of the job that an entry waits for, and when it ended; empty without one.
-function schedulers.awaited(queue, name, text)
+function schedulers.awaited(queue, name, text, now)
   local readable, entry = _pcall(_cjson_decode, text)
   if not readable or _type(entry) ~= "table" then
     return "", 0
   end
   local own = _type(entry.oq) == "table" and entry.oq or {}
   if _type(own.job) == "string" and own.job ~= "" then
-    return schedulers.fate(queue, own.job)
+    return schedulers.fate(queue, own.job, now)
   elseif entry.repeatAfterComplete and entry.nextRun == 0 and not own.paused then
     return searched(queue, name), 0
   end
@@ -6759,7 +6836,7 @@ do -- dueSchedulers
     for _, name in _ipairs(_redis_call("ZRANGEBYSCORE", schedulers_due_key, "-inf", now_ms, "LIMIT", 0, limit)) do
       local entry = _redis_call("HGET", schedulers_key, name)
       if entry then
-        local fate, ended_ms = schedulers.awaited(queue, name, entry)
+        local fate, ended_ms = schedulers.awaited(queue, name, entry, now_ms)
         found[#found + 1] = { name, entry, fate, ended_ms }
       else
         _redis_call("ZREM", schedulers_due_key, name)
