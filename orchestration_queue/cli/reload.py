@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orchestration_queue._extras import named_extra
+from orchestration_queue._logging import get_logger
 from orchestration_queue.worker.signals import handling_signals
 
 __all__ = ["run_with_reload"]
@@ -28,7 +28,7 @@ run()
 
 It leaves a terminal's Ctrl-C, which reaches both, to the watching process.
 """
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def run_with_reload(arguments: Sequence[str], directory: Path) -> int:

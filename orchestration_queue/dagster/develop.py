@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import subprocess
@@ -12,12 +11,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.worker.signals import handling_signals
 
 __all__ = ["develop", "find_home"]
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 _POLL_S = 0.2
 _RESTART_S = 3.0

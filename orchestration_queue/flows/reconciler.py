@@ -6,12 +6,12 @@ only keeps several reconcilers from doing the same work. A queue without open fl
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TypeVar
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import ServerError
 from orchestration_queue.flows import control
 from orchestration_queue.flows.elements import with_elements
@@ -50,7 +50,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["FlowReconciler"]
 
-log = logging.getLogger("orchestration_queue.flows")
+log = get_logger("orchestration_queue.flows")
 
 T = TypeVar("T")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from orchestration_queue._extras import named_extra
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import NotFoundError, OrchestrationQueueError, UsageError
 from orchestration_queue.http.access import Access, DeniedError
 from orchestration_queue.http.asgi import (
@@ -46,7 +46,7 @@ _SAFE_METHODS = ("GET", "OPTIONS")
 _STALLED_S = 30.0
 """A client that reads nothing for this long is disconnected. It resumes after the last event that it received."""
 _END_S = 1.0
-_log = logging.getLogger("orchestration_queue.http")
+_log = get_logger("orchestration_queue.http")
 
 
 class HttpApp:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import (
     Failed,
     OrchestrationQueueError,
@@ -60,7 +60,7 @@ __all__ = [
     "without_exit",
 ]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 Strategy: TypeAlias = Callable[[int, BaseException], timedelta]
 """A custom backoff: from the number of failures, from 1, and the error, to the pause."""

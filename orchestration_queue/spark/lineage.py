@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import urllib.request
 import uuid
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import InvalidOptionError, SparkCancelledError
 from orchestration_queue.spark.dataframes import DataFrameRef
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LineageRun", "emit_lineage"]
 
-log = logging.getLogger("orchestration_queue.spark")
+log = get_logger("orchestration_queue.spark")
 
 _PRODUCER = "https://pypi.org/project/orchestration-queue/"
 _SPEC = "https://openlineage.io/spec"

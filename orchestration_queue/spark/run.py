@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import (
     InvalidOptionError,
     SparkCancelledError,
@@ -31,7 +31,7 @@ from orchestration_queue.worker.observability import annotate
 
 __all__ = ["run_spark"]
 
-_logger = logging.getLogger("orchestration_queue.spark")
+_logger = get_logger("orchestration_queue.spark")
 
 
 def run_spark(

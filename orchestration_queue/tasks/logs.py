@@ -11,13 +11,14 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.tasks.depends import job_or_none, running
 from orchestration_queue.worker import AsyncActiveJob, CallNext
 
 __all__ = ["JobFields", "JobLogs", "JsonLines"]
 
-log = logging.getLogger("orchestration_queue.tasks")
+log = get_logger("orchestration_queue.tasks")
 
 _PAUSE_S = 0.1
 _MANY = 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -12,12 +11,13 @@ from typing import Self
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import UsageError
 from orchestration_queue.worker import Worker
 
 __all__ = ["TelemetryServer"]
 
-log = logging.getLogger("orchestration_queue.telemetry")
+log = get_logger("orchestration_queue.telemetry")
 
 _TEXT = "text/plain; charset=utf-8"
 

@@ -8,12 +8,12 @@ can no longer change anything.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import Call, Reply, all_good
@@ -33,7 +33,7 @@ from orchestration_queue.worker.worker import Worker
 
 __all__ = ["BroadcastIO", "BroadcastWorker"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _PAGE, _MOST_PAGES = 100, 100
 _FORGOTTEN_MS = 86_400_000

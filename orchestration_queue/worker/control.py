@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration, WorkerOptions, milliseconds, seconds
 from orchestration_queue.options.durations import checked_duration
@@ -25,7 +25,7 @@ from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["WorkerControl", "running_loop"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 
 class WorkerControl:

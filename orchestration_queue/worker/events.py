@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Completion, Failure, Settlement
 from orchestration_queue.protocol.outcome import Verdict
@@ -18,7 +18,7 @@ from orchestration_queue.worker.queue_io import QueueIO
 
 __all__ = ["Announcer", "Listener", "Tallying", "WorkerEvent", "WorkerEventType"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _EVERY_S = 1.0
 _COUNTED = {(Completion, Verdict.COMPLETED), (Failure, Verdict.FAILED), (Failure, Verdict.RETRYING)}

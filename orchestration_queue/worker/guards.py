@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import BudgetExceededError, OrchestrationQueueError, UnrecoverableError
 from orchestration_queue.protocol.call import Operation, all_good
 from orchestration_queue.protocol.keys import QueueKeys
@@ -21,7 +21,7 @@ from orchestration_queue.worker.job import AsyncActiveJob
 
 __all__ = ["BudgetGuard", "PoolGuard"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _RETRY_MS = 1000
 """Pause when the server is unreachable. The job waits instead of failing."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
@@ -19,7 +19,7 @@ __all__ = ["SHUTDOWN_TIMEOUT_S", "Heartbeat", "Renew"]
 Renew: TypeAlias = Callable[[Connection, Sequence[Lease], int], list[Renewal]]
 """Renews leases through a connection, at a time in epoch ms; returns the result for each."""
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long shutdown waits for an unresponsive server."""

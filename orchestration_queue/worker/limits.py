@@ -7,11 +7,11 @@ been taken: it keeps its slot and its lease, and no other worker runs it meanwhi
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import RateLimit, TokenLimit, WorkerOptions, milliseconds
 from orchestration_queue.protocol.call import all_good
@@ -28,7 +28,7 @@ from orchestration_queue.worker.job import AsyncActiveJob
 
 __all__ = ["RateLimiter", "TokenLimiter", "WorkerLimits"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _RETRY_MS = 1000
 """Pause when the server is unreachable. The job waits instead of failing."""

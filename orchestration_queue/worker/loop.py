@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, ServerError, TransportError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol import outcome
@@ -25,7 +26,7 @@ from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
 __all__ = ["WorkerLoop"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _EARLY_CANCELS = 100
 """Cancelled jobs to remember in case a reply that starts them is on its way."""

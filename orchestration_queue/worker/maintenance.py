@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
@@ -20,7 +20,7 @@ from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 
 __all__ = ["Maintenance"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _HEAL_EVERY = 10
 _REGISTER_AT_LEAST_S = 1.0

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from orchestration_queue._logging import Lines
 from orchestration_queue.protocol.record import JobRecord
 
 __all__ = [
@@ -79,7 +80,7 @@ class JsonFormatter(logging.Formatter):
             **own,
         }
         if traceback := own.get("traceback"):
-            line["message"] = line["message"].removesuffix(f"\n{traceback}")
+            line["message"] = line["message"].removesuffix(f"\n{Lines(traceback)!s}")
         elif record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)

@@ -6,19 +6,19 @@ Meanwhile no lease can be renewed, so healthy workers' jobs look stalled.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
 from orchestration_queue.server import refusals
 from orchestration_queue.server.clock import Pauses
 
 __all__ = ["Outages", "is_passing", "until_available"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 T = TypeVar("T")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import ServerError
 from orchestration_queue.options import WorkerOptions, milliseconds, seconds
 from orchestration_queue.protocol import statistics
@@ -38,7 +38,7 @@ from orchestration_queue.worker.queue_defaults import QueueDefaults
 
 __all__ = ["QueueIO"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _WATCH_S = 0.1
 """How long a blocking read may continue after its primary was announced to be replaced."""

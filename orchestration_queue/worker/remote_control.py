@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import resource
 import socket
@@ -12,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue._version import __version__
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options.base import MAX_NAME_LENGTH
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteControl", "describe_worker", "task_names"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _MOST_JOBS = 100
 _STATM = Path("/proc/self/statm")

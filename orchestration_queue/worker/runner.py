@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+from orchestration_queue._logging import Lines, get_logger
 from orchestration_queue.errors import RateLimitError
 from orchestration_queue.options import wire_number
 from orchestration_queue.protocol import outcome
@@ -31,7 +31,7 @@ from orchestration_queue.worker.sandbox.process import SandboxPool, SandboxProce
 
 __all__ = ["Runner", "Threads"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -156,7 +156,7 @@ class Runner:
             attempt.lease.record.name[:_NAME_LENGTH],
             self._keys.queue,
             failure.reason,
-            failure.traceback,
+            Lines(failure.traceback),
             extra=about(
                 self._keys.queue,
                 attempt.lease.record,

@@ -7,12 +7,12 @@ the schedule's name and the due time, so that even two concurrent leaders add th
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
@@ -23,7 +23,7 @@ from orchestration_queue.server import AsyncConnection
 
 __all__ = ["SchedulerLeader"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _SHORTEST_LOCK_MS, _LONGEST_LOCK_MS = 1000, 5000
 _LOCK_PAUSE_MS = 25

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import WorkerOptions
@@ -27,7 +28,7 @@ from orchestration_queue.worker.worker import Worker
 
 __all__ = ["run_workers", "shard_workers"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 _RESTART_AFTER_S = 1.0
 """How long to wait before replacing a worker process that died, so that one that can't start doesn't spin."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
@@ -11,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError, UsageError
 from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
@@ -54,7 +54,7 @@ from orchestration_queue.worker.slots import SharedSlots
 
 __all__ = ["Worker"]
 
-log = logging.getLogger("orchestration_queue.worker")
+log = get_logger("orchestration_queue.worker")
 
 T = TypeVar("T")
 

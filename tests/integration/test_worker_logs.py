@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,15 @@ from typing import Any
 import pytest
 import redis
 
+from orchestration_queue._text import UNSAFE
 from orchestration_queue.client import FlowProducer, Queue
+from orchestration_queue.dialects.qless import QlessClient
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker.observability import JsonFormatter, about, bound_to
 from tests.integration.test_cli import Oq
+from tests.processes import OQ, running_process
 from tests.waiting import wait_until_sync
 
 PIPELINE = '''
@@ -146,3 +150,41 @@ def test_an_exception_is_a_field_of_its_record() -> None:
     except ValueError:
         line = _format(exc_info=sys.exc_info())
     assert "ValueError: no good" in line["traceback"]
+
+
+FORGED = "2026-01-01 00:00:00,000 ERROR orchestration_queue.worker: forged"
+HOSTILE = f"a\x1b[2J\x9b31m\r\n{FORGED}\u2028{FORGED}\u202eb\x85"
+HANDLER = f"""
+def handle(job):
+    raise ValueError({HOSTILE!r})
+"""
+LINE = re.compile(r"\d{4}-\d\d-\d\d [\d:,]+ (DEBUG|INFO|WARNING|ERROR) [\w.]+: ")
+
+
+@pytest.mark.parametrize("kind", ["worker", "qless"])
+def test_text_of_jobs_forges_no_line_of_a_plain_log(
+    kind: str, tmp_path: Path, server_url: str, queue_name: str
+) -> None:
+    (tmp_path / "hostile.py").write_text(HANDLER)
+    commands = {
+        "worker": ("worker", "hostile:handle", "--queue", queue_name),
+        "qless": ("qless", "worker", queue_name, "--handler", "hostile:handle"),
+    }
+    log = tmp_path / "log"
+    with running_process([OQ, *commands[kind]], server_url, log, tmp_path) as process:
+        if kind == "worker":
+            with Queue(queue_name, url=server_url) as queue:
+                queue.add(HOSTILE, options=JobOptions(attempts=1))
+        else:
+            with QlessClient(url=server_url) as qless:
+                qless.put(queue_name, HOSTILE, jid=HOSTILE)
+        wait_until_sync(lambda: "ValueError" in log.read_text(), "the failure to be logged")
+        process.terminate()
+        assert process.wait(60) == 0
+    text = log.read_bytes().decode()
+    assert not UNSAFE.search(text.replace("\n", "").replace("\t", ""))
+    lines = text.removesuffix("\n").split("\n")
+    assert not [line for line in lines if line.startswith(FORGED)]
+    if kind == "worker":
+        assert all(LINE.match(line) or line.startswith("  ") for line in lines), "a traceback keeps its lines"
+        assert "  Traceback (most recent call last):" in lines

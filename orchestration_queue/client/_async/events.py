@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from operator import itemgetter
 from typing import Self
 from uuid import uuid4
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import ServerError, UsageError
@@ -32,7 +32,7 @@ __all__ = [
     "gap_in",
 ]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _TURN_MS = 50
 """In a cluster: how long to wait for one queue before reading the next."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 import time
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.taken_job import AsyncTakenJob
 from orchestration_queue.client.checks import checked_text
@@ -48,7 +48,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["AsyncTaker", "AsyncTaking"]
 
-log = logging.getLogger("orchestration_queue.client")
+log = get_logger("orchestration_queue.client")
 
 _MOST_TAKEN = 100
 _LONGEST_LOOK_MS = 2000

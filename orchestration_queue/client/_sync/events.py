@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from operator import itemgetter
 from typing import Self
 from uuid import uuid4
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client._sync.client import Client
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import ServerError, UsageError
@@ -33,7 +33,7 @@ __all__ = [
     "gap_in",
 ]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _TURN_MS = 50
 """In a cluster: how long to wait for one queue before reading the next."""
 

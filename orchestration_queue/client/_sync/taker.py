@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 import time
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client._sync.client import QueueClient
 from orchestration_queue.client._sync.taken_job import TakenJob
 from orchestration_queue.client.checks import checked_text
@@ -49,7 +49,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["Taker", "Taking"]
 
-log = logging.getLogger("orchestration_queue.client")
+log = get_logger("orchestration_queue.client")
 
 _MOST_TAKEN = 100
 _LONGEST_LOOK_MS = 2000

@@ -11,6 +11,7 @@ from typing import cast
 
 import dagster as dg
 
+from orchestration_queue._text import clean
 from orchestration_queue.client import EventReader, Flow
 from orchestration_queue.client.flow_status import FlowProgress
 from orchestration_queue.client.values import ENDINGS
@@ -178,12 +179,12 @@ class FlowStep:
         records = flow.records()
         for name in flow.retry():
             reason = records[name].failed_reason if name in records else None
-            self.context.log.info(f"Retrying node {name}, which failed before: {reason}")
+            self.context.log.info(f"Retrying node {name}, which failed before: {clean(str(reason))}")
 
     def _materialize(self, flow: Flow, step: PlannedNode, record: JobRecord) -> dg.MaterializeResult[None]:
         logs = self.resource.connection.run(job_records.logs(step.keys, record.id), repeatable=True)
         for line in logs:
-            self.context.log.info(f"{step.node.name}: {line}")
+            self.context.log.info(f"{step.node.name}: {clean(line, lines=True)}")
         asset = self.outputs[step.node.name].asset
         return dg.MaterializeResult(
             asset_key=asset,

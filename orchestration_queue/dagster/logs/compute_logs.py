@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Self
 import dagster as dg
 from dagster import BoolSource, IntSource, StringSource
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dagster._compat import (
     IO_TYPE_EXTENSION,
     CapturedLogContext,
@@ -36,7 +36,7 @@ from orchestration_queue.server import Connection, parse_url
 
 __all__ = ["StreamComputeLogManager"]
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _DEFAULT_BYTES = 4 * 1024 * 1024
 _DEFAULT_TTL = timedelta(days=7)
 _OUTPUTS = {"out": 1, "err": 2}

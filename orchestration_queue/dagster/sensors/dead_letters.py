@@ -10,6 +10,7 @@ from typing import TypeAlias, Unpack
 
 import dagster as dg
 
+from orchestration_queue._text import clean
 from orchestration_queue.client import DeadLetter, DeadLetters
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.checks import checked, checked_asset, checked_function, checked_number, checked_target
@@ -224,7 +225,8 @@ def _tick(
     events: list[AssetEvent] = []
     for letter, record, entry in zip(page.letters, page.records, page.entries, strict=True):
         if reader.replay(keys, letter, record):
-            context.log.info(f"Replayed job {letter.original_job_id} of queue {reader.queue}: {letter.failed_reason}")
+            why = clean(letter.failed_reason)
+            context.log.info(f"Replayed job {clean(letter.original_job_id)} of queue {reader.queue}: {why}")
         elif isinstance(answer := react(letter, reader.resource), dg.RunRequest):
             requests.append(_complete_request(answer, letter, entry))
         elif answer is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dagster._compat import check_captured_interrupt, sqlite_event_log, sqlite_storages
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "sync_at_end",
 ]
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 _OUTAGE_S = 60.0
 """How long to retry while the database is unavailable, before the step, the run or the start of a fork server fails."""

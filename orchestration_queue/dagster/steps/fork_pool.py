@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dagster.checks import checked_number
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.envelope import Isolation
@@ -19,7 +19,7 @@ from orchestration_queue.errors import UnrecoverableError, UsageError
 
 __all__ = ["ForkPool", "Loan", "Recycling"]
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 _LEAVE_S = 1.0
 """How long an idle server may take to exit."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import cast
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_safety import changed_files
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
@@ -19,7 +19,7 @@ from orchestration_queue.worker.sandbox.supervised import KILL_WAIT_S, ChildOutp
 
 __all__ = ["ForkServerProcess", "Running"]
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 _PROGRAM = "orchestration_queue.dagster.steps.fork_server"
 _BY_ITSELF = -signal.SIGKILL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import TypeVar
 import dagster as dg
 from pydantic import Field
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster._compat import (
     CheckStepHealthResult,
@@ -41,7 +41,7 @@ __all__ = ["ExecutorOptions", "QueueStepHandler"]
 
 T = TypeVar("T")
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 _CONFIRM_S = 20.0
 """How long to wait until a step that is stopped has reported its end."""

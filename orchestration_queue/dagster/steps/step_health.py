@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client import EventReader
 from orchestration_queue.dagster.job_health import Cause, Condition, judge
 from orchestration_queue.dagster.steps.work_item import run_prefix
@@ -20,7 +20,7 @@ from orchestration_queue.states import JobState
 
 __all__ = ["StepHealth", "StepVerdict"]
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 _WATCHED_EVENTS = frozenset({"completed", "failed", "revoked", "removed", "stalled"})
 _FIELDS = ("state", "failedReason", "lastActive")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from datetime import timedelta
 
 from pydantic import ValidationError
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dagster.job_health import CRASHED, LOST, STOPPED, last_lines
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.envelope import INSTANCE, Isolation, WorkEnvelope, WorkKind
@@ -29,7 +29,7 @@ from orchestration_queue.worker.sandbox.supervised import describe_exit
 
 __all__ = ["StepRunner"]
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 _CHECK_EVERY_S = 0.25
 """How often to check whether running jobs were revoked. Heartbeats detect it, too, but are rare."""

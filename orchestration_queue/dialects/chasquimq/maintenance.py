@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import threading
 from collections.abc import Awaitable, Callable
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dialects.chasquimq.entries import find_envelope, read_ms
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys, ulid
@@ -22,7 +22,7 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["LeaseRenewer", "Promoter", "Scheduler"]
 
-log = logging.getLogger("orchestration_queue.chasquimq")
+log = get_logger("orchestration_queue.chasquimq")
 
 _BATCH = 500
 _LOCK_TTL_S = 5

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dialects.chasquimq.entries import read_fields, read_name
 from orchestration_queue.dialects.chasquimq.envelope import Envelope, unpack_envelope
 from orchestration_queue.dialects.chasquimq.jobs import ChasquiJob
@@ -23,7 +23,7 @@ from orchestration_queue.worker.connections import Waker
 
 __all__ = ["Delivery", "Entry", "Reader", "Rejection", "check_entry"]
 
-log = logging.getLogger("orchestration_queue.chasquimq")
+log = get_logger("orchestration_queue.chasquimq")
 
 _BLOCK_S = 1.0
 _PAUSED_S = 0.25

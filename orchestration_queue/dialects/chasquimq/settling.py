@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dialects.chasquimq.envelope import backoff_ms, join_member, pack_envelope
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.dialects.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
@@ -23,7 +23,7 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["Event", "Outbox", "Settlement", "Settler", "build_event", "report_calls"]
 
-log = logging.getLogger("orchestration_queue.chasquimq")
+log = get_logger("orchestration_queue.chasquimq")
 
 T = TypeVar("T")
 

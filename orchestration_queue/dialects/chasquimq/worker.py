@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 import uuid
@@ -12,6 +11,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dialects.chasquimq.jobs import FORM, ChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY, ChasquiKeys
 from orchestration_queue.dialects.chasquimq.maintenance import LeaseRenewer, Promoter, Scheduler
@@ -27,7 +27,7 @@ from orchestration_queue.worker.signals import stopping_on_signals
 
 __all__ = ["ChasquiHandler", "ChasquiRouter", "ChasquiWorker"]
 
-log = logging.getLogger("orchestration_queue.chasquimq")
+log = get_logger("orchestration_queue.chasquimq")
 
 ChasquiHandler: TypeAlias = Callable[[ChasquiJob], Any]
 """A function or coroutine function of one :class:`ChasquiJob`."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dialects.qless._sync.client import QlessClient
 from orchestration_queue.dialects.qless.records import QlessJob
 from orchestration_queue.errors import OrchestrationQueueError, StateError
@@ -14,7 +14,7 @@ from orchestration_queue.server.clock import now_ms
 
 __all__ = ["LeaseRenewer"]
 
-log = logging.getLogger("orchestration_queue.qless")
+log = get_logger("orchestration_queue.qless")
 
 _SOONEST_S, _LATEST_S = 0.05, 20.0
 

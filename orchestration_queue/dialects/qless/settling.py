@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dialects.qless.commands import command
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
 from orchestration_queue.protocol.call import Call, Reply, texts
@@ -15,7 +15,7 @@ from orchestration_queue.server import AsyncConnection
 
 __all__ = ["CompletionBatch", "QlessCompletion", "Settler", "completion_batches"]
 
-log = logging.getLogger("orchestration_queue.qless")
+log = get_logger("orchestration_queue.qless")
 
 _AT_ONCE = 20
 """A command of 20 holds the server 0.4 ms, and takes half as long as 20 commands."""

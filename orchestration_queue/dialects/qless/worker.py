@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import signal
@@ -15,6 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.dialects.handling import DialectMiddleware, HandlerRunner, run_on_shutdown
 from orchestration_queue.dialects.limits import StartLimiter
 from orchestration_queue.dialects.qless._async.client import AsyncQlessClient
@@ -34,7 +34,7 @@ from orchestration_queue.worker.signals import STOP_SIGNALS, stopping_on_signals
 
 __all__ = ["QlessWorker"]
 
-log = logging.getLogger("orchestration_queue.qless")
+log = get_logger("orchestration_queue.qless")
 
 _PAUSE_S = 0.5
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from http import HTTPStatus
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import (
     NotFoundError,
     OrchestrationQueueError,
@@ -22,7 +22,7 @@ from orchestration_queue.http.v1 import dialects, findings, flows, jobs, queues,
 
 __all__ = ["OWN_ROUTES", "answer", "problem"]
 
-_log = logging.getLogger("orchestration_queue.http")
+_log = get_logger("orchestration_queue.http")
 
 _STATUS: tuple[tuple[type[OrchestrationQueueError], int], ...] = (
     (UsageError, 400),

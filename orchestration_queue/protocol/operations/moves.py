@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import JobNotFoundError, ServerError, StateError, UsageError
 from orchestration_queue.protocol.call import (
     Call,
@@ -26,7 +26,7 @@ from orchestration_queue.protocol.keys import GROUP, QueueKeys
 
 __all__ = ["MovedJobs", "finish_moves", "move", "move_all"]
 
-log = logging.getLogger("orchestration_queue.moves")
+log = get_logger("orchestration_queue.moves")
 
 _OVERDUE_MS = 10_000
 """How old a move must be before a worker continues it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import (
     SparkCancelledError,
     SparkFailedError,
@@ -30,7 +30,7 @@ from orchestration_queue.worker.observability import annotate, is_traced
 
 __all__ = ["RunContext", "run_connect", "session_id"]
 
-_logger = logging.getLogger("orchestration_queue.spark")
+_logger = get_logger("orchestration_queue.spark")
 
 _NAMESPACE = uuid.UUID("6f1dd2a6-5f0f-4b7c-9d0e-0c7d9a5d2b61")
 """The namespace of session ids. Never change it: an attempt must find the session of one from before an upgrade."""
@@ -219,7 +219,7 @@ def _report_progress(job: RunContext, attempt: _AttemptPlace, percent: int, text
 
 def _log(job: RunContext | None, line: str) -> None:
     if job is None:
-        _logger.info(line)
+        _logger.info("%s", line)
         return
     # A short outage of the server costs lines, not the work; a longer one costs the lease.
     with contextlib.suppress(TransportError):

@@ -5,7 +5,6 @@ The offsets of a Spark stream are stream ids.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client import Registration
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError
 from orchestration_queue.protocol.call import BATCH_SIZE, Reply, text
@@ -44,7 +44,7 @@ __all__ = [
     "stream_tail",
 ]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass

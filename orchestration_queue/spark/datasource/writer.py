@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.client.values import encode_data
 from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.options import JobOptions
@@ -179,7 +179,7 @@ def _encode_payload(name: str, text: str) -> str:
         ) from None
 
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass

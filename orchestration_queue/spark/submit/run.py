@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import sys
 from collections import deque
@@ -12,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import InvalidOptionError, SparkFailedError
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.spark.environment import spark_environment, spark_home, spark_python
@@ -29,7 +29,7 @@ from orchestration_queue.spark.submit.trackers import add_tag, find_tracker
 
 __all__ = ["build_command", "check_application", "run_submit"]
 
-_logger = logging.getLogger("orchestration_queue.spark")
+_logger = get_logger("orchestration_queue.spark")
 
 _LAUNCH = "orchestration_queue.spark.submit.launch"
 

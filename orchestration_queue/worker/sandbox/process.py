@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, Generic, Protocol, TypeVar
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import SandboxDiedError
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Lease
@@ -22,7 +22,7 @@ from orchestration_queue.worker.sandbox.supervised import ChildOutput, ChildProc
 
 __all__ = ["SandboxPool", "SandboxProcess"]
 
-log = logging.getLogger("orchestration_queue.worker.sandbox")
+log = get_logger("orchestration_queue.worker.sandbox")
 
 J = TypeVar("J")
 J_contra = TypeVar("J_contra", contravariant=True)

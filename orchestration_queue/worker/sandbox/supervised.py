@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Self, TypeAlias
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import SandboxDiedError
 
 __all__ = ["KILL_WAIT_S", "ChildOutput", "ChildProcess", "Streams", "describe_exit"]
 
-log = logging.getLogger("orchestration_queue.worker.sandbox")
+log = get_logger("orchestration_queue.worker.sandbox")
 
 _PROGRAM = (
     "import gc, json, sys; from importlib import import_module; settings = json.loads(sys.argv[1]); "
