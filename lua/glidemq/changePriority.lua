@@ -8,7 +8,7 @@
 --- @arg   priority             int?         the new priority; at least 0
 --- @arg   group                text?        consumer group of its entry
 --- @returns text `ok`, `no_op`, `error:invalid_priority`, `error:not_found`, `error:not_in_stream`, `error:not_in_scheduled` or `error:invalid_state`
---- @cost    O(log N); O(N) for a job waiting on the stream
+--- @cost    O(log N)
 
 local reschedule = require("reschedule")
 

@@ -14,6 +14,7 @@ local activation = {}
 local STAMPED = "stamped"
 local DECISIVE = record.control()
 DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
+DECISIVE.strayEntry = true
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -87,6 +88,10 @@ function activation.try(queue, job_id, entry, now, skip_events)
   local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
+  elseif job.strayEntry and entry.id ~= "" and stream.is_stray(queue, job_id, entry.id, job.strayEntry) then
+    -- The wire's word for an entry that is put down and needs no report.
+    put_down(queue, job_id, entry)
+    return nil, "EXPIRED"
   elseif job.revoked == "1" then
     return nil, "REVOKED"
   end

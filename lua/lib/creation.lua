@@ -36,7 +36,7 @@ local function with(fields, name, value)
 end
 
 --- The fields that only some jobs have.
-local function optional_fields(job, sequence, names)
+local function optional_fields(job, sequence, names, entry_id)
   local fields
   if sequence then
     fields = { "groupKey", job.ordering_key, "orderingSeq", sequence }
@@ -65,6 +65,9 @@ local function optional_fields(job, sequence, names)
   if job.share then
     fields = with(fields, "share", job.share)
   end
+  if entry_id then
+    fields = with(fields, "entry", entry_id)
+  end
   return fields or NONE
 end
 
@@ -74,14 +77,17 @@ function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   local names = tags.of_options(job.opts)
   job.share = shares.of_options(job.opts)
-  state = state or placement.new(queue, job_id, job)
+  local entry_id
+  if not state then
+    state, entry_id = placement.new(queue, job_id, job)
+  end
   -- Zeros are common, and a text costs less to send than a number.
   redis.call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
     "timestamp", job.timestamp_ms, "attemptsMade", "0",
     "delay", job.delay_ms == 0 and "0" or job.delay_ms, "priority", job.priority == 0 and "0" or job.priority,
     "maxAttempts", job.max_attempts == 0 and "0" or job.max_attempts, "state", state,
-    unpack(optional_fields(job, sequence, names))
+    unpack(optional_fields(job, sequence, names, entry_id))
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)

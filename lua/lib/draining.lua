@@ -38,14 +38,19 @@ end
 --- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
   local entry_ids, job_ids = {}, {}
+  local function take(entry_id, job_id)
+    entry_ids[#entry_ids + 1] = entry_id
+    if job_id and not stream.is_stray(queue, job_id, entry_id) then
+      job_ids[#job_ids + 1] = job_id
+    end
+  end
   stream.pages(queue .. "stream", math.min(limit or PAGE, PAGE), function(page)
     local held = pending(queue, group, page)
     for _, entry in ipairs(page) do
       if #entry_ids == limit then
         return true
       elseif not held[entry[1]] then
-        entry_ids[#entry_ids + 1] = entry[1]
-        job_ids[#job_ids + 1] = stream.field(entry[2], "jobId")
+        take(entry[1], stream.field(entry[2], "jobId"))
       end
     end
     return #entry_ids == limit

@@ -41,8 +41,8 @@ local function enlist(queue, job_id, priority)
   end
 end
 
---- Make a job ready. What follows `job` goes into its stream entry.
-function placement.ready(queue, job_id, job, ...)
+--- Make a job ready.
+function placement.ready(queue, job_id, job)
   local priority = record.priority(job)
   if job.lifo == "1" then
     redis.call("RPUSH", queue .. "lifo", job_id)
@@ -52,12 +52,13 @@ function placement.ready(queue, job_id, job, ...)
   elseif priority > 0 then
     enlist(queue, job_id, priority)
   else
-    stream.push(queue, job_id, job.name, ...)
+    stream.push(queue, job_id, job.name)
   end
 end
 
 --- Make a job ready before all that are on the stream, behind those of its priority that wait in the list.
 function placement.first(queue, job_id, job)
+  redis.call("HSET", queue .. "job:" .. job_id, "entry", stream.NONE)
   enlist(queue, job_id, record.priority(job))
 end
 
@@ -66,7 +67,7 @@ function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
---- Give a new job its place; returns the state that goes with it. One with a share moves on by `shares.feed`, to be called
+--- Give a new job its place; returns the state that goes with it, and its entry if it has one. One with a share moves on by `shares.feed`, to be called
 --- once its record has that state.
 function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
@@ -81,7 +82,7 @@ function placement.new(queue, job_id, job)
   elseif job.share then
     shares.enter(queue, job_id, job.share, 0)
   else
-    stream.push(queue, job_id, job.job_name)
+    return "waiting", stream.append(queue, job_id, job.job_name)
   end
   return "waiting"
 end

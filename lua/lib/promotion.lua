@@ -28,7 +28,7 @@ local function promote(queue, member, now)
   end
   redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   if retry_group then
-    stream.push(queue, job_id, job.name, "retryGroup", retry_group)
+    stream.append(queue, job_id, job.name, "retryGroup", retry_group)
   else
     placement.ready(queue, job_id, job)
   end

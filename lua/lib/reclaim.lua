@@ -24,6 +24,9 @@ end
 local function entry(queue, entry_id, job_id, sweep)
   local now = sweep.now_ms
   local job = job_id and record.load(queue, job_id)
+  if job and stream.is_stray(queue, job_id, entry_id) then
+    job = nil
+  end
   if job and failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
   elseif job then

@@ -7,7 +7,7 @@ local record = {}
 --- What decides about a job: everything but its payloads.
 local CONTROL = {
   "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
-  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted", "share",
+  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted", "share", "entry",
 }
 
 --- The control fields as a table without the absent ones; nil when there is no such job.

@@ -24,7 +24,7 @@ local function make_ready(queue, job_id, job)
 end
 
 local function withdraw(queue, group, job_id, job)
-  return job.share and shares.remove(queue, job_id, job.share) or stream.withdraw(queue, group, job_id, true)
+  return job.share and shares.remove(queue, job_id, job.share) or stream.withdraw(queue, group, job_id, job)
 end
 
 local by_priority = {}

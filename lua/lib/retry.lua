@@ -67,7 +67,7 @@ end
 --- Schedule a job that is off the failed ones, with all its attempts.
 function retry.afresh(queue, job_id, job, now)
   if job.revoked == "1" then
-    stream.remove_stray(queue, job_id)
+    stream.disown_left(queue, job_id)
   end
   placement.later(queue, job_id, job, now)
   redis.call(

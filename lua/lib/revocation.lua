@@ -26,8 +26,8 @@ function revocation.revoke(queue, job_id, now_ms, group)
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
     local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
-    if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
-      stream.note_stray(queue, job_id)
+    if not is_elsewhere and not stream.remove(queue, group, job_id, job) then
+      stream.disown(queue, job_id)
     end
   end
   release.revoke(queue, job_id, job, now_ms)

@@ -192,13 +192,6 @@ function shares.take(queue, most)
   return job_ids
 end
 
-local function precedes(one, other)
-  local time, number = one:match("^(%d+)%-(%d+)$")
-  local other_time, other_number = other:match("^(%d+)%-(%d+)$")
-  time, other_time = tonumber(time), tonumber(other_time)
-  return time < other_time or time == other_time and tonumber(number) < tonumber(other_number)
-end
-
 --- How many of the entries moved to the stream are there and undelivered. Those before the first undelivered entry of any
 --- job are delivered, or were removed.
 local function count_ahead(queue)
@@ -210,7 +203,7 @@ local function count_ahead(queue)
   local after = stream.delivered(queue, GROUP)
   local first = redis.call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
   local gone = 0
-  while entry_ids[gone + 1] and (not first or precedes(entry_ids[gone + 1], first[1])) do
+  while entry_ids[gone + 1] and (not first or stream.precedes(entry_ids[gone + 1], first[1])) do
     gone = gone + 1
   end
   if gone > 0 then

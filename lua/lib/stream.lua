@@ -2,16 +2,24 @@
 
 local record = require("record")
 
-local stream = {}
+-- The `entry` of a job that waits in a list although its options don't say so.
+local stream = { NONE = "" }
 
 local PAGE = 1000
 local NEIGHBORS = 250
 -- Above it a number no longer tells one id from the next, and halving would not end.
 local MOST_EXACT = 2 ^ 53
 
---- Make a job ready; returns its entry's id. What follows `name` goes into the entry.
-function stream.push(queue, job_id, name, ...)
+--- Append an entry; returns its id. What follows `name` goes into the entry.
+function stream.append(queue, job_id, name, ...)
   return redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+end
+
+--- Make a job ready; returns its entry's id. The record keeps it as `entry`, by which the job is found again.
+function stream.push(queue, job_id, name)
+  local entry_id = stream.append(queue, job_id, name)
+  redis.call("HSET", queue .. "job:" .. job_id, "entry", entry_id)
+  return entry_id
 end
 
 --- The value of one field of an entry; nil when absent.
@@ -61,6 +69,22 @@ function stream.walk(key, visit)
   end)
 end
 
+local function precedes_number(one, other)
+  return #one < #other or #one == #other and one < other
+end
+
+--- Whether an entry is older than another. Compares digits: an id may exceed the numbers that a double holds.
+function stream.precedes(entry_id, other_id)
+  local time, number = entry_id:match("^(%d+)%-(%d+)$")
+  local other_time, other_number = other_id:match("^(%d+)%-(%d+)$")
+  if not time or not other_time then
+    return false
+  elseif time == other_time then
+    return precedes_number(number, other_number)
+  end
+  return precedes_number(time, other_time)
+end
+
 local function millisecond_of(key, command, from, to)
   local entry = redis.call(command, key, from, to, "COUNT", 1)[1]
   return entry and tonumber(entry[1]:match("^%d+")) or 0
@@ -88,8 +112,8 @@ local function find_in(entries, job_id)
   end
 end
 
---- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry or where
---- the clocks of producers disagree.
+--- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry, or where
+--- an older job was promoted or the clocks of producers disagree.
 local function find_near(queue, job_id)
   local key, time, number = queue .. "stream", record.arrival(queue, job_id), tonumber(job_id)
   -- Whether an entry precedes the job's: by time, and within a bulk of one time by automatic id.
@@ -127,12 +151,22 @@ local function find_anywhere(queue, job_id)
   return found
 end
 
---- Take the job's entry off the stream; false when it was not found. A long stream is searched to its end only if
---- `thorough`: a million entries take seconds.
-function stream.withdraw(queue, group, job_id, thorough)
-  local is_short = redis.call("XLEN", queue .. "stream") <= PAGE
-  local entry_id = not is_short and find_near(queue, job_id)
-    or (is_short or thorough) and find_anywhere(queue, job_id)
+--- The entry that a job's record names, if it is the job's: another library may have made it ready since.
+local function find_named(queue, job_id, entry_id)
+  local found = entry_id and redis.pcall("XRANGE", queue .. "stream", entry_id, entry_id) or {}
+  return found[1] and find_in(found, job_id)
+end
+
+--- Take the entry of a loaded job off the stream; false when it was not found. The entry of a job that another library
+--- made ready may be anywhere: it is searched where the job's time says, and a long stream is not walked, for that holds
+--- the server for a second in a million entries.
+function stream.remove(queue, group, job_id, job)
+  local entry_id = find_named(queue, job_id, job.entry)
+  if not entry_id and redis.call("XLEN", queue .. "stream") <= PAGE then
+    entry_id = find_anywhere(queue, job_id)
+  elseif not entry_id then
+    entry_id = find_near(queue, job_id)
+  end
   if not entry_id then
     return false
   end
@@ -140,16 +174,40 @@ function stream.withdraw(queue, group, job_id, thorough)
   return true
 end
 
---- Note that a cancelled job's entry was left behind. The worker that reads it drops it, as the job has ended.
-function stream.note_stray(queue, job_id)
-  redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
+--- Have no entry count that the job has by now: the worker that reads one drops it.
+function stream.disown(queue, job_id)
+  local last = redis.call("XREVRANGE", queue .. "stream", "+", "-", "COUNT", 1)[1]
+  if last then
+    redis.call("HSET", queue .. "job:" .. job_id, "strayEntry", last[1])
+  end
 end
 
---- Remove the entry that a cancelled job left before it runs again: with two entries it would run twice.
-function stream.remove_stray(queue, job_id)
-  if redis.call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
-    stream.withdraw(queue, "workers", job_id, true)
+--- Whether an entry of a job was disowned. `newest` is what the record says, if it is known.
+function stream.is_stray(queue, job_id, entry_id, newest)
+  newest = newest or redis.call("HGET", queue .. "job:" .. job_id, "strayEntry")
+  return newest and (entry_id == newest or stream.precedes(entry_id, newest))
+end
+
+--- Disown the entry that a cancelled job left before it runs again: with two entries it would run twice. Earlier releases
+--- noted only that there is one.
+function stream.disown_left(queue, job_id)
+  if redis.call("HEXISTS", queue .. "job:" .. job_id, "strayEntry") == 1 then
+    stream.disown(queue, job_id)
   end
+end
+
+--- Take a waiting job off the stream: remove its entry, or disown it where a long stream does not show it. False when the
+--- job is not there.
+function stream.withdraw(queue, group, job_id, job)
+  if stream.remove(queue, group, job_id, job) then
+    return true
+  end
+  local is_listed = job.lifo == "1" or record.priority(job) > 0 or job.entry == stream.NONE
+  if is_listed or redis.call("XLEN", queue .. "stream") <= PAGE then
+    return false
+  end
+  stream.disown(queue, job_id)
+  return true
 end
 
 --- The id of the last entry that the group was given.

@@ -14,7 +14,7 @@
 --- @arg   group                text         consumer group of its entry
 --- @returns array 1: `ok`, or why not: `not_found`, `moving`, `state`, `in_flow`, `ordered`, `no_delay` or `not_found_there`; 2: the token, or what that is about; with `ok` 3: its state; 4: its time; 5: the delay; 6: name, value per field; 7: log lines; 8: signals; 9: who waits for it; 10: what it waited for; 11: the digest of 6 to 10; 12: the number of this reading
 --- @error   the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a malformed target or delay
---- @cost    O(log N + S) for a job of size S; O(N) for one in the middle of the stream
+--- @cost    O(log N + S) for a job of size S
 
 local moving = require("moving")
 local validate = require("validate")

@@ -25,8 +25,7 @@ local wake = require("wake")
 
 local MOST_HELD, PAGE = 5000, 500
 
--- A stream that is short, or has the entry where the record says, was searched before: this is for jobs that were tried
--- again, whose entries are younger than they are.
+-- For jobs that another library made ready again: their records name no entry, and they are older than theirs.
 local function settle_held()
   local from = "-"
   for _ = 1, MOST_HELD / PAGE do
@@ -54,7 +53,7 @@ elseif job.state ~= "active" then
 end
 if lists.holds(job) then
   lists.leave(queue, job_id)
-elseif not stream.withdraw(queue, group, job_id) and not settle_held() then
+elseif not stream.remove(queue, group, job_id, job) and not settle_held() then
   return "not_in_stream"
 end
 history.append(queue, job_id, { event = "released", started = tonumber(job.processedOn), ended = now_ms })

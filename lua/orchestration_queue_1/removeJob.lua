@@ -17,10 +17,9 @@ local record = require("record")
 local removal = require("removal")
 local stream = require("stream")
 
--- The entry is found by the record.
 local job = record.load(queue, job_id)
 if job and job.state == "waiting" and group ~= "" then
-  stream.withdraw(queue, group, job_id)
+  stream.remove(queue, group, job_id, job)
 end
 if not removal.remove(queue, job_id) then
   return 0

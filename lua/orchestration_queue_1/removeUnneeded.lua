@@ -44,7 +44,7 @@ elseif not record.has_ended(job) and is_needed() then
   return -1
 end
 if job.state == "waiting" then
-  stream.withdraw(queue, group, job_id)
+  stream.remove(queue, group, job_id, job)
 end
 removal.remove(queue, job_id)
 events.emit(queue, "removed", job_id)

@@ -194,6 +194,7 @@ def same_but_for_entries(wire: Wire) -> dict[str, Any]:
         elif isinstance(value, dict):
             value.pop("takenBy", None)
             value.pop("history", None)  # our own addition to the wire
+            value.pop("entry", None)
         found[renamed(name, wire)] = renamed(value, wire)
     if found.get("list-active") == "0":
         del found["list-active"]

@@ -144,7 +144,7 @@ class TestNextFromStream:
         assert reply[:3] == ["NEXT_HASH", "held", "1"]
         job_id, entry_id, job = next_job(reply)
         assert wire.pending() == [entry_id]
-        assert job == wire.job(job_id)
+        assert job == wire.hash(f"job:{job_id}")
         assert (job["state"], job["processedOn"], job["lastActive"]) == ("active", str(LATER), str(LATER))
         assert (job["name"], job["data"]) == ("mail", "[2]")
         assert wire.list_active() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -89,15 +90,107 @@ def test_a_cancelled_job_that_is_retried_runs_once(wire: Wire) -> None:
     job_id = disorder(wire)
     assert wire.call("revoke", jobId=job_id) == "revoked"
     assert wire.call("retryJobs", count=1, timestamp=NOW) == 1
-    assert job_id not in wire.stream_ids()
+    wire.client.hdel(wire.key(f"job:{job_id}"), "revoked")
+    ran = HandWorker(wire).run()
+    assert ran.count(job_id) == 1
+    assert len(ran) == 3 * PAGE
+    assert wire.stream() == []
+
+
+def test_a_stray_that_an_earlier_release_noted_without_its_id_runs_nothing(wire: Wire) -> None:
+    job_id = disorder(wire)
+    assert wire.call("revoke", jobId=job_id) == "revoked"
+    wire.client.hset(wire.key(f"job:{job_id}"), "strayEntry", "1")
+    assert wire.call("retryJobs", count=1, timestamp=NOW) == 1
     wire.client.hdel(wire.key(f"job:{job_id}"), "revoked")
     assert HandWorker(wire).run().count(job_id) == 1
 
 
-def test_a_priority_changes_wherever_the_entry_is(wire: Wire) -> None:
+@pytest.mark.parametrize("call", ["priority", "delay"])
+def test_a_job_whose_entry_is_missed_changes_and_runs_once(wire: Wire, call: str) -> None:
     job_id = disorder(wire)
-    assert wire.call("changePriority", jobId=job_id, newPriority=2) == "ok"
+    if call == "priority":
+        assert wire.call("changePriority", jobId=job_id, newPriority=2) == "ok"
+    else:
+        assert wire.call("changeDelay", jobId=job_id, newDelay=60_000, now=NOW) == "ok"
+    ran = HandWorker(wire).run()
+    assert ran.index(job_id) == (0 if call == "priority" else 3 * PAGE - 1)
+    assert len(ran) == 3 * PAGE
+    assert wire.stream() == []
+    assert not wire.exists("scheduled")
+
+
+def test_stray_entries_are_drained_and_their_jobs_kept(wire: Wire) -> None:
+    job_id = disorder(wire)
+    assert wire.call("changeDelay", jobId=job_id, newDelay=60_000, now=NOW) == "ok"
+    wire.call("drain")
+    assert wire.stream() == []
+    assert wire.job(job_id)["state"] == "delayed"
+    assert HandWorker(wire, now=NOW + 60_000).run() == [job_id]
+
+
+def test_a_stray_that_nobody_started_is_not_reclaimed(wire: Wire) -> None:
+    job_id = disorder(wire)
+    wire.open_group()
+    while (fetched := wire.fetch("w-dead")) is not None and fetched[1] != job_id:
+        pass
+    assert wire.call("revoke", jobId=job_id) == "revoked"
+    wire.client.hset(wire.key(f"job:{job_id}"), "state", "delayed")
+    wire.call("reclaimStalled", consumer="w-2", minIdleMs=0, timestamp=NOW + 60_000)
+    assert wire.job(job_id)["state"] == "delayed"
+    assert "stalledCount" not in wire.job(job_id)
     assert job_id not in wire.stream_ids()
+
+
+def test_a_job_that_waits_in_a_list_is_not_taken_for_one_of_the_stream(wire: Wire) -> None:
+    fill(wire, [(f"j{n}", NOW + n, 0) for n in range(2 * PAGE)])
+    job_id = wire.add(lifo=1)
+    assert wire.call("changePriority", jobId=job_id, newPriority=2) == "error:not_in_stream"
+    assert wire.call("changeDelay", jobId=job_id, newDelay=5, now=NOW) == "error:not_in_stream"
+    assert "strayEntry" not in wire.job(job_id)
+
+
+MADE_READY: dict[str, Callable[[Wire, str], Any]] = {
+    "added": lambda wire, job_id: None,
+    "promoted": lambda wire, job_id: (
+        wire.call("changeDelay", jobId=job_id, newDelay=5, now=NOW),
+        wire.call("promoteJob", jobId=job_id),
+    ),
+    "due": lambda wire, job_id: (
+        wire.call("changeDelay", jobId=job_id, newDelay=5, now=NOW),
+        wire.call("promote", now=NOW + 5),
+    ),
+    "without a delay": lambda wire, job_id: (
+        wire.call("changeDelay", jobId=job_id, newDelay=5, now=NOW),
+        wire.call("changeDelay", jobId=job_id, newDelay=0, now=NOW),
+    ),
+    "without a priority": lambda wire, job_id: (
+        wire.call("changePriority", jobId=job_id, newPriority=5),
+        wire.call("changePriority", jobId=job_id, newPriority=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", MADE_READY)
+def test_the_record_names_the_entry_however_the_job_was_made_ready(wire: Wire, how: str) -> None:
+    fill(wire, [(f"j{n}", NOW + n * 7919 % 100_003, 0) for n in range(2 * PAGE)])  # of clocks that disagree
+    job_id = wire.add(timestamp=NOW - 12_345)
+    wire.add(timestamp=NOW + 12_345)
+    MADE_READY[how](wire, job_id)
+    (entry,) = (entry_id for entry_id, fields in wire.client.xrange(wire.key("stream")) if fields["jobId"] == job_id)
+    assert wire.hash(f"job:{job_id}")["entry"] == entry
+    assert commands_of_cancel(wire, job_id) == 1
+    assert job_id not in wire.stream_ids()
+
+
+def test_an_entry_that_another_library_wrote_later_is_the_one_that_counts(wire: Wire) -> None:
+    """It does not know of the record's field, which then names an entry that is gone."""
+    job_id = wire.add(timestamp=NOW)
+    wire.call("changeDelay", jobId=job_id, newDelay=5, now=NOW)
+    wire.client.zrem(wire.key("scheduled"), job_id)
+    wire.client.hset(wire.key(f"job:{job_id}"), "state", "waiting")
+    wire.client.xadd(wire.key("stream"), {"jobId": job_id, "name": "task"})
+    assert HandWorker(wire).run() == [job_id]
 
 
 @pytest.mark.parametrize("damage", ["zz", "", "inf", "nan", "-1", "9" * 40])

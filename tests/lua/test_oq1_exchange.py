@@ -31,7 +31,7 @@ def test_a_batch_is_settled_and_another_is_taken_in_one_call(own: Own) -> None:
     second = own.exchange(*settled, want=9, now=LATER)
     assert (second.ids, second.outcomes, second.stopped) == (["4", "5"], "cfr", "empty")
     assert [own.wire.state(str(n)) for n in range(1, 6)] == ["completed", "failed", "delayed", "active", "active"]
-    assert second.started[0].fields == own.wire.job("4")
+    assert second.started[0].fields == own.wire.hash("job:4")
     assert own.wire.events()[5:] == [
         event("completed", 1, returnvalue='"ok"'),
         event("failed", 2, failedReason="boom"),

@@ -96,7 +96,7 @@ class Side:
         self.held += reply.started
         started = []
         for job in reply.started:
-            fields = {name: value for name, value in job.fields.items() if name not in ("takenBy", "history")}
+            fields = {name: value for name, value in job.fields.items() if name not in ("takenBy", "history", "entry")}
             started.append((job.job_id, bool(job.entry_id), renamed(fields, self.wire)))
         return reply.outcomes, started
 

@@ -206,7 +206,10 @@ class Wire:
         return dict(self.ask("HGETALL", self.key(name)))
 
     def job(self, job_id: str) -> dict[str, str]:
-        return self.hash(f"job:{job_id}")
+        """Its record without the id of its entry, which differs each time."""
+        record = self.hash(f"job:{job_id}")
+        record.pop("entry", None)
+        return record
 
     def state(self, job_id: str) -> str | None:
         value: str | None = self.ask("HGET", self.key(f"job:{job_id}"), "state")
@@ -288,7 +291,10 @@ class Wire:
         for key in sorted(self.ask("KEYS", "*")):
             kind = self.ask("TYPE", key)
             command, *rest = readers[kind]
-            found[key] = self.ask(command, key, *rest)
+            value = self.ask(command, key, *rest)
+            if kind == "hash":
+                value.pop("entry", None)  # the id of an entry differs each time
+            found[key] = value
             if kind == "stream":
                 groups = [(group["name"], group["pending"]) for group in self.driver.xinfo_groups(key)]
                 found[key] = (found[key], groups)

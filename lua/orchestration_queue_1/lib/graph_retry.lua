@@ -25,7 +25,7 @@ local function reset(queue, job_id)
     return false
   end
   redis.call("ZREM", queue .. "failed", job_id)
-  stream.remove_stray(queue, job_id)
+  stream.disown_left(queue, job_id)
   redis.call(
     "HSET", key,
     "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""

@@ -33,7 +33,7 @@ local NOTED = { "movingTo", "movedBy", "moveToken", "moveState", "moveDue", "mov
 -- What holds in one queue only.
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
-  orderingSeq = true, strayEntry = true, movedFrom = true,
+  orderingSeq = true, entry = true, strayEntry = true, movedFrom = true,
   movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
   moveReads = true, movedAt = true,
 }
@@ -48,7 +48,7 @@ local take_out = {}
 function take_out.waiting(queue, job_id, job, group)
   local found = job.share and shares.remove(queue, job_id, job.share)
     or withdrawal.remove(queue, job_id, job)
-    or stream.withdraw(queue, group, job_id, true)
+    or stream.withdraw(queue, group, job_id, job)
   return found and 0
 end
 
@@ -67,7 +67,6 @@ take_out.prioritized = take_out.delayed
 function take_out.failed(queue, job_id)
   local score = redis.call("ZSCORE", queue .. "failed", job_id)
   redis.call("ZREM", queue .. "failed", job_id)
-  stream.remove_stray(queue, job_id)
   return tonumber(score or nil) or 0
 end
 
@@ -231,6 +230,7 @@ local function write(queue, job_id, token, source, now, job)
   chunks.call(job.signals, "RPUSH", queue .. "signals:" .. job_id)
   chunks.call(job.deps, "SADD", queue .. "deps:" .. job_id)
   write_parents(queue, job_id, job.parents)
+  stream.disown(queue, job_id) -- of an earlier stay
   hold(queue, job_id, now)
 end
 

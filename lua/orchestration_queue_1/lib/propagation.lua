@@ -149,7 +149,7 @@ end
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
   local fields = redis.call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
-  local state = placement.new(queue, job_id, {
+  local state, entry_id = placement.new(queue, job_id, {
     job_name = fields[1],
     delay_ms = tonumber(fields[2]) or 0,
     priority = tonumber(fields[3]) or 0,
@@ -157,7 +157,7 @@ function propagation.start(self, job_id)
     timestamp_ms = tonumber(fields[5]) or self.now,
     share = fields[6] or nil,
   })
-  redis.call("HSET", key, "state", state)
+  redis.call("HSET", key, "state", state, unpack(entry_id and { "entry", entry_id } or {}))
   if fields[6] then
     shares.feed(queue, 0)
   end

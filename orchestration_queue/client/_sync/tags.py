@@ -107,7 +107,7 @@ class Tags(QueueClient):
         """
         ids = self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         cancelled = 0
-        for some in chunks(ids, job_search.TAG_PAGE):
+        for some in chunks(ids, control.MOST_WITHDRAWN):
             jobs = self._connection.follow(job_records.jobs([(self.keys, each) for each in some], ("state",)))
             unfinished = [job.id for job in jobs if job is not None and not job.is_finished]
             calls = [control.cancel(self.keys, job_id, now_ms()).call for job_id in unfinished]
@@ -123,7 +123,7 @@ class Tags(QueueClient):
         """
         ids = self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
         removed = 0
-        for some in chunks(ids, job_search.TAG_PAGE):
+        for some in chunks(ids, control.MOST_WITHDRAWN):
             calls = [control.remove(self.keys, job_id).call for job_id in some]
             repair = job_search.tag_page(self.keys, tag, 0, 1).call  # removes jobs that no longer exist from the index
             *replies, _ = all_good(self._connection.pipeline([*calls, repair]))

@@ -6,8 +6,8 @@ __all__ = ["REVISIONS"]
 
 REVISIONS: Final = {
     "chasquimq": 5,
-    "glidemq": 2,
-    "orchestration_queue_1": 29,
+    "glidemq": 3,
+    "orchestration_queue_1": 30,
     "qless": 4,
 }
 """Each library's number, which grows with every change of its text."""

@@ -294,7 +294,7 @@ def change_delay(
         The call. Its reply (text): `ok`, `no_op`, `error:invalid_delay`, `error:not_found`, `error:not_in_stream`,
         `error:not_in_scheduled` or `error:invalid_state`.
 
-    Cost: O(log N); O(N) for a job waiting on the stream.
+    Cost: O(log N).
     """
     return Call(
         "glidemq_changeDelay",
@@ -335,7 +335,7 @@ def change_priority(
         The call. Its reply (text): `ok`, `no_op`, `error:invalid_priority`, `error:not_found`, `error:not_in_stream`,
         `error:not_in_scheduled` or `error:invalid_state`.
 
-    Cost: O(log N); O(N) for a job waiting on the stream.
+    Cost: O(log N).
     """
     return Call(
         "glidemq_changePriority",

@@ -1576,7 +1576,7 @@ def move_out(
     The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a malformed target or
     delay.
 
-    Cost: O(log N + S) for a job of size S; O(N) for one in the middle of the stream.
+    Cost: O(log N + S) for a job of size S.
     """
     return Call(
         "oq1_moveOut",

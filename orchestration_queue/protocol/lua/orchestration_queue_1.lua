@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "29"
+local REVISION = "30"
 
 local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
 
@@ -1084,7 +1084,7 @@ local record = {}
 --- What decides about a job: everything but its payloads.
 local CONTROL = {
   "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
-  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted", "share",
+  "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted", "share", "entry",
 }
 
 --- The control fields as a table without the absent ones; nil when there is no such job.
@@ -1179,16 +1179,24 @@ modules.stream = (function()
 
 local record = require("record")
 
-local stream = {}
+-- The `entry` of a job that waits in a list although its options don't say so.
+local stream = { NONE = "" }
 
 local PAGE = 1000
 local NEIGHBORS = 250
 -- Above it a number no longer tells one id from the next, and halving would not end.
 local MOST_EXACT = 2 ^ 53
 
---- Make a job ready; returns its entry's id. What follows `name` goes into the entry.
-function stream.push(queue, job_id, name, ...)
+--- Append an entry; returns its id. What follows `name` goes into the entry.
+function stream.append(queue, job_id, name, ...)
   return _redis_call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
+end
+
+--- Make a job ready; returns its entry's id. The record keeps it as `entry`, by which the job is found again.
+function stream.push(queue, job_id, name)
+  local entry_id = stream.append(queue, job_id, name)
+  _redis_call("HSET", queue .. "job:" .. job_id, "entry", entry_id)
+  return entry_id
 end
 
 --- The value of one field of an entry; nil when absent.
@@ -1238,6 +1246,22 @@ function stream.walk(key, visit)
   end)
 end
 
+local function precedes_number(one, other)
+  return #one < #other or #one == #other and one < other
+end
+
+--- Whether an entry is older than another. Compares digits: an id may exceed the numbers that a double holds.
+function stream.precedes(entry_id, other_id)
+  local time, number = entry_id:match("^(%d+)%-(%d+)$")
+  local other_time, other_number = other_id:match("^(%d+)%-(%d+)$")
+  if not time or not other_time then
+    return false
+  elseif time == other_time then
+    return precedes_number(number, other_number)
+  end
+  return precedes_number(time, other_time)
+end
+
 local function millisecond_of(key, command, from, to)
   local entry = _redis_call(command, key, from, to, "COUNT", 1)[1]
   return entry and _tonumber(entry[1]:match("^%d+")) or 0
@@ -1265,8 +1289,8 @@ local function find_in(entries, job_id)
   end
 end
 
---- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry or where
---- the clocks of producers disagree.
+--- Find the entry of a job near where its record says it was added; nil when it is not there, as after a retry, or where
+--- an older job was promoted or the clocks of producers disagree.
 local function find_near(queue, job_id)
   local key, time, number = queue .. "stream", record.arrival(queue, job_id), _tonumber(job_id)
   -- Whether an entry precedes the job's: by time, and within a bulk of one time by automatic id.
@@ -1304,12 +1328,22 @@ local function find_anywhere(queue, job_id)
   return found
 end
 
---- Take the job's entry off the stream; false when it was not found. A long stream is searched to its end only if
---- `thorough`: a million entries take seconds.
-function stream.withdraw(queue, group, job_id, thorough)
-  local is_short = _redis_call("XLEN", queue .. "stream") <= PAGE
-  local entry_id = not is_short and find_near(queue, job_id)
-    or (is_short or thorough) and find_anywhere(queue, job_id)
+--- The entry that a job's record names, if it is the job's: another library may have made it ready since.
+local function find_named(queue, job_id, entry_id)
+  local found = entry_id and _redis_pcall("XRANGE", queue .. "stream", entry_id, entry_id) or {}
+  return found[1] and find_in(found, job_id)
+end
+
+--- Take the entry of a loaded job off the stream; false when it was not found. The entry of a job that another library
+--- made ready may be anywhere: it is searched where the job's time says, and a long stream is not walked, for that holds
+--- the server for a second in a million entries.
+function stream.remove(queue, group, job_id, job)
+  local entry_id = find_named(queue, job_id, job.entry)
+  if not entry_id and _redis_call("XLEN", queue .. "stream") <= PAGE then
+    entry_id = find_anywhere(queue, job_id)
+  elseif not entry_id then
+    entry_id = find_near(queue, job_id)
+  end
   if not entry_id then
     return false
   end
@@ -1317,16 +1351,40 @@ function stream.withdraw(queue, group, job_id, thorough)
   return true
 end
 
---- Note that a cancelled job's entry was left behind. The worker that reads it drops it, as the job has ended.
-function stream.note_stray(queue, job_id)
-  _redis_call("HSET", queue .. "job:" .. job_id, "strayEntry", 1)
+--- Have no entry count that the job has by now: the worker that reads one drops it.
+function stream.disown(queue, job_id)
+  local last = _redis_call("XREVRANGE", queue .. "stream", "+", "-", "COUNT", 1)[1]
+  if last then
+    _redis_call("HSET", queue .. "job:" .. job_id, "strayEntry", last[1])
+  end
 end
 
---- Remove the entry that a cancelled job left before it runs again: with two entries it would run twice.
-function stream.remove_stray(queue, job_id)
-  if _redis_call("HDEL", queue .. "job:" .. job_id, "strayEntry") == 1 then
-    stream.withdraw(queue, "workers", job_id, true)
+--- Whether an entry of a job was disowned. `newest` is what the record says, if it is known.
+function stream.is_stray(queue, job_id, entry_id, newest)
+  newest = newest or _redis_call("HGET", queue .. "job:" .. job_id, "strayEntry")
+  return newest and (entry_id == newest or stream.precedes(entry_id, newest))
+end
+
+--- Disown the entry that a cancelled job left before it runs again: with two entries it would run twice. Earlier releases
+--- noted only that there is one.
+function stream.disown_left(queue, job_id)
+  if _redis_call("HEXISTS", queue .. "job:" .. job_id, "strayEntry") == 1 then
+    stream.disown(queue, job_id)
   end
+end
+
+--- Take a waiting job off the stream: remove its entry, or disown it where a long stream does not show it. False when the
+--- job is not there.
+function stream.withdraw(queue, group, job_id, job)
+  if stream.remove(queue, group, job_id, job) then
+    return true
+  end
+  local is_listed = job.lifo == "1" or record.priority(job) > 0 or job.entry == stream.NONE
+  if is_listed or _redis_call("XLEN", queue .. "stream") <= PAGE then
+    return false
+  end
+  stream.disown(queue, job_id)
+  return true
 end
 
 --- The id of the last entry that the group was given.
@@ -1749,13 +1807,6 @@ function shares.take(queue, most)
   return job_ids
 end
 
-local function precedes(one, other)
-  local time, number = one:match("^(%d+)%-(%d+)$")
-  local other_time, other_number = other:match("^(%d+)%-(%d+)$")
-  time, other_time = _tonumber(time), _tonumber(other_time)
-  return time < other_time or time == other_time and _tonumber(number) < _tonumber(other_number)
-end
-
 --- How many of the entries moved to the stream are there and undelivered. Those before the first undelivered entry of any
 --- job are delivered, or were removed.
 local function count_ahead(queue)
@@ -1767,7 +1818,7 @@ local function count_ahead(queue)
   local after = stream.delivered(queue, GROUP)
   local first = _redis_call("XRANGE", queue .. "stream", "(" .. after, "+", "COUNT", 1)[1]
   local gone = 0
-  while entry_ids[gone + 1] and (not first or precedes(entry_ids[gone + 1], first[1])) do
+  while entry_ids[gone + 1] and (not first or stream.precedes(entry_ids[gone + 1], first[1])) do
     gone = gone + 1
   end
   if gone > 0 then
@@ -2270,8 +2321,8 @@ local function enlist(queue, job_id, priority)
   end
 end
 
---- Make a job ready. What follows `job` goes into its stream entry.
-function placement.ready(queue, job_id, job, ...)
+--- Make a job ready.
+function placement.ready(queue, job_id, job)
   local priority = record.priority(job)
   if job.lifo == "1" then
     _redis_call("RPUSH", queue .. "lifo", job_id)
@@ -2281,12 +2332,13 @@ function placement.ready(queue, job_id, job, ...)
   elseif priority > 0 then
     enlist(queue, job_id, priority)
   else
-    stream.push(queue, job_id, job.name, ...)
+    stream.push(queue, job_id, job.name)
   end
 end
 
 --- Make a job ready before all that are on the stream, behind those of its priority that wait in the list.
 function placement.first(queue, job_id, job)
+  _redis_call("HSET", queue .. "job:" .. job_id, "entry", stream.NONE)
   enlist(queue, job_id, record.priority(job))
 end
 
@@ -2295,7 +2347,7 @@ function placement.later(queue, member, job, due)
   scheduled.add(queue, member, record.priority(job), due)
 end
 
---- Give a new job its place; returns the state that goes with it. One with a share moves on by `shares.feed`, to be called
+--- Give a new job its place; returns the state that goes with it, and its entry if it has one. One with a share moves on by `shares.feed`, to be called
 --- once its record has that state.
 function placement.new(queue, job_id, job)
   if job.delay_ms > 0 then
@@ -2310,7 +2362,7 @@ function placement.new(queue, job_id, job)
   elseif job.share then
     shares.enter(queue, job_id, job.share, 0)
   else
-    stream.push(queue, job_id, job.job_name)
+    return "waiting", stream.append(queue, job_id, job.job_name)
   end
   return "waiting"
 end
@@ -2484,7 +2536,7 @@ local function with(fields, name, value)
 end
 
 --- The fields that only some jobs have.
-local function optional_fields(job, sequence, names)
+local function optional_fields(job, sequence, names, entry_id)
   local fields
   if sequence then
     fields = { "groupKey", job.ordering_key, "orderingSeq", sequence }
@@ -2513,6 +2565,9 @@ local function optional_fields(job, sequence, names)
   if job.share then
     fields = with(fields, "share", job.share)
   end
+  if entry_id then
+    fields = with(fields, "entry", entry_id)
+  end
   return fields or NONE
 end
 
@@ -2522,14 +2577,17 @@ function creation.write(queue, job_id, job, state)
   local sequence = job.ordering_key ~= "" and membership.join(queue, job) or nil
   local names = tags.of_options(job.opts)
   job.share = shares.of_options(job.opts)
-  state = state or placement.new(queue, job_id, job)
+  local entry_id
+  if not state then
+    state, entry_id = placement.new(queue, job_id, job)
+  end
   -- Zeros are common, and a text costs less to send than a number.
   _redis_call(
     "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
     "timestamp", job.timestamp_ms, "attemptsMade", "0",
     "delay", job.delay_ms == 0 and "0" or job.delay_ms, "priority", job.priority == 0 and "0" or job.priority,
     "maxAttempts", job.max_attempts == 0 and "0" or job.max_attempts, "state", state,
-    _unpack(optional_fields(job, sequence, names))
+    _unpack(optional_fields(job, sequence, names, entry_id))
   )
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
@@ -3266,7 +3324,7 @@ end
 function propagation.start(self, job_id)
   local queue, key = self.queue, self.queue .. "job:" .. job_id
   local fields = _redis_call("HMGET", key, "name", "delay", "priority", "lifo", "timestamp", "share")
-  local state = placement.new(queue, job_id, {
+  local state, entry_id = placement.new(queue, job_id, {
     job_name = fields[1],
     delay_ms = _tonumber(fields[2]) or 0,
     priority = _tonumber(fields[3]) or 0,
@@ -3274,7 +3332,7 @@ function propagation.start(self, job_id)
     timestamp_ms = _tonumber(fields[5]) or self.now,
     share = fields[6] or nil,
   })
-  _redis_call("HSET", key, "state", state)
+  _redis_call("HSET", key, "state", state, _unpack(entry_id and { "entry", entry_id } or {}))
   if fields[6] then
     shares.feed(queue, 0)
   end
@@ -3659,14 +3717,19 @@ end
 --- Remove the jobs of all entries that no consumer holds; returns how many.
 function draining.stream(queue, group, limit)
   local entry_ids, job_ids = {}, {}
+  local function take(entry_id, job_id)
+    entry_ids[#entry_ids + 1] = entry_id
+    if job_id and not stream.is_stray(queue, job_id, entry_id) then
+      job_ids[#job_ids + 1] = job_id
+    end
+  end
   stream.pages(queue .. "stream", _math_min(limit or PAGE, PAGE), function(page)
     local held = pending(queue, group, page)
     for _, entry in _ipairs(page) do
       if #entry_ids == limit then
         return true
       elseif not held[entry[1]] then
-        entry_ids[#entry_ids + 1] = entry[1]
-        job_ids[#job_ids + 1] = stream.field(entry[2], "jobId")
+        take(entry[1], stream.field(entry[2], "jobId"))
       end
     end
     return #entry_ids == limit
@@ -3737,8 +3800,8 @@ function revocation.revoke(queue, job_id, now_ms, group)
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
     local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
-    if not is_elsewhere and not stream.withdraw(queue, group, job_id) then
-      stream.note_stray(queue, job_id)
+    if not is_elsewhere and not stream.remove(queue, group, job_id, job) then
+      stream.disown(queue, job_id)
     end
   end
   release.revoke(queue, job_id, job, now_ms)
@@ -4029,7 +4092,7 @@ local NOTED = { "movingTo", "movedBy", "moveToken", "moveState", "moveDue", "mov
 -- What holds in one queue only.
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
-  orderingSeq = true, strayEntry = true, movedFrom = true,
+  orderingSeq = true, entry = true, strayEntry = true, movedFrom = true,
   movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
   moveReads = true, movedAt = true,
 }
@@ -4044,7 +4107,7 @@ local take_out = {}
 function take_out.waiting(queue, job_id, job, group)
   local found = job.share and shares.remove(queue, job_id, job.share)
     or withdrawal.remove(queue, job_id, job)
-    or stream.withdraw(queue, group, job_id, true)
+    or stream.withdraw(queue, group, job_id, job)
   return found and 0
 end
 
@@ -4063,7 +4126,6 @@ take_out.prioritized = take_out.delayed
 function take_out.failed(queue, job_id)
   local score = _redis_call("ZSCORE", queue .. "failed", job_id)
   _redis_call("ZREM", queue .. "failed", job_id)
-  stream.remove_stray(queue, job_id)
   return _tonumber(score or nil) or 0
 end
 
@@ -4227,6 +4289,7 @@ local function write(queue, job_id, token, source, now, job)
   chunks.call(job.signals, "RPUSH", queue .. "signals:" .. job_id)
   chunks.call(job.deps, "SADD", queue .. "deps:" .. job_id)
   write_parents(queue, job_id, job.parents)
+  stream.disown(queue, job_id) -- of an earlier stay
   hold(queue, job_id, now)
 end
 
@@ -4455,6 +4518,7 @@ local activation = {}
 local STAMPED = "stamped"
 local DECISIVE = record.control()
 DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
+DECISIVE.strayEntry = true
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -4528,6 +4592,10 @@ function activation.try(queue, job_id, entry, now, skip_events)
   local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
+  elseif job.strayEntry and entry.id ~= "" and stream.is_stray(queue, job_id, entry.id, job.strayEntry) then
+    -- The wire's word for an entry that is put down and needs no report.
+    put_down(queue, job_id, entry)
+    return nil, "EXPIRED"
   elseif job.revoked == "1" then
     return nil, "REVOKED"
   end
@@ -5032,7 +5100,7 @@ end
 --- Schedule a job that is off the failed ones, with all its attempts.
 function retry.afresh(queue, job_id, job, now)
   if job.revoked == "1" then
-    stream.remove_stray(queue, job_id)
+    stream.disown_left(queue, job_id)
   end
   placement.later(queue, job_id, job, now)
   _redis_call(
@@ -5404,7 +5472,7 @@ local function promote(queue, member, now)
   end
   _redis_call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   if retry_group then
-    stream.push(queue, job_id, job.name, "retryGroup", retry_group)
+    stream.append(queue, job_id, job.name, "retryGroup", retry_group)
   else
     placement.ready(queue, job_id, job)
   end
@@ -5873,6 +5941,9 @@ end
 local function entry(queue, entry_id, job_id, sweep)
   local now = sweep.now_ms
   local job = job_id and record.load(queue, job_id)
+  if job and stream.is_stray(queue, job_id, entry_id) then
+    job = nil
+  end
   if job and failure.has_expired(job, now) then
     release.expire(queue, job_id, job, now)
   elseif job then
@@ -6155,7 +6226,7 @@ local function reset(queue, job_id)
     return false
   end
   _redis_call("ZREM", queue .. "failed", job_id)
-  stream.remove_stray(queue, job_id)
+  stream.disown_left(queue, job_id)
   _redis_call(
     "HSET", key,
     "state", "waiting-children", "attemptsMade", 0, "failedReason", "", "finishedOn", ""
@@ -7683,8 +7754,7 @@ do -- releaseJob
     local stream_key = KEYS[1]
     local MOST_HELD, PAGE = 5000, 500
 
-    -- A stream that is short, or has the entry where the record says, was searched before: this is for jobs that were tried
-    -- again, whose entries are younger than they are.
+    -- For jobs that another library made ready again: their records name no entry, and they are older than theirs.
     local function settle_held()
       local from = "-"
       for _ = 1, MOST_HELD / PAGE do
@@ -7712,7 +7782,7 @@ do -- releaseJob
     end
     if lists.holds(job) then
       lists.leave(queue, job_id)
-    elseif not stream.withdraw(queue, group, job_id) and not settle_held() then
+    elseif not stream.remove(queue, group, job_id, job) and not settle_held() then
       return "not_in_stream"
     end
     history.append(queue, job_id, { event = "released", started = _tonumber(job.processedOn), ended = now_ms })
@@ -7807,10 +7877,9 @@ do -- removeJob
     local group = ARGV[2]
     count_words("removeJob", #KEYS, 5, #ARGV, 2)
     local queue = queue_of("removeJob", KEYS[1], ":stream") .. ":"
-    -- The entry is found by the record.
     local job = record.load(queue, job_id)
     if job and job.state == "waiting" and group ~= "" then
-      stream.withdraw(queue, group, job_id)
+      stream.remove(queue, group, job_id, job)
     end
     if not removal.remove(queue, job_id) then
       return 0
@@ -7882,7 +7951,7 @@ do -- removeUnneeded
       return -1
     end
     if job.state == "waiting" then
-      stream.withdraw(queue, group, job_id)
+      stream.remove(queue, group, job_id, job)
     end
     removal.remove(queue, job_id)
     events.emit(queue, "removed", job_id)

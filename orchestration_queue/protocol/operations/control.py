@@ -25,6 +25,7 @@ from orchestration_queue.states import JobState
 __all__ = [
     "MOST_EDGES",
     "MOST_TRACKED",
+    "MOST_WITHDRAWN",
     "Cancellation",
     "cancel",
     "change_delay",
@@ -47,6 +48,11 @@ __all__ = [
     "tracked_ids",
     "update_data",
 ]
+
+
+MOST_WITHDRAWN = 20
+"""Maximum jobs that one pipeline takes from where they wait. A server runs most of a pipeline before it serves others,
+and the search for one job whose place no record names takes up to 0.5 ms."""
 
 
 class Cancellation(StrEnum):

@@ -23,6 +23,7 @@ from orchestration_queue.protocol.call import (
 )
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
+from orchestration_queue.protocol.operations.control import MOST_WITHDRAWN
 
 __all__ = ["MovedJobs", "finish_moves", "move", "move_all"]
 
@@ -35,8 +36,6 @@ _REMEMBERED_MS = 6 * 86_400_000
 """How long the source certainly remembers that a job was removed; after that, the job is placed nevertheless."""
 _MOST_READINGS = 20
 """How often to copy a job that changes while it is copied."""
-_TOGETHER = 100
-"""Maximum jobs that are moved in the same exchanges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +97,9 @@ def move(
 def move_all(
     keys: QueueKeys, target: QueueKeys, job_ids: Sequence[str], now_ms: int, delay_ms: int | None = None
 ) -> Conversation[MovedJobs]:
-    """Move jobs to another queue, 100 per four exchanges. Jobs that can't be moved are skipped."""
+    """Move jobs to another queue, 20 per four exchanges. Jobs that can't be moved are skipped."""
     problems: list[str | None] = []
-    for some in chunks(job_ids, _TOGETHER):
+    for some in chunks(job_ids, MOST_WITHDRAWN):
         problems += yield from together([_attempt(keys, target, job_id, now_ms, delay_ms) for job_id in some])
     outcomes = list(zip(job_ids, problems, strict=True))
     return MovedJobs(

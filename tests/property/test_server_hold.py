@@ -1,0 +1,172 @@
+"""Whatever was done to the jobs of a long queue before, no call on one job holds the server, and each job runs once.
+
+The judge is the server's own processor time, since a busy machine stretches every wall clock. A walk through the stream
+of this test takes about 80 ms of it, and the calls themselves less than one.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue import JobOptions, Queue
+from orchestration_queue.errors import JobNotFoundError, StateError
+from orchestration_queue.server.clock import now_ms
+from tests.conftest import start_server
+
+JOBS, BATCH = 200_000, 10_000
+SHORT_QUEUE = 3_000
+"""Longer than what a function searches to the end."""
+HOUR_MS = 3_600_000
+LIMIT_MS = 10.0
+FILL = """
+math.randomseed(tonumber(ARGV[3]))
+for n = tonumber(ARGV[1]), tonumber(ARGV[2]) do
+  local job = KEYS[2] .. n
+  local entry = redis.call("XADD", KEYS[1], "*", "jobId", n, "name", "work")
+  redis.call("HSET", job, "id", n, "name", "work", "data", "1", "opts", "{}", "attemptsMade", "0", "delay", "0",
+    "priority", "0", "maxAttempts", "0", "state", "waiting",
+    "timestamp", string.format("%.0f", ARGV[4] + math.random(-600000, 600000)))
+  if n % 3 > 0 then -- every third is another library's
+    redis.call("HSET", job, "entry", entry)
+  end
+end
+"""
+
+
+class Long:
+    """A queue with a long stream, and everything that is done to its jobs.
+
+    Producers' clocks are up to ten minutes apart, and another library added every third job.
+    """
+
+    def __init__(self, socket: Path, jobs: int, seed: int) -> None:
+        self.raw = redis.Redis(unix_socket_path=str(socket), decode_responses=True)
+        self.raw.flushall()
+        self.queue, self.other = (Queue(name, url=f"unix://{socket}") for name in ("long", "other"))
+        self.random, self.jobs = random.Random(seed), jobs
+        self.queue.counts()  # loads the libraries
+        keys = self.queue.keys
+        for first in range(1, jobs + 1, BATCH):
+            last = min(first + BATCH - 1, jobs)
+            self.raw.eval(FILL, 2, keys.stream, keys.job(""), first, last, seed, now_ms())
+        self.raw.set(keys.id, jobs)
+        self.touched: set[str] = set()
+
+    def pick(self) -> str:
+        """A job: half the time one that something was done to before."""
+        if self.touched and self.random.random() < 0.5:
+            return self.random.choice(sorted(self.touched))
+        job_id = str(self.random.randint(1, self.jobs))
+        self.touched.add(job_id)
+        return job_id
+
+    def move(self, job_id: str) -> None:
+        self.queue.get(job_id).move("other")
+
+    def move_back(self, job_id: str) -> None:
+        self.other.get(job_id).move("long")
+
+    def add(self, _: str) -> None:
+        options = self.random.choice(
+            [{}, {"lifo": True}, {"priority": 3}, {"delay": 60}, {"share": "s"}, {"ordering": {"key": "o"}}]
+        )
+        self.touched.add(self.queue.add("work", options=JobOptions.model_validate(options)).id)
+
+    def act(self, name: str, job_id: str) -> None:
+        """Make a call; a job that is in the wrong state, or gone, refuses it."""
+        with suppress(StateError, JobNotFoundError):
+            ACTS[name](self, job_id)
+
+    def cpu_ms(self) -> float:
+        """The processor time of the server's main thread."""
+        usage = self.raw.info("cpu")
+        return 1000 * (usage["used_cpu_user_main_thread"] + usage["used_cpu_sys_main_thread"])
+
+    def close(self) -> None:
+        self.queue.close()
+        self.other.close()
+        self.raw.close()
+
+
+ACTS: dict[str, Callable[[Long, str], Any]] = {
+    "add": Long.add,
+    "cancel": lambda long, job_id: long.queue.cancel(job_id),
+    "retry": lambda long, job_id: long.queue.get(job_id).retry(),
+    "cancel and retry": lambda long, job_id: (long.queue.cancel(job_id), long.queue.get(job_id).retry()),
+    "promote": lambda long, job_id: long.queue.get(job_id).promote(),
+    "delay": lambda long, job_id: long.queue.get(job_id).change_delay(60),
+    "delay no more": lambda long, job_id: long.queue.get(job_id).change_delay(0),
+    "prioritize": lambda long, job_id: long.queue.get(job_id).change_priority(long.random.randint(1, 5)),
+    "prioritize no more": lambda long, job_id: long.queue.get(job_id).change_priority(0),
+    "move": Long.move,
+    "move back": Long.move_back,
+    "remove": lambda long, job_id: long.queue.remove(job_id),
+    "release": lambda long, job_id: long.queue.get(job_id).release(),
+    "take": lambda long, _: [job.release() for job in long.queue.take(2)],
+    "pause": lambda long, _: (long.queue.pause(), long.queue.resume()),
+    "counts": lambda long, _: long.queue.counts(),
+    "oldest": lambda long, _: long.queue.oldest_ready(),
+}
+
+
+@contextmanager
+def long_queue(jobs: int, seed: int) -> Iterator[Long]:
+    """A private server with a long queue."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = start_server(Path(directory) / "valkey.sock")
+        long = Long(Path(directory) / "valkey.sock", jobs, seed)
+        try:
+            yield long
+        finally:
+            long.close()
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def test_no_call_on_one_job_holds_the_server_whatever_happened_before() -> None:
+    with long_queue(JOBS, seed=1) as long:
+        for name in ACTS:  # the first calls compile, and open connections
+            long.act(name, long.pick())
+        slow = []
+        for _ in range(600):
+            name, job_id = long.random.choice(list(ACTS)), long.pick()
+            before = long.cpu_ms()
+            long.act(name, job_id)
+            if (took := long.cpu_ms() - before) > LIMIT_MS:
+                slow.append((name, job_id, took))
+        assert not slow
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_job_that_waits_after_any_history_runs_once(seed: int) -> None:
+    with long_queue(SHORT_QUEUE, seed) as long:
+        for _ in range(400):
+            long.act(long.random.choice(list(ACTS)), long.pick())
+        waits = {"waiting", "delayed", "prioritized", "group-waiting"}
+        job_key = long.queue.keys.job("")
+        known = {key.removeprefix(job_key) for key in long.raw.scan_iter(f"{job_key}*", count=1000)}
+        known = {job_id for job_id in known if ":" not in job_id}
+        expected = set()
+        for job_id in known:
+            state, revoked = long.raw.hmget(job_key + job_id, "state", "revoked")
+            if state in waits and not revoked:  # a cancelled job that is retried fails again
+                expected.add(job_id)
+        for job_id in expected:
+            long.act("promote", job_id)
+        ran: Counter[str] = Counter()
+        while taken := long.queue.take(100):
+            for job in taken:
+                ran[job.id] += 1
+                job.complete()
+        assert ran == Counter(dict.fromkeys(expected, 1))
+        assert long.raw.xlen(long.queue.keys.stream) == 0
