@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,21 +12,20 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+from dagster._core.event_api import EventLogCursor
 from dagster._core.events import EngineEventData
 from dagster._core.execution.context.compute import current_execution_context
 from dagster._core.execution.context.system import IStepContext, PlanOrchestrationContext, StepExecutionContext
-from dagster._core.execution.plan.objects import StepRetryData
+from dagster._core.execution.plan.active import ActiveExecution
+from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
+from dagster._core.execution.plan.objects import ErrorSource, StepFailureData, StepRetryData
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.plan.state import KnownExecutionState
+from dagster._core.execution.plan.step import ExecutionStep
 from dagster._core.execution.retries import RetryMode, get_retries_config
 from dagster._core.execution.step_dependency_config import StepDependencyConfig, get_step_dependency_config_field
 from dagster._core.execution.tags import get_tag_concurrency_limits_config
-from dagster._core.executor.step_delegating import (
-    CheckStepHealthResult,
-    StepDelegatingExecutor,
-    StepHandler,
-    StepHandlerContext,
-)
+from dagster._core.executor.step_delegating import StepHandlerContext
 from dagster._core.launcher.base import (
     CheckRunHealthResult,
     LaunchRunContext,
@@ -40,11 +40,14 @@ from dagster._core.storage.compute_log_manager import (
     CapturedLogSubscription,
     ComputeIOType,
 )
+from dagster._core.storage.event_log import InMemoryEventLogStorage
 from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
-from dagster._core.storage.runs import SqlRunStorage
+from dagster._core.storage.runs import InMemoryRunStorage, SqlRunStorage
+from dagster._core.storage.tags import GLOBAL_CONCURRENCY_TAG
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs, ResumeRunArgs
 from dagster._serdes import ConfigurableClass, ConfigurableClassData
+from dagster._utils.error import serializable_error_info_from_exc_info
 from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 from dagster_shared.error import SerializableErrorInfo
 from dagster_shared.record import replace
@@ -63,20 +66,24 @@ with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQ
 __all__ = [
     "IO_TYPE_EXTENSION",
     "LISTENS",
+    "ActiveExecution",
     "CapturedLogContext",
     "CapturedLogSubscription",
     "CheckRunHealthResult",
-    "CheckStepHealthResult",
     "CloudStorageComputeLogManager",
     "ComputeIOType",
     "ConfigurableClass",
     "ConfigurableClassData",
     "DeserializationError",
     "EngineEventData",
+    "ErrorSource",
+    "EventLogCursor",
     "ExecuteRunArgs",
     "ExecuteStepArgs",
     "ExecutionPlan",
+    "ExecutionStep",
     "IStepContext",
+    "InstanceConcurrencyContext",
     "KnownExecutionState",
     "LaunchRunContext",
     "LoadableTargetOrigin",
@@ -91,10 +98,9 @@ __all__ = [
     "RunTarget",
     "SerializableErrorInfo",
     "StepContext",
-    "StepDelegatingExecutor",
     "StepDependencyConfig",
     "StepExecutionContext",
-    "StepHandler",
+    "StepFailureData",
     "StepHandlerContext",
     "StepKey",
     "StepRetryData",
@@ -106,6 +112,7 @@ __all__ = [
     "capture_interrupts",
     "capture_logs_directly",
     "check_captured_interrupt",
+    "current_error",
     "error_log_listeners",
     "execute_run",
     "execute_step",
@@ -114,8 +121,10 @@ __all__ = [
     "get_step_dependency_config_field",
     "get_tag_concurrency_limits_config",
     "guard_events",
+    "in_memory_storages",
     "load_definitions",
     "location_origins",
+    "pool_of",
     "read_migrations_once",
     "record_external_launch",
     "record_external_reattach",
@@ -127,9 +136,12 @@ __all__ = [
     "sqlite_event_log",
     "sqlite_storages",
     "step_key_of",
+    "step_stopped",
     "storage_id",
     "warm_up",
 ]
+
+log = logging.getLogger("orchestration_queue.dagster")
 
 RunTarget: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition | dg.AssetSelection
 """The target of a sensor's runs. ``dagster.define_asset_job`` returns the second type; Dagster does not export it."""
@@ -150,6 +162,22 @@ def storage_id(instance: dg.DagsterInstance) -> str:
     return storage.get_run_storage_id() if isinstance(storage, SqlRunStorage) else ""
 
 
+def in_memory_storages(instance: dg.DagsterInstance) -> list[str]:
+    """Return the names of an instance's storages of runs and events that exist in the memory of its process only."""
+    storages = (instance.event_log_storage, instance.run_storage)
+    return [type(one).__name__ for one in storages if isinstance(one, InMemoryEventLogStorage | InMemoryRunStorage)]
+
+
+def pool_of(step: ExecutionStep) -> str | None:
+    """Return the pool of a step, which may also be named by a tag."""
+    return step.pool or step.tags.get(GLOBAL_CONCURRENCY_TAG)
+
+
+def current_error() -> SerializableErrorInfo:
+    """Return the exception that is being handled, for an event."""
+    return serializable_error_info_from_exc_info(sys.exc_info())
+
+
 def attempt_of(context: StepContext) -> StepKey:
     """Return the run, step and attempt of a context; each element of a dynamic output has its own step."""
     return step_key_of(context.get_step_execution_context())
@@ -164,6 +192,17 @@ def running_step() -> StepExecutionContext | None:
     """Return the step whose function calls this; None outside a step."""
     context = current_execution_context.get()
     return None if context is None else context.op_execution_context.get_step_execution_context()
+
+
+def step_stopped(start: dg.DagsterEvent) -> dg.DagsterEvent:
+    """Return the failure of a step that was stopped before it reported its end, from the event of its start."""
+    error = SerializableErrorInfo("The step was stopped before it reported its end.", [], None)
+    return start._replace(
+        event_type_value=dg.DagsterEventType.STEP_FAILURE.value,
+        event_specific_data=StepFailureData(error, user_failure_data=None, error_source=ErrorSource.INTERRUPT),
+        message=f'Execution of step "{start.step_key}" failed.',
+        pid=None,
+    )
 
 
 # Bodies of Dagster's own commands, which workers run. They import Dagster's whole command line, so import them late.
@@ -277,10 +316,10 @@ def read_migrations_once() -> None:
 
 
 def rehearse(adopt: Callable[[Any], None]) -> None:
-    """Run a step that does nothing, in memory.
+    """Run a step that does nothing, in memory, with none of the user's code.
 
     Dagster and SQLAlchemy build constructors of records, patterns and statements on first use. Forked processes
-    inherit those that this builds.
+    inherit those that this builds. If it fails, they build them themselves.
 
     Args:
         adopt: Called with each SQLAlchemy engine before it is used.
@@ -294,7 +333,11 @@ def rehearse(adopt: Callable[[Any], None]) -> None:
         for storage in (instance.run_storage, instance.event_log_storage):
             adopt(getattr(storage, "_engine"))  # noqa: B009  not a name it exports
         quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-        dg.materialize([rehearsal], instance=instance, run_config=quiet)
+        ours = {"io_manager": dg.mem_io_manager}  # environment variables may name one of the user's as the default
+        try:
+            dg.materialize([rehearsal], instance=instance, run_config=quiet, resources=ours)
+        except Exception as error:
+            log.debug("The rehearsal of a step failed, so the first steps start more slowly: %s", error)
 
 
 def sqlite_storages() -> Sequence[ModuleType]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from orchestration_queue.client import Queue
+from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
@@ -15,11 +17,13 @@ __all__ = [
     "LEASE_GRACE_S",
     "LOST",
     "OVERTIME",
+    "REVOKED",
     "STOPPED",
     "Cause",
     "Condition",
     "JobHealth",
     "cause_of",
+    "has_stopped",
     "judge",
     "last_lines",
 ]
@@ -32,6 +36,8 @@ STOPPED = "The process has ended."
 """Last log line of a revoked job: its process is gone, whether or not it reported to Dagster."""
 OVERTIME = "Job timeout exceeded"
 """Failure reason of a job that exceeded its timeout; every worker of this wire writes it."""
+REVOKED = "revoked"
+"""Failure reason of a job that was cancelled."""
 _STALLED = "job stalled more than maxStalledCount"
 _LINES = 40
 _TAIL_BYTES = 16_384
@@ -119,3 +125,19 @@ def judge(where: str, record: JobRecord | None, silent_s: float, lease_s: float)
             return JobHealth(Condition.SILENT, message)
         case state:
             return JobHealth(Condition.OPEN, f"{where} is {state}")
+
+
+def has_stopped(queue: Queue, job_id: str) -> bool:
+    """Return whether no worker runs a cancelled job; it fails before its worker has stopped it. At most two exchanges.
+
+    Raises:
+        TransportError: The server is unreachable.
+    """
+    try:
+        record = queue.get(job_id).record
+    except JobNotFoundError:
+        return True
+    if not record.is_finished:
+        return False
+    is_stopping = record.failed_reason == REVOKED and record.attempts_made > 0  # none: cancelled before it began
+    return not is_stopping or STOPPED in queue.last_logs(job_id, 1)

@@ -72,9 +72,11 @@ class Fleet:
         ]
 
     @contextmanager
-    def worker(self, *arguments: str, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    def worker(
+        self, *arguments: str, log: Path | None = None, module: str = "tests.dagster.steps"
+    ) -> Iterator[subprocess.Popen[bytes]]:
         """A worker for the steps."""
-        command = [OQ, "dagster", "worker", "-m", "tests.dagster.steps", "-q", self.queue, *QUICK, *arguments]
+        command = [OQ, "dagster", "worker", "-m", module, "-q", self.queue, *QUICK, *arguments]
         home = self.instance.root_directory
         with home_is(home), running_process(command, self.url, log) as process:
             yield process

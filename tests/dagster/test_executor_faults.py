@@ -185,8 +185,14 @@ def test_a_cancelled_run_stops_its_steps_and_waits_until_they_have(fleet: Fleet)
             job = queue.get(f"dagster.{run.run_id}.endless.1")
             wait_until_sync(lambda: job.refresh().is_finished, "its worker to notify the queue, too")
             assert job.record.failed_reason == "revoked"
-    types = fleet.types(run.run_id)
-    assert types.index("STEP_FAILURE") < max(types.index(kind) for kind in types if kind.startswith("PIPELINE_"))
+    assert_ended_before_the_run(fleet, run.run_id)
+
+
+def assert_ended_before_the_run(fleet: Fleet, run_id: str) -> None:
+    """The run's only step has one end before the run's, in Dagster's log and in what the caller got."""
+    for types in (fleet.types(run_id), fleet.lines("result")):
+        assert types.count("STEP_FAILURE") == 1
+        assert types.index("STEP_FAILURE") < max(types.index(kind) for kind in types if kind.startswith("PIPELINE_"))
 
 
 def test_a_step_that_does_not_listen_is_killed_with_all_it_has_started(fleet: Fleet) -> None:
@@ -194,6 +200,20 @@ def test_a_step_that_does_not_listen_is_killed_with_all_it_has_started(fleet: Fl
         child, grandchild = begun(fleet, "deaf", 1)
         interrupt()
         wait_until_sync(lambda: not is_alive(child) and not is_alive(grandchild), "all of the step to die")
+    (run,) = fleet.instance.get_runs(limit=1)
+    assert_ended_before_the_run(fleet, run.run_id)
+    told = [entry.message for entry in fleet.instance.all_logs(run.run_id)]
+    assert "Step 'deaf' was killed, because it did not end in time after it was asked to stop." in told
+
+
+def test_a_step_that_was_not_started_has_no_end(fleet: Fleet) -> None:
+    with own_process(fleet, "endless_job") as interrupt, Queue(fleet.queue, url=fleet.url) as queue:
+        wait_until_sync(lambda: queue.counts().waiting, "the step to wait for a worker", 120)
+        interrupt()
+    (run,) = fleet.instance.get_runs(limit=1)
+    assert "STEP_FAILURE" not in fleet.types(run.run_id)
+    told = [entry.message for entry in fleet.instance.all_logs(run.run_id)]
+    assert "Step 'endless' was stopped before it started." in told
 
 
 def test_a_server_that_is_killed_and_comes_back_stops_no_run(instance: dg.DagsterInstance, tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ CANCELED, FAILURE, QUEUED, STARTED, SUCCESS = (
 )
 
 
+ELSEWHERE = {"orchestration_queue/queue": "nobody-serves-this"}
+
+
 def process_of(launched: Launches, run_id: str) -> int:
     """The newest process that executes a run."""
     pids = [
@@ -114,6 +117,30 @@ def test_a_run_is_cancelled_whose_process_is_gone_already(launched: Launches) ->
     assert launched.instance.run_coordinator.cancel_run(run_id)
     assert launched.status(run_id) is CANCELED
     assert len(launched.lines("cleaned")) == 1, "its step was stopped"
+
+
+@pytest.mark.parametrize("is_killed_first", [False, True])
+def test_a_step_that_must_be_killed_ends_before_its_run(launched: Launches, is_killed_first: bool) -> None:
+    run_id = launched.submit("deaf_job")
+    launched.traces("deaf")
+    if is_killed_first:
+        kill_run(launched, run_id)
+    assert launched.instance.run_coordinator.cancel_run(run_id)
+    assert launched.status(run_id) is CANCELED
+    types = launched.types(run_id)
+    assert types.count("STEP_FAILURE") == 1
+    assert types.index("STEP_FAILURE") < types.index("PIPELINE_CANCELED")
+    assert "not forwarding" not in launched.messages(run_id)
+
+
+def test_a_run_whose_step_waits_is_cancelled_at_once(launched: Launches) -> None:
+    run_id = launched.create("endless_job", {"orchestration_queue/run_queue": launched.queue, **ELSEWHERE})
+    launched.instance.submit_run(run_id, launched.context.create_request_context())
+    wait_until_sync(lambda: find_step_jobs(launched.instance, run_id), "the run to tell of its step", 120)
+    assert launched.instance.run_coordinator.cancel_run(run_id)
+    assert launched.status(run_id) is CANCELED
+    assert "did not end within" not in launched.messages(run_id)
+    assert "STEP_FAILURE" not in launched.types(run_id)
 
 
 def test_without_monitoring_a_killed_run_has_failed_at_once(launched: Launches) -> None:

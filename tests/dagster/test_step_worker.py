@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -20,6 +21,7 @@ from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs
 
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster import CodeLocation, DagsterWorker
+from orchestration_queue.dagster._compat import rehearse
 from orchestration_queue.dagster.job_health import Cause, cause_of, last_lines
 from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.dagster.steps.work_item import WorkItem
@@ -409,3 +411,27 @@ def test_reasons_tell_losses_from_failures(tmp_path: Path) -> None:
     assert last_lines({"stderr": str(file)}).endswith("998\n999")
     assert len(last_lines({"stderr": str(file)}).splitlines()) == 40
     assert last_lines({}) == last_lines({"stderr": str(tmp_path / "none")}) == ""
+
+
+@dg.io_manager
+def forbidden_io_manager() -> dg.IOManager:
+    """A default IO manager of a user, which is not for rehearsals."""
+    raise RuntimeError("only steps may call this")
+
+
+def test_the_rehearsal_runs_no_code_of_the_user_and_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_DEFAULT_IO_MANAGER_MODULE", __name__)
+    monkeypatch.setenv("DAGSTER_DEFAULT_IO_MANAGER_ATTRIBUTE", "forbidden_io_manager")
+    done: list[str] = []
+    materialize = dg.materialize
+
+    def watched(*args: Any, **kwargs: Any) -> dg.ExecuteInProcessResult:
+        result = materialize(*args, **kwargs)
+        done.append("success" if result.success else "failure")
+        return result
+
+    monkeypatch.setattr(dg, "materialize", watched)
+    rehearse(lambda _: None)
+    assert done == ["success"]
+    monkeypatch.setattr(dg, "materialize", lambda *_, **__: 1 / 0)
+    rehearse(lambda _: None)

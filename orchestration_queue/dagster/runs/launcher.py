@@ -39,6 +39,7 @@ from orchestration_queue.dagster.runs.run_jobs import (
     RunJobs,
     find_run_job,
     find_step_jobs,
+    report_ends,
 )
 from orchestration_queue.dagster.steps.envelope import run_job_id
 from orchestration_queue.dagster.steps.work_item import KEPT, WorkItem
@@ -51,8 +52,9 @@ from orchestration_queue.server import Connection
 
 __all__ = ["LauncherOptions", "QueueRunLauncher"]
 
-_STOP_S = 15.0
-"""How long to wait for a run to stop: a worker kills it after its grace period, 10 s by default."""
+_STOP_S = 20.0
+"""How long to wait for a run to stop: a worker kills a step after its grace period, 10 s by default, and a run 5 s
+later."""
 _DURATIONS = ("lease", "run_timeout")
 """The options in seconds."""
 
@@ -181,8 +183,8 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         args = ResumeRunArgs(_origin(run), run.run_id, None)
         left = self._time_left(run.run_id)
         if left is not None and left < timedelta(milliseconds=1):
-            self._fail_overdue(run)
             self._stop(run)
+            self._fail_overdue(run)
             return
         self._add(run, WorkItem(args, resume_attempt=context.resume_attempt_number or 1, timeout=left))
 
@@ -243,10 +245,10 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         return [run for run, record in zip(runs, records, strict=True) if record is None or record.is_finished]
 
     def terminate(self, run_id: str) -> bool:
-        """Stop a run and its steps, and wait up to 15 s until they have ended.
+        """Stop a run and its steps, and wait up to 20 s until they have ended.
 
-        A run that no worker has taken is cancelled immediately. This also stops the steps itself: while a run may be
-        resumed, Dagster's executors leave their steps running.
+        A run that no worker has taken is cancelled immediately. This also stops the steps itself, because the run's
+        process may be gone. A step that was killed gets its end here, before the run does.
 
         Returns:
             Whether there was a run to stop.
@@ -259,11 +261,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             return False
         if run.status is not dg.DagsterRunStatus.CANCELING:
             self._instance.report_run_canceling(run)
-        will_resume, has_ended = self._instance.run_will_resume(run_id), self._stop(run, self.find_job(run))
-        if will_resume and has_ended:
-            # Dagster's executor has written that it does not forward the signal, because the run would be resumed.
-            self._instance.report_engine_event("The run's steps were stopped through the queue.", run, cls=type(self))
-        if not has_ended:
+        if not self._stop(run, self.find_job(run)):
             self._instance.report_engine_event(
                 f"The run was asked to stop, but did not end within {_STOP_S:.0f} s.", run, cls=type(self)
             )
@@ -277,8 +275,11 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         has_ended = self.jobs.stop([*places, *find_step_jobs(self._instance, run.run_id)], _STOP_S)
         if has_ended and places:  # the run may have started more steps before it stopped
             has_ended = self.jobs.stop(find_step_jobs(self._instance, run.run_id), ends_at - time.monotonic())
-        if has_ended and self._instance.event_log_storage.supports_global_concurrency_limits:
-            self._instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        if has_ended:
+            if not self._is_finished(run.run_id):
+                report_ends(self._instance, run)
+            if self._instance.event_log_storage.supports_global_concurrency_limits:
+                self._instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
         return has_ended
 
     def _is_finished(self, run_id: str) -> bool:
@@ -302,13 +303,13 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         if status is WorkerStatus.SUCCESS and not self._is_finished(run.run_id):
             status, message = WorkerStatus.FAILED, f"{message}, but Dagster's log has no end of the run"
         is_overdue = record is not None and record.failed_reason == OVERTIME
-        if record is not None and is_overdue and not self._is_finished(run.run_id):
-            # Resuming the run would exceed the limit further.
-            self._fail_overdue(run, record.options.get("timeout", 0) / 1000)
         if status not in (WorkerStatus.RUNNING, WorkerStatus.SUCCESS) and (
             is_overdue or not self._instance.run_will_resume(run.run_id)
         ):
             self._stop(run)
+        if record is not None and is_overdue and not self._is_finished(run.run_id):
+            # Resuming the run would exceed the limit further.
+            self._fail_overdue(run, record.options.get("timeout", 0) / 1000)
         return CheckRunHealthResult(status, message, run_worker_id=place.job_id)
 
     def get_run_worker_debug_info(

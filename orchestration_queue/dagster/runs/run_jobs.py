@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 import dagster as dg
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dagster._compat import WorkerStatus, resumptions
-from orchestration_queue.dagster.job_health import STOPPED, Condition, judge
+from orchestration_queue.dagster._compat import WorkerStatus, resumptions, step_stopped
+from orchestration_queue.dagster.job_health import Condition, has_stopped, judge
 from orchestration_queue.dagster.steps.envelope import run_job_id, run_prefix
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.options import milliseconds
@@ -25,11 +25,10 @@ from orchestration_queue.protocol.record import JobRecord, when
 from orchestration_queue.server import Connection
 from orchestration_queue.states import JobState
 
-__all__ = ["JOB", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_jobs"]
+__all__ = ["JOB", "QUEUE", "JobAddress", "RunJobs", "find_run_job", "find_step_jobs", "report_ends"]
 
 JOB, QUEUE = "job", "queue"
 """The names of a job's id and queue in the metadata of events."""
-_REVOKED = "revoked"
 _STATUSES = {
     Condition.UNKNOWN: WorkerStatus.NOT_FOUND,
     Condition.COMPLETED: WorkerStatus.SUCCESS,
@@ -38,7 +37,8 @@ _STATUSES = {
     Condition.OPEN: WorkerStatus.RUNNING,
 }
 _POLL_S = 0.1
-_STARTS = dg.DagsterEventType.STEP_WORKER_STARTING
+_LAUNCHES = dg.DagsterEventType.STEP_WORKER_STARTING
+_STARTS = (dg.DagsterEventType.STEP_START, dg.DagsterEventType.STEP_RESTARTED)
 _ENDS = (dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY)
 _ANY_RUN = run_prefix("").removesuffix(".")
 """Prefix of the ids of all of Dagster's jobs."""
@@ -83,7 +83,7 @@ def find_run_job(instance: dg.DagsterInstance, run_id: str, queue: str) -> JobAd
 def find_step_jobs(instance: dg.DagsterInstance, run_id: str) -> list[JobAddress]:
     """Find the jobs of a run's steps that started and have not ended. Reads the run's log once."""
     open_steps: dict[str, JobAddress] = {}
-    for entry in instance.all_logs(run_id, of_type={_STARTS, *_ENDS}):
+    for entry in instance.all_logs(run_id, of_type={_LAUNCHES, *_ENDS}):
         if (key := entry.step_key) is None:
             continue
         open_steps.pop(key, None)
@@ -92,10 +92,33 @@ def find_step_jobs(instance: dg.DagsterInstance, run_id: str) -> list[JobAddress
     return list(open_steps.values())
 
 
+def report_ends(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
+    """Report the failure of each step of a run that has started and has no end: its process is gone.
+
+    Call it when no job of the run is left, and before the end of the run is reported. Reads the run's log once. Steps
+    that another executor launched are left out: they may run elsewhere.
+    """
+    started: dict[str, dg.DagsterEvent] = {}
+    elsewhere: set[str] = set()
+    for entry in instance.all_logs(run.run_id, of_type={_LAUNCHES, *_STARTS, *_ENDS}):
+        event = entry.dagster_event
+        if event is None or event.step_key is None:
+            continue
+        if event.event_type is _LAUNCHES:
+            if _read_address(entry, run.run_id) is None:
+                elsewhere.add(event.step_key)
+            continue
+        started.pop(event.step_key, None)
+        if event.event_type in _STARTS:
+            started[event.step_key] = event
+    for key in started.keys() - elsewhere:
+        instance.report_dagster_event(step_stopped(started[key]), run_id=run.run_id)
+
+
 def _read_address(entry: dg.EventLogEntry, run_id: str) -> JobAddress | None:
     """Return the address of the run's job that this event names; None if it names none."""
     event = entry.dagster_event
-    if event is None or event.event_type not in (dg.DagsterEventType.ENGINE_EVENT, _STARTS):
+    if event is None or event.event_type not in (dg.DagsterEventType.ENGINE_EVENT, _LAUNCHES):
         return None
     metadata = getattr(event.event_specific_data, "metadata", {})
     job_id, queue = (getattr(metadata.get(name), "value", None) for name in (JOB, QUEUE))
@@ -175,12 +198,10 @@ class RunJobs:
 
     def _has_ended(self, place: JobAddress) -> bool:
         """Return whether no worker runs a canceled job; the job fails before its worker has stopped it."""
-        record = self.record(place)
-        if record is None or record.state is JobState.COMPLETED:
+        if has_stopped(self.queue(place.queue), place.job_id):
             return True
-        if record.state is JobState.FAILED:
-            return record.failed_reason != _REVOKED or STOPPED in self.queue(place.queue).last_logs(place.job_id, 1)
-        return self.health(place, record)[0] is WorkerStatus.FAILED
+        record = self.record(place)
+        return record is None or (not record.is_finished and self.health(place, record)[0] is WorkerStatus.FAILED)
 
     def health(self, place: JobAddress, record: JobRecord | None) -> tuple[WorkerStatus, str]:
         """Return whether a worker runs, or will run, a job, and a clause for logs. At most one exchange."""

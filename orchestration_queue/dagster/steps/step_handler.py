@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -15,16 +14,15 @@ from pydantic import Field
 from orchestration_queue._logging import get_logger
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.dagster._compat import (
-    CheckStepHealthResult,
     EngineEventData,
     ExecuteStepArgs,
+    IStepContext,
     KnownExecutionState,
-    StepHandler,
     StepHandlerContext,
     check_captured_interrupt,
     replace,
 )
-from orchestration_queue.dagster.job_health import OVERTIME, STOPPED, Cause
+from orchestration_queue.dagster.job_health import OVERTIME, Cause, has_stopped
 from orchestration_queue.dagster.routing import JobRoute, console_link, headers_of, wire_priority
 from orchestration_queue.dagster.steps.step_health import StepHealth, StepVerdict
 from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
@@ -34,7 +32,6 @@ from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.server import Connection
 
 __all__ = ["ExecutorOptions", "QueueStepHandler"]
@@ -43,15 +40,9 @@ T = TypeVar("T")
 
 log = get_logger("orchestration_queue.dagster")
 
-_CONFIRM_S = 20.0
-"""How long to wait until a step that is stopped has reported its end."""
-_POLL_S = 0.05
 _OUTAGE_S = 120.0
 """How long to retry while the server is unreachable, before a run with steps to start fails."""
 _PAUSE_S = 0.5
-_ENDINGS = frozenset(
-    {dg.DagsterEventType.STEP_SUCCESS, dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.STEP_UP_FOR_RETRY}
-)
 
 
 def _with_retries(add: Callable[[], T]) -> T:
@@ -84,7 +75,7 @@ class ExecutorOptions(Options):
     code_version: str = ""
 
 
-class QueueStepHandler(StepHandler):
+class QueueStepHandler:
     """Starts, watches and stops the steps of one run at a time.
 
     Args:
@@ -93,11 +84,9 @@ class QueueStepHandler(StepHandler):
     Attributes:
         watch: The health of the run's steps.
         losses: The number of retries that don't count as attempts of the step, by step and cause.
-        verdicts: The last verdict on each unhealthy step.
     """
 
     def __init__(self, options: ExecutorOptions) -> None:
-        super().__init__()
         self._options = options
         self._connection = Connection(options.url)
         self._route = JobRoute(
@@ -110,18 +99,14 @@ class QueueStepHandler(StepHandler):
             options.env,
             options.code_version,
         )
-        self._revoked: set[str] = set()
-        self._current: dict[str, str] = {}
+        self._current: dict[str, tuple[Queue, str]] = {}
         self.losses: Counter[tuple[str, Cause]] = Counter()
-        self.verdicts: dict[str, StepVerdict] = {}
         self.watch: StepHealth
 
     def begin(self, run_id: str) -> None:
         """Start handling a run."""
-        self._revoked.clear()
         self._current.clear()
         self.losses.clear()
-        self.verdicts.clear()
         self.watch = StepHealth(
             self._connection, run_id, as_timedelta(self._options.lease), as_timedelta(self._options.unclaimed_timeout)
         )
@@ -138,8 +123,8 @@ class QueueStepHandler(StepHandler):
 
     def ended(self, step_key: str) -> None:
         """Stop watching a step whose end is in Dagster's log."""
-        if (job_id := self._current.pop(step_key, None)) is not None:
-            self.watch.drop(job_id)
+        if (current := self._current.pop(step_key, None)) is not None:
+            self.watch.drop(current[1])
 
     def route(self, step_tags: Mapping[str, str], run: dg.DagsterRun) -> JobRoute:
         """Return the queue and options of a step with these tags.
@@ -149,26 +134,46 @@ class QueueStepHandler(StepHandler):
         """
         return self._route.with_tags(step_tags, run.tags)
 
-    def launch_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
-        """Add the step's job, in one exchange. An existing job that has not ended is used instead."""
-        work, route = self._work(step_handler_context)
-        queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
-        headers = headers_of(step_handler_context.instance, step_handler_context.dagster_run)
+    def launch_step(self, context: StepHandlerContext) -> None:
+        """Add the step's job, in one exchange. An existing job is used instead, even if it has ended.
+
+        A process that added it may have died before it could report that. Whether the step ended well is then in
+        Dagster's log, or its health check finds out.
+        """
+        work, route = self._work(context)
+        queue = self._queue(route)
+        headers = headers_of(context.instance, context.dagster_run)
         job = _with_retries(lambda: self._add(queue, work, route, headers))
-        self.watch.add(queue.keys, work.job_id, work.code_version)
-        self._current[work.step_key] = work.job_id
-        yield dg.DagsterEvent.step_worker_starting(
-            step_handler_context.get_step_context(work.step_key),
+        self._watch(queue, work)
+        dg.DagsterEvent.step_worker_starting(
+            context.get_step_context(work.step_key),
             message=f"Step {work.step_key!r} waits as job {job.id!r} on queue {route.queue!r}.",
             metadata={"job": job.id, "queue": route.queue, "attempt": work.attempt},
         )
         if link := console_link(route.queue, job.id):  # Dagster's UI shows metadata of engine events only
-            yield step_handler_context.instance.report_engine_event(
+            context.instance.report_engine_event(
                 f"Step {work.step_key!r} is a job in the queue's console.",
-                step_handler_context.dagster_run,
+                context.dagster_run,
                 EngineEventData(metadata=link),
                 step_key=work.step_key,
             )
+
+    def resume_step(self, context: StepHandlerContext) -> None:
+        """Watch the job of a step that was launched by another process."""
+        work, route = self._work(context)
+        queue = self._queue(route)
+        try:
+            self.watch.listen_to(queue.keys)
+        except TransportError as error:
+            log.warning("The events of queue %s cannot be read; retrying soon: %s", route.queue, error)
+        self._watch(queue, work)
+
+    def _watch(self, queue: Queue, work: WorkItem) -> None:
+        self.watch.add(queue.keys, work.job_id, work.code_version)
+        self._current[work.step_key] = queue, work.job_id
+
+    def _queue(self, route: JobRoute) -> Queue:
+        return Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
 
     def _add(self, queue: Queue, work: WorkItem, route: JobRoute, headers: Headers) -> Job:
         options = JobOptions(
@@ -183,12 +188,7 @@ class QueueStepHandler(StepHandler):
             remove_on_fail=KEPT,
         )
         self.watch.listen_to(queue.keys)
-        job = queue.add(work.kind, work.data(), options)
-        if not job.is_new and job.record.is_finished:
-            # A resumed run starts an attempt again if it did not notice that the attempt was lost.
-            job.remove(force=True)
-            job = queue.add(work.kind, work.data(), options)
-        return job
+        return queue.add(work.kind, work.data(), options)
 
     def _work(self, context: StepHandlerContext) -> tuple[WorkItem, JobRoute]:
         """Build the step's work item. Lost attempts don't count against the step's retry policy."""
@@ -222,28 +222,38 @@ class QueueStepHandler(StepHandler):
         }
         return known._replace(previous_retry_attempts=attempts)
 
-    def check_step_health(self, step_handler_context: StepHandlerContext) -> CheckStepHealthResult:
-        """Return whether the step will still end on its own."""
-        work, route = self._work(step_handler_context)
-        queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
-        self._current[work.step_key] = work.job_id
+    def retries_of(self, cause: Cause, step_context: IStepContext) -> int:
+        """Return how often to retry a step for this cause, in addition to its retry policy."""
+        route = self.route(step_context.step.tags or {}, step_context.dagster_run)
+        match cause:
+            case Cause.LOST:
+                return route.worker_lost_retries
+            case Cause.CRASHED:
+                return route.crash_retries
+            case Cause.FAILED:
+                return 0
+
+    def check_step(self, context: StepHandlerContext) -> StepVerdict | None:
+        """Return why the step will not end on its own, and cancel its job; None if it will."""
+        work, route = self._work(context)
+        queue = self._queue(route)
+        self._current[work.step_key] = queue, work.job_id
         try:
             self.watch.listen_to(queue.keys)
             verdict = self.watch.verdict(queue.keys, work.job_id, work.code_version)
         except TransportError as error:
             log.warning("The job of step %s cannot be read; retrying soon: %s", work.step_key, error)
-            return CheckStepHealthResult.healthy()
+            return None
         if verdict is None:
-            self._warn_if_unserved(step_handler_context, work)
-            return CheckStepHealthResult.healthy()
+            self._warn_if_unserved(context, work)
+            return None
         if verdict.reason.endswith(OVERTIME) and route.timeout:
             limit = f"{verdict.reason} after {route.timeout.total_seconds():g} s"
             reason = f"{limit}, set by `step_timeout` or the tag `orchestration_queue/timeout`"
             verdict = StepVerdict(reason, verdict.cause)
-        self.verdicts[work.step_key] = verdict
-        self._cancel(queue, work.job_id)
+        _cancel(queue, work.job_id)
         self.watch.drop(work.job_id)
-        return CheckStepHealthResult.unhealthy(verdict.reason)
+        return verdict
 
     def _warn_if_unserved(self, context: StepHandlerContext, work: WorkItem) -> None:
         """Log once per run that a queue has no worker that may run the step."""
@@ -252,45 +262,29 @@ class QueueStepHandler(StepHandler):
                 f"Step {work.step_key!r} waits, because {lack}.", context.dagster_run, step_key=work.step_key
             )
 
-    def terminate_step(self, step_handler_context: StepHandlerContext) -> Iterator[dg.DagsterEvent]:
-        """Stop the step, and wait until it has ended. The first call stops all steps, so that they end together."""
-        work, route = self._work(step_handler_context)
-        queue = Queue(route.queue, connection=self._connection, prefix=self._options.prefix)
-        self.watch.add(queue.keys, work.job_id, work.code_version)
-        for keys, job_id in self.watch.open_jobs():
-            if job_id not in self._revoked:
-                self._cancel(Queue(keys.queue, connection=self._connection, prefix=self._options.prefix), job_id)
-        self.watch.drop(work.job_id)
-        context = step_handler_context
-        has_ended = work.job_id not in self._revoked or self._await_end(context.instance, queue, work)
-        yield context.instance.report_engine_event(
-            f"Step {work.step_key!r} was stopped."
-            if has_ended
-            else f"Step {work.step_key!r} was asked to stop, but did not report its end within {_CONFIRM_S:.0f} s.",
-            context.dagster_run,
-            step_key=work.step_key,
-        )
+    def stop_steps(self, contexts: Sequence[StepHandlerContext]) -> None:
+        """Cancel the jobs of steps. One exchange for each; workers stop those that run."""
+        for context in contexts:
+            work, route = self._work(context)
+            queue = self._queue(route)
+            self._watch(queue, work)
+            _cancel(queue, work.job_id)
 
-    def _cancel(self, queue: Queue, job_id: str) -> None:
-        """Cancel a job; remember it if a worker runs it and must stop it."""
+    def has_stopped(self, step_key: str) -> bool:
+        """Return whether no worker runs a step whose job was cancelled. At most two exchanges."""
+        if (current := self._current.get(step_key)) is None:
+            return True
+        queue, job_id = current
         try:
-            if queue.cancel(job_id) is Cancellation.FLAGGED:
-                self._revoked.add(job_id)
-        except JobNotFoundError:
-            return
-        except OrchestrationQueueError as error:
-            log.warning("Job %s of queue %s could not be canceled: %s", job_id, queue.keys.queue, error)
+            return has_stopped(queue, job_id)
+        except OrchestrationQueueError:
+            return False  # asked again soon
 
-    @staticmethod
-    def _await_end(instance: dg.DagsterInstance, queue: Queue, work: WorkItem) -> bool:
-        """Wait until a step's end is in Dagster's log, or in its job's log; return whether it is in time."""
-        deadline = time.monotonic() + _CONFIRM_S
-        while time.monotonic() < deadline:
-            entries = instance.all_logs(work.run_id, of_type=set(_ENDINGS))
-            if sum(entry.step_key == work.step_key for entry in entries) >= work.attempt:
-                return True
-            with suppress(OrchestrationQueueError):
-                if STOPPED in queue.last_logs(work.job_id, 1):
-                    return True
-            time.sleep(_POLL_S)
-        return False
+
+def _cancel(queue: Queue, job_id: str) -> None:
+    try:
+        queue.cancel(job_id)
+    except JobNotFoundError:
+        return
+    except OrchestrationQueueError as error:
+        log.warning("Job %s of queue %s could not be canceled: %s", job_id, queue.keys.queue, error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -237,7 +236,3 @@ class StepHealth:
             versions = [one.code_version or "" for one in self._connection.follow(worker_registry.workers(keys))]
             self._versions[keys] = (time.monotonic(), versions)
         return versions
-
-    def open_jobs(self) -> Iterable[tuple[QueueKeys, str]]:
-        """Return the watched jobs."""
-        return [(job.keys, job_id) for job_id, job in self._jobs.items()]

@@ -35,6 +35,8 @@ _CHECK_EVERY_S = 0.25
 """How often to check whether running jobs were revoked. Heartbeats detect it, too, but are rare."""
 _OVERDUE_GRACE_S = 4.0
 """Maximum grace after a timeout: the job fails at most 5 s later, and then the next attempt may start."""
+_RUN_GRACE_S = 5.0
+"""How much longer than its steps a cancelled run may take to end: it waits for them, and reports their ends."""
 _PUT_BACK = timedelta(seconds=1)
 """The delay of a job that requires another version of the code."""
 
@@ -246,17 +248,17 @@ class StepRunner:
 
     async def _stop(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
         """Stop a work item. It may clean up and report its end to Dagster unless it will run again."""
-        grace_s = self._grace(job.id, work, started)
+        grace_s = self._grace(job, work, started)
         self._slots[job.id].prolong(grace_s)
         await running.stop(grace_s)
         if job.id in self._revoked:
             with suppress(OrchestrationQueueError):
                 await job.log(STOPPED)  # the job has already failed as revoked
 
-    def _grace(self, job_id: str, work: WorkEnvelope, started: float) -> float:
+    def _grace(self, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> float:
         """Return how long work that must stop may clean up; 0 if its job was released to run again."""
-        if job_id in self._revoked:
-            return self._grace_s
+        if job.id in self._revoked:
+            return self._grace_s + (0 if job.name == WorkKind.STEP else _RUN_GRACE_S)
         is_overdue = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000
         return min(self._grace_s, _OVERDUE_GRACE_S) if is_overdue else 0
 
