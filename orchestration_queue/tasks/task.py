@@ -353,4 +353,6 @@ def make_handler(function: Callable[..., Any], signature: TaskSignature, overrid
     def run_in_thread(job: ActiveJob) -> Any:
         return finish(run(job, make_thread_wait(worker_scope())))
 
-    return run_on_loop if is_coroutine else run_in_thread
+    handler = run_on_loop if is_coroutine else run_in_thread
+    handler.__qualname__ = getattr(function, "__qualname__", type(function).__name__)  # for logs
+    return handler

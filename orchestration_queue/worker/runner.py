@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -28,6 +30,7 @@ from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.observability import about, bound_to
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.process import SandboxPool, SandboxProcess
+from orchestration_queue.worker.turns import Turns
 
 __all__ = ["Runner", "Threads"]
 
@@ -189,14 +192,17 @@ class Runner:
             return await handler(attempt.job)
         return await self._on_loop(handler, attempt, timeout_s)
 
-    @staticmethod
-    async def _on_loop(handler: Handler, attempt: _Attempt, timeout_s: float) -> Any:
+    async def _on_loop(self, handler: Handler, attempt: _Attempt, timeout_s: float) -> Any:
+        turns = Turns(time.monotonic() + timeout_s, partial(self._report_blocked, handler, attempt))
         # In its own task, so that a handler that swallows its cancellation can't delay the job's outcome.
-        task = asyncio.ensure_future(_run_coroutine(handler, attempt.job))
+        task = asyncio.ensure_future(_run_coroutine(lambda job: turns.watch(handler(job)), attempt.job))
         try:
             done, _ = await asyncio.wait({task}, timeout=timeout_s)
             if done:
-                return task.result()
+                result = task.result()
+                if turns.missed_deadline:
+                    raise outcome.JobTimeoutError(timeout_s)
+                return result
         except asyncio.CancelledError:
             if not task.done():
                 attempt.job.request_stop()
@@ -209,9 +215,32 @@ class Runner:
         attempt.leave(task)
         raise outcome.JobTimeoutError(timeout_s)
 
+    def _report_blocked(self, handler: Handler, attempt: _Attempt, blocked_s: float) -> None:
+        log.warning(
+            "Job %r (%r) of queue %s: %s blocked the event loop for %.1f s, in which no timeout could stop it and "
+            "no other coroutine ran; await what takes long, or make it a plain function or sandboxed",
+            attempt.lease.job_id,
+            attempt.lease.record.name[:_NAME_LENGTH],
+            self._keys.queue,
+            getattr(handler, "__qualname__", handler),
+            blocked_s,
+            extra=about(self._keys.queue, attempt.lease.record, blocked_s=round(blocked_s, 3)),
+        )
+
     async def _in_thread(self, handler: Handler, attempt: _Attempt, timeout_s: float | None) -> Any:
         loop = asyncio.get_running_loop()
-        thread = loop.run_in_executor(self._executor, copy_context().run, _call, handler, ActiveJob(attempt.job, loop))
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        ended_at = deadline
+
+        def call() -> Any:
+            nonlocal ended_at
+            try:
+                return _call(handler, job)
+            finally:
+                ended_at = time.monotonic()
+
+        job = ActiveJob(attempt.job, loop)
+        thread = loop.run_in_executor(self._executor, copy_context().run, call)
         try:
             done, _ = await asyncio.wait({thread}, timeout=timeout_s)
         except asyncio.CancelledError:
@@ -219,7 +248,10 @@ class Runner:
             await asyncio.wait({thread})
             raise
         if done:
-            return thread.result()
+            result = thread.result()
+            if ended_at > deadline:  # a blocked event loop noticed it late
+                raise outcome.JobTimeoutError(timeout_s)
+            return result
         attempt.job.request_stop()
         attempt.leave(thread)
         raise outcome.JobTimeoutError(timeout_s)

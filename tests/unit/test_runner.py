@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -25,6 +27,7 @@ from orchestration_queue.worker import (
     Handler,
     JobInterrupt,
     Router,
+    turns,
 )
 from orchestration_queue.worker import runner as module
 from orchestration_queue.worker.runner import Runner
@@ -301,6 +304,70 @@ async def test_a_coroutine_over_its_time_is_cancelled_and_may_clean_up(executor:
 
     assert (await Run(executor, handler).failure(timeout=20)).reason == "Job timeout exceeded"
     assert ended == ["must stop: True"]
+
+
+async def test_a_coroutine_that_blocks_the_loop_for_longer_than_its_timeout_fails_and_is_named(
+    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def crunch(_: AsyncActiveJob) -> str:
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251  what must not be done, and is
+        return "done"
+
+    failure = await Run(executor, crunch).failure(timeout=100)
+    assert (failure.reason, failure.kind) == ("Job timeout exceeded", "timeout")
+    (told,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert re.match(r"Job '1' \('work'\) of queue q: \S+crunch blocked the event loop for 0\.[3-9] s, ", told)
+
+
+async def test_a_coroutine_that_blocks_the_loop_within_its_timeout_is_named(
+    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "_LONG_S", 0.01)
+
+    async def crunch(_: AsyncActiveJob) -> str:
+        time.sleep(0.02)  # noqa: ASYNC251  what must not be done, and is
+        await asyncio.sleep(0)
+        return "done"
+
+    run = Run(executor, crunch)
+    assert await run.outcome(timeout=600_000) == Completion(run.lease, '"done"')
+    assert "crunch blocked the event loop" in caplog.text
+
+
+async def test_a_coroutine_that_another_kept_waiting_is_not_blamed(executor: ThreadPoolExecutor) -> None:
+    started = asyncio.Event()
+
+    async def wait(_: AsyncActiveJob) -> str:
+        started.set()
+        await asyncio.sleep(0.05)
+        return "done"
+
+    run = Run(executor, wait)
+    running = run.begin(timeout=100)
+    await started.wait()
+    time.sleep(0.3)  # noqa: ASYNC251  as another handler
+    await running
+    assert run.told == [Completion(run.lease, '"done"')]
+
+
+async def test_a_function_that_ends_too_late_fails_though_the_loop_was_blocked_meanwhile(
+    executor: ThreadPoolExecutor,
+) -> None:
+    ended = threading.Event()
+
+    def crunch(_: ActiveJob) -> str:
+        time.sleep(0.2)
+        ended.set()
+        return "done"
+
+    run = Run(executor, crunch)
+    running = run.begin(timeout=100)
+    for _ in range(3):
+        await asyncio.sleep(0)  # it is submitted
+    assert ended.wait(60)
+    await running
+    assert [cast(Failure, told).reason for told in run.told] == ["Job timeout exceeded"]
 
 
 async def test_a_coroutine_that_swallows_its_cancellation_keeps_its_place_but_not_its_job(
