@@ -22,7 +22,7 @@ end
 local take = {}
 
 function take.waiting(queue, job_id, job)
-  return withdrawal.remove(queue, job_id, job) or job.lifo ~= "1" and stream.withdraw(queue, GROUP, job_id)
+  return withdrawal.remove(queue, job_id, job) or job.lifo ~= "1" and stream.remove(queue, GROUP, job_id, job)
 end
 
 function take.delayed(queue, job_id)

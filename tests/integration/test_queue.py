@@ -38,6 +38,7 @@ async def test_an_added_job_is_stored_as_the_wire_says(face: Face, queue_name: s
         job = await queue.add("send", {"to": "zoë"}, JobOptions(attempts=3))
     stored = raw.hgetall(f"glide:{{{queue_name}}}:job:1")
     assert stored.pop("timestamp").isdecimal()
+    assert stored.pop("entry") == raw.xrange(f"glide:{{{queue_name}}}:stream")[0][0]
     assert stored == {
         "id": "1",
         "name": "send",

@@ -6,8 +6,8 @@ __all__ = ["REVISIONS"]
 
 REVISIONS: Final = {
     "chasquimq": 5,
-    "glidemq": 3,
-    "orchestration_queue_1": 30,
+    "glidemq": 4,
+    "orchestration_queue_1": 31,
     "qless": 4,
 }
 """Each library's number, which grows with every change of its text."""

@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "30"
+local REVISION = "31"
 
 local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
 
@@ -2006,7 +2006,7 @@ end
 local take = {}
 
 function take.waiting(queue, job_id, job)
-  return withdrawal.remove(queue, job_id, job) or job.lifo ~= "1" and stream.withdraw(queue, GROUP, job_id)
+  return withdrawal.remove(queue, job_id, job) or job.lifo ~= "1" and stream.remove(queue, GROUP, job_id, job)
 end
 
 function take.delayed(queue, job_id)
