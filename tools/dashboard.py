@@ -35,9 +35,12 @@ def _panels() -> dict[str, tuple[str, dict[str, str]]]:
     return {
         "Jobs by state": ("short", {"{{queue}} {{state}}": _of_queue("depth", "queue, state", "max")}),
         "Age of the oldest ready job": ("s", {"{{queue}}": _of_queue("oldest_ready_age_seconds", "queue", "max")}),
-        "Attempts that ended, a second": (
+        "Attempts that began and ended, a second": (
             "ops",
-            {"{{task}} {{outcome}}": _rate("jobs_finished_total", "task, outcome")},
+            {
+                "{{task}} began": _rate("jobs_started_total", "task"),
+                "{{task}} {{outcome}}": _rate("jobs_finished_total", "task, outcome"),
+            },
         ),
         "Jobs that run": ("short", {"{{queue}}": _of_queue("jobs_running", "queue")}),
         "How long attempts take": ("s", _quantiles("job_duration_seconds")),
@@ -54,9 +57,28 @@ def _panels() -> dict[str, tuple[str, dict[str, str]]]:
             "ops",
             {"{{call}} {{code}}": f"sum by (call, code) (rate({_name('server_call_errors_total')}{_RATE}))"},
         ),
+        "Renewed leases and retried calls of workers, a second": (
+            "ops",
+            {
+                "renewals of {{queue}}": _rate("lease_renewals_total", "queue"),
+                "retried calls of {{queue}}": _rate("errors_total", "queue"),
+            },
+        ),
+        "Slots of pools, and jobs that wait for them": (
+            "short",
+            {
+                f"{{{{pool}}}} {what}": f"max by (pool) ({_name(short)})"
+                for what, short in (("has", "pool_slots"), ("used", "pool_slots_used"), ("wait", "pool_jobs_waiting"))
+            },
+        ),
+        "Jobs that wait in shares": (
+            "short",
+            {"{{queue}} {{share}}": _of_queue("share_jobs_waiting", "queue, share", "max")},
+        ),
         "Workers, and whether the server answers": (
             "short",
             {
+                "paused {{queue}}": _of_queue("paused", "queue", "max"),
                 "workers of {{queue}}": _of_queue("workers", "queue", "max"),
                 "server up for {{queue}}": _of_queue("server_up", "queue", "min"),
             },

@@ -33,6 +33,7 @@ __all__ = [
     "fail",
     "moment_text",
     "parse_backoff",
+    "parse_header",
     "parse_instant",
     "parse_json",
     "parse_rate",
@@ -215,3 +216,11 @@ def parse_backoff(words: str) -> Backoff:
         raise InvalidOptionError(
             f"--backoff {words!r} is not a pause; pass seconds, like 2, or type:seconds, like exponential:2."
         ) from None
+
+
+def parse_header(words: str) -> tuple[str, str]:
+    """Read ``name=text`` as a header of a job."""
+    name, equals, text = words.partition("=")
+    if not (name and equals):
+        raise InvalidOptionError(f"--header {words!r} has no name and text; pass it like trace=4bf92f35.")
+    return name, text

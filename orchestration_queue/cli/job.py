@@ -20,6 +20,7 @@ from orchestration_queue.cli.common import (
     Url,
     moment_text,
     parse_backoff,
+    parse_header,
     parse_instant,
     parse_json,
     seconds_text,
@@ -34,7 +35,7 @@ from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import open_queue
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.errors import PayloadError
-from orchestration_queue.options import Deduplication, JobOptions, Ordering
+from orchestration_queue.options import Deduplication, Fallback, JobOptions, Ordering, Retention
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY
@@ -76,12 +77,27 @@ def add(
     ttl: Annotated[
         float, typer.Option(help="Expire the job if it has not started after this many seconds; 0: never.")
     ] = 0,
+    lease: Annotated[
+        float | None,
+        typer.Option(help="Seconds without a renewal until another worker takes it; default: the worker's."),
+    ] = None,
     job_id: Annotated[str | None, typer.Option(help="Your own id; adding the same id again adds nothing.")] = None,
     key: Annotated[
         str | None, typer.Option(help="Ordering key: jobs with this key run in order, one at a time.")
     ] = None,
+    cost: Annotated[float, typer.Option(help="Tokens that it pays from its key's bucket; 0 means one.")] = 0,
     dedup: Annotated[
         str | None, typer.Option(help="Deduplication id: add nothing while a job of this id is unfinished.")
+    ] = None,
+    keep_completed: Annotated[
+        int | None, typer.Option(help="Completed jobs to keep, this one included.", min=0)
+    ] = None,
+    keep_failed: Annotated[int | None, typer.Option(help="Failed jobs to keep, this one included.", min=0)] = None,
+    fallback: Annotated[
+        list[str] | None, typer.Option(help="What its next retry should use instead; can be repeated.")
+    ] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=TEXT", help="A string stored with it; can be repeated.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; can be repeated.")] = None,
     pool: Annotated[
@@ -105,8 +121,14 @@ def add(
         backoff=None if backoff is None else parse_backoff(backoff),
         timeout=timeout,
         ttl=ttl,
+        lease=lease,
         ordering=None if key is None else Ordering(key=key),
+        cost=cost,
         deduplication=None if dedup is None else Deduplication(id=dedup),
+        remove_on_complete=None if keep_completed is None else Retention(count=keep_completed),
+        remove_on_fail=None if keep_failed is None else Retention(count=keep_failed),
+        fallbacks=tuple(Fallback(model=model) for model in fallback or ()),
+        headers=dict(map(parse_header, header or ())),
         tags=tuple(tag or ()),
         pools=parse_pools(pool),
         share=share,

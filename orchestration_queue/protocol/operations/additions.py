@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, StateError, UsageError
-from orchestration_queue.options import JobOptions, milliseconds
+from orchestration_queue.options import JobOptions
 from orchestration_queue.options.job import NO_OPTIONS
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
-from orchestration_queue.protocol.codec import Codec, dump_json, encode
+from orchestration_queue.protocol.codec import Codec, encode
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.worker_signals import wake_for_due, wake_worker
@@ -350,23 +350,32 @@ def read_node_reply(node: str, call: Call, reply: Reply) -> bool:
 
 def as_sent(job_id: str, job: NewJob, now_ms: int) -> JobRecord:
     """Return the record of a job that was just created, without reading it back."""
-    options = job.options.at(now_ms)
-    fields: Mapping[str, str] = {
+    new = new_job(job.name, job.data, job.options, now_ms, parent=job.parent, options_text=job.options_text)
+    fields = {
         "id": job_id,
-        "name": job.name,
-        "data": job.data,
-        "opts": dump_json(options.wire()) if job.options_text is None else job.options_text,
+        "name": new.job_name,
+        "data": new.data,
+        "opts": new.opts,
         "timestamp": str(now_ms),
         "attemptsMade": "0",
-        "delay": str(milliseconds(options.delay)),
-        "priority": str(options.priority),
-        "maxAttempts": str(options.attempts),
-        "state": _first_state(options),
+        "delay": str(new.delay_ms),
+        "priority": str(new.priority),
+        "maxAttempts": str(new.max_attempts),
+        "state": _first_state(new),
     }
-    return JobRecord(job_id, fields)
+    some_have = {
+        "groupKey": new.ordering_key,
+        "cost": new.cost,
+        "expireAt": new.ttl_ms and now_ms + new.ttl_ms,
+        "parentId": new.parent_id,
+        "parentQueue": new.parent_queue,
+        "lifo": int(new.lifo),
+        "share": job.options.share,
+    }
+    return JobRecord(job_id, fields | {name: str(value) for name, value in some_have.items() if value})
 
 
-def _first_state(options: JobOptions) -> JobState:
-    if options.delay:
+def _first_state(new: oq1.NewJob) -> JobState:
+    if new.delay_ms:
         return JobState.DELAYED
-    return JobState.PRIORITIZED if options.priority else JobState.WAITING
+    return JobState.PRIORITIZED if new.priority else JobState.WAITING
