@@ -60,4 +60,4 @@ class _Escaped:
 
 
 def _indent(text: str) -> str:
-    return "\n".join(f"  {line}" for line in clean(text, lines=True).split("\n"))
+    return "\n".join(f"  {line}" for line in clean(text, lines=True).removesuffix("\n").split("\n"))

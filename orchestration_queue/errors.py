@@ -275,7 +275,8 @@ class LeaseLostError(StateError):
         self.queue, self.job_id = queue, job_id
         super().__init__(
             f"Job {job_id!r} of queue {queue!r} is no longer ours: its lease expired and another worker took it over, "
-            "so this outcome was discarded; raise `lease` if the worker was only slow."
+            "so this outcome was discarded; raise `lease` if the worker was only slow, or make a handler that holds "
+            "Python's GIL sandboxed."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Self
 
@@ -20,6 +20,7 @@ from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S
 from orchestration_queue.worker.limits import WorkerLimits
 from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
+from orchestration_queue.worker.observability import list_ids
 from orchestration_queue.worker.runner import Threads
 from orchestration_queue.worker.slots import SharedSlots
 
@@ -229,7 +230,7 @@ class WorkerControl:
                     len(ids),
                     what,
                     seconds(self.options.drain),
-                    _list_ids(ids),
+                    list_ids(ids),
                 )
         self._kill()
 
@@ -267,11 +268,6 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _list_ids(job_ids: Sequence[str], most: int = 20) -> str:
-    more = f" and {len(job_ids) - most} more" if len(job_ids) > most else ""
-    return ", ".join(job_ids[:most]) + more
 
 
 def _new_id() -> str:

@@ -13,6 +13,7 @@ from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.server import Connection
+from orchestration_queue.worker.observability import list_ids
 
 __all__ = ["SHUTDOWN_TIMEOUT_S", "Heartbeat", "Renew"]
 
@@ -100,11 +101,14 @@ class Heartbeat:
 
     def _run(self) -> None:
         while not self._is_closed:
+            slept = time.monotonic()
             self._wake.wait(self._tick_s)
             self._wake.clear()
+            asked = time.monotonic()
+            if late := [kept for kept in list(self._kept.values()) if kept.has_expired(asked)]:
+                self._report_late(late, asked - slept)
             if not (due := self._due()):
                 continue
-            asked = time.monotonic()
             try:
                 answers = self._renew(self._connection, [kept.lease for kept in due], self._now_ms())
             except OrchestrationQueueError as error:
@@ -118,6 +122,18 @@ class Heartbeat:
                     self.drop(kept.lease)
                     self._on_end(kept.lease, answer)
 
+    def _report_late(self, late: Sequence[_RenewedLease], away_s: float) -> None:
+        """Log why leases have expired, unless the server did not answer, which was logged."""
+        if away_s > min(kept.interval_s for kept in late):
+            log.warning(
+                "No renewal for %.1f s, in which the leases of %d jobs expired: this process ran no other thread. "
+                "A handler held Python's GIL, as C code like a regular expression may, or the process was suspended. "
+                "Other workers may run the jobs again; make such a handler sandboxed, or raise `lease`: %s",
+                away_s,
+                len(late),
+                list_ids([f"{kept.lease.job_id} ({kept.lease.record.name})" for kept in late]),
+            )
+
     def _due(self) -> list[_RenewedLease]:
         now = time.monotonic()
         return [kept for kept in list(self._kept.values()) if kept.next_at <= now]
@@ -130,3 +146,7 @@ class _RenewedLease:
     lease: Lease
     interval_s: float
     next_at: float
+
+    def has_expired(self, now: float) -> bool:
+        """Whether it has expired by the time of :func:`time.monotonic`, unless a renewal's reply was lost."""
+        return now > self.next_at + self.interval_s

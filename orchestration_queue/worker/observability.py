@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ __all__ = [
     "annotate",
     "bound_to",
     "is_traced",
+    "list_ids",
     "span",
     "tracing_to",
 ]
@@ -63,6 +64,12 @@ def bound_to(queue: str, job: JobRecord) -> Iterator[None]:
 def about(queue: str, job: JobRecord, **fields: Any) -> dict[str, Any]:
     """Return the ``extra`` of a record about a job, with further fields."""
     return {_FIELDS: {**_fields_of(queue, job), **fields}}
+
+
+def list_ids(ids: Sequence[str], most: int = 20) -> str:
+    """Return the first ids, and how many more there are."""
+    more = f" and {len(ids) - most} more" if len(ids) > most else ""
+    return ", ".join(ids[:most]) + more
 
 
 class JsonFormatter(logging.Formatter):

@@ -364,7 +364,11 @@ class QueueIO:
             with self.outages.watch():
                 reclaimed = await self._calls.run(stalled)
             if reclaimed.failed:
-                log.error("Jobs %s stopped every worker that ran them, and failed", ", ".join(reclaimed.failed))
+                log.error(
+                    "Jobs %s ended the lease of every worker that ran them, and failed: the process died, or their "
+                    "handler held Python's GIL for longer than the lease; make it sandboxed",
+                    ", ".join(reclaimed.failed),
+                )
             if reclaimed.letters:
                 await self._post(reclaimed.letters)
             if reclaimed.pending:

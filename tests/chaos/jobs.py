@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import time
@@ -70,6 +71,20 @@ async def block(seconds: float, job: AsyncActiveJob) -> dict[str, object]:
     await job.log(f"attempt in process {os.getpid()}")
     time.sleep(seconds)  # noqa: ASYNC251  what must not be done, and is
     return {"pid": os.getpid()}
+
+
+@tasks.task
+def hold_gil(seconds: float, job: ActiveJob) -> dict[str, object]:
+    """Call C code that lets no other thread of this process run."""
+    job.log(f"attempt in process {os.getpid()}")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))  # unlike CDLL, it keeps the GIL
+    return {"pid": os.getpid()}
+
+
+@tasks.task(isolation="process")
+def hold_gil_in_sandbox(seconds: float, job: ActiveJob) -> dict[str, object]:
+    """Do the same in another process."""
+    return hold_gil(seconds, job)
 
 
 @tasks.task

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import time
@@ -114,6 +115,35 @@ def test_a_worker_that_stood_still_alone_does_not_take_its_own_job_for_abandoned
         sleeper.send_signal(signal.SIGCONT)
         assert job.wait(60)["pid"] == sleeper.pid
     assert (len(job.logs()), job.refresh().stalled_count) == (1, 0)
+    assert mistakes(raw, queue.keys, completed=1) == {}
+
+
+def test_a_worker_whose_handler_holds_the_gil_for_longer_than_its_lease_says_so(
+    queue: Queue, server_url: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with cli_worker(queue.name, server_url, log=log) as worker:
+        job = queue.add("hold_gil", {"seconds": 3 * LEASE_S})
+        assert job.wait(60)["pid"] == worker.pid, "no other worker could take it over"
+    told = re.search(r"No renewal for (\d+\.\d) s, in which the leases of 1 jobs expired: .*", log.read_text())
+    assert told
+    assert float(told[1]) > LEASE_S
+    assert "make such a handler sandboxed" in told[0]
+    assert told[0].endswith(f": {job.id} (hold_gil)")
+
+
+def test_a_sandboxed_handler_that_holds_its_gil_keeps_its_job(
+    queue: Queue, server_url: str, raw: redis.Redis, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with (
+        cli_worker(queue.name, server_url, lease_s=KEPT_S, log=log),
+        cli_worker(queue.name, server_url, lease_s=KEPT_S),
+    ):
+        job = queue.add("hold_gil_in_sandbox", {"seconds": 2.5 * KEPT_S})
+        job.wait(60)
+    assert (len(job.logs()), job.refresh().stalled_count) == (1, 0)
+    assert "No renewal" not in log.read_text()
     assert mistakes(raw, queue.keys, completed=1) == {}
 
 

@@ -291,6 +291,8 @@ def test_an_end_is_explained_by_the_record() -> None:
     assert failed.facts["kind"] == "error"
     assert failed.sentence == "It failed for good after 2 attempts: disk full."
     assert explained({"state": "failed"}).sentence == "It failed for good after 1 attempt."
+    stalled = explained({"state": "failed", "failedReason": "job stalled more than maxStalledCount"}).sentence
+    assert stalled.endswith("GIL for longer than the lease; make the handler sandboxed.")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from orchestration_queue.protocol.operations import (
     worker_registry,
 )
 from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
-from orchestration_queue.states import TERMINAL, JobState
+from orchestration_queue.states import TERMINAL, FailureKind, JobState
 
 __all__ = ["Explanation", "explain"]
 
@@ -319,7 +319,13 @@ def _failed(keys: QueueKeys, record: JobRecord, _: int) -> _Reason:
     }
     reason = f": {record.failed_reason}" if record.failed_reason else ""
     attempts = _count(max(1, record.attempts_made), "attempt")
-    return f"It failed for good after {attempts}{reason}.", f"oq job retry {keys.queue} {record.id}", facts
+    hint = ""
+    if record.failure_kind == FailureKind.STALLED:
+        hint = (
+            " The worker processes that ran it died, or its handler held Python's GIL for longer than the lease; "
+            "make the handler sandboxed."
+        )
+    return f"It failed for good after {attempts}{reason}.{hint}", f"oq job retry {keys.queue} {record.id}", facts
 
 
 _BY_RECORD: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Reason]] = {
