@@ -45,6 +45,7 @@ PHRASES: Sequence[tuple[str, str]] = (
     (r"\bfor any number of tasks at a time\b", "for any number of threads at a time"),
     (r" Belongs to one event loop\.", ""),
     (r"\bcancelled half-way\b", "interrupted half-way"),
+    (r"  # noqa: ASYNC109  of later calls", ""),
 )
 """Regular expressions and what takes their place, in the text as a whole."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
+from math import inf
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -33,6 +34,7 @@ __all__ = [
     "text",
     "texts",
     "together",
+    "wait_s",
 ]
 
 Word: TypeAlias = str | bytes | int | float
@@ -156,6 +158,16 @@ def together(exchanges: Sequence[Conversation[T]]) -> Conversation[list[T]]:
         for place, calls in current.items():
             advance(place, list(islice(replies, len(calls))))
     return [results[place] for place in range(len(exchanges))]
+
+
+def wait_s(call: Call) -> float:
+    """Return for how many seconds the server may keep a blocking command waiting; infinite if it has no limit."""
+    words = call.words
+    if call.name in ("XREAD", "XREADGROUP"):
+        blocks = [ms for word, ms in pairwise(words) if word == "BLOCK" and isinstance(ms, (int, float))]
+        return (blocks[0] / 1000 or inf) if blocks else 0.0
+    longest = float(words[-1]) or inf
+    return longest / 1000 if call.name in ("WAIT", "WAITAOF") else longest
 
 
 _pack = cast("Callable[[tuple[Word, ...]], bytes]", pack_command)  # its stub allows one word only

@@ -32,10 +32,12 @@ __all__ = [
     "LINK_ERRORS",
     "REFUSALS",
     "closed",
+    "crowded",
     "error_code",
     "interrupted",
     "lacks_function",
     "loop_error",
+    "overdue",
     "reason",
     "refused",
     "server_code",
@@ -100,6 +102,24 @@ def interrupted(url: ServerUrl, calls: Sequence[Call], error: BaseException) -> 
     )
 
 
+def overdue(url: ServerUrl, calls: Sequence[Call], limit_s: float) -> TransportError:
+    """Return the error for a server that has not replied in time."""
+    return TransportError(
+        f"The server at {url} did not reply to {_names(calls)} within {limit_s:g} s, so the call may or may not have "
+        "been applied; read the state before repeating it, or raise `timeout` if the server is only slow.",
+        maybe_applied=True,
+    )
+
+
+def crowded(url: ServerUrl, calls: Sequence[Call], limit_s: float) -> TransportError:
+    """Return the error for a call that was not sent, because calls before it were not replied to."""
+    return TransportError(
+        f"All connections to the server at {url} waited for replies for {limit_s:g} s, so {_names(calls) or 'a call'} "
+        "was not sent; check the server, or make fewer calls at a time.",
+        maybe_applied=False,
+    )
+
+
 def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
     """Return the error for a refusal by the server."""
     code = error_code(error)
@@ -136,7 +156,8 @@ def lacks_function(call: Call, reply: Reply) -> bool:
 
 def reason(error: BaseException) -> str:
     """Return the driver's message, for use within a sentence."""
-    return (str(error) or type(error).__name__).rstrip(".")
+    silent = "no reply in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return (str(error) or silent).rstrip(".")
 
 
 def _names(calls: Sequence[Call]) -> str:

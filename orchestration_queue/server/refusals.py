@@ -17,6 +17,8 @@ class Resend(StrEnum):
     RECONNECT = "on a new connection"
     """The address may lead to another server by now."""
     WAIT = "after a pause"
+    WAIT_LONG = "after a pause, up to `timeout`"
+    """It lasts for as long as another client likes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ REFUSALS_OF_SERVERS: Mapping[str, Refusal] = MappingProxyType(
         "BUSY": Refusal(
             "A script or function of another client has been running for more than 5 s (`busy-reply-threshold`)",
             "end it with SCRIPT KILL or FUNCTION KILL",
-            Resend.WAIT,
+            Resend.WAIT_LONG,
         ),
         "MISCONF": Refusal(
             "The server cannot write its snapshot or append-only file",

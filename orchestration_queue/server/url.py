@@ -16,7 +16,7 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.slots import Address
 
-__all__ = ["DEFAULT_DIRECTORY", "DEFAULT_URL", "URL_VARIABLE", "ServerUrl", "parse_url"]
+__all__ = ["DEFAULT_DIRECTORY", "DEFAULT_URL", "URL_VARIABLE", "ServerUrl", "Timeouts", "parse_url"]
 
 URL_VARIABLE = "OQ_URL"
 """The environment variable for the server's URL."""
@@ -24,6 +24,11 @@ DEFAULT_URL = "embedded://"
 """The URL if none is given."""
 DEFAULT_DIRECTORY = ".oq"
 """The embedded server's data directory, in the working directory."""
+
+DEFAULT_TIMEOUT = timedelta(seconds=30)
+"""The maximum wait for a reply, if the URL names none."""
+DEFAULT_CONNECT_TIMEOUT = timedelta(seconds=5)
+"""The maximum duration of connecting, if the URL names none."""
 
 Kind = Literal["embedded", "tcp", "tls", "unix"]
 Mode = Literal["single", "cluster", "sentinel"]
@@ -39,13 +44,27 @@ _KINDS: Mapping[str, Kind] = MappingProxyType(
         "unix": "unix",
     }
 )
-_LOGIN = ("db", "username", "password")
+_LIMITS = ("timeout", "connect_timeout")
+_LOGIN = ("db", "username", "password", *_LIMITS)
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 _OPTIONS: Mapping[Kind, tuple[str, ...]] = MappingProxyType(
-    {"embedded": ("db", "grace"), "tcp": _LOGIN, "tls": (*_LOGIN, *_TLS), "unix": _LOGIN}
+    {"embedded": ("db", "grace", *_LIMITS), "tcp": _LOGIN, "tls": (*_LOGIN, *_TLS), "unix": _LOGIN}
 )
 _SENTINEL_LOGIN = ("sentinel_username", "sentinel_password")
 _PORTS: Mapping[Mode, int] = MappingProxyType({"single": 6379, "cluster": 6379, "sentinel": 26379})
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long to wait for a server.
+
+    Attributes:
+        timeout: Maximum wait for a reply to a call; a blocking read may take its own time longer.
+        connect_timeout: Maximum duration of connecting, with TLS, login, and the libraries.
+    """
+
+    timeout: timedelta
+    connect_timeout: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +86,8 @@ class ServerUrl:
         master: The name by which sentinels know the server.
         sentinel_username: ACL user for the sentinels.
         sentinel_password: Password for the sentinels.
+        timeout: Maximum wait for a reply.
+        connect_timeout: Maximum duration of connecting.
     """
 
     kind: Kind
@@ -83,6 +104,8 @@ class ServerUrl:
     master: str = ""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
+    timeout: timedelta = DEFAULT_TIMEOUT
+    connect_timeout: timedelta = DEFAULT_CONNECT_TIMEOUT
 
     def at(self, address: Address) -> ServerUrl:
         """Return the URL of the single server at an address, with this URL's credentials and settings."""
@@ -128,6 +151,7 @@ def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
                 redis+cluster://host[:port][,host[:port]...]     any of the cluster's nodes
                 redis+sentinel://host[:port][,host[:port]...]/name[?db=0]        the sentinels, and the master's name
 
+            Each may have ``timeout=30`` and ``connect_timeout=5``: maximum seconds to wait for a reply, and to connect.
             ``username``, ``password`` and ``db`` may also be query options; user and password are the server's, and
             sentinels have ``sentinel_username`` and ``sentinel_password``. With TLS it is ``rediss+cluster`` and
             ``rediss+sentinel``. None is the environment variable ``OQ_URL``, or else ``embedded://``.
@@ -157,6 +181,10 @@ def _parse(text: str) -> ServerUrl:
     has_hosts = kind in ("tcp", "tls")
     addresses = tuple(_address(address, _PORTS[mode]) for address in authority.split(",")) if has_hosts else ()
     options = _options(parts.query, kind, mode)
+    timeout, connect_timeout = (
+        _read(name, options[name], _positive_seconds) if name in options else default
+        for name, default in (("timeout", DEFAULT_TIMEOUT), ("connect_timeout", DEFAULT_CONNECT_TIMEOUT))
+    )
     username = options.get("username") or unquote(parts.username or "") or None
     password = options.get("password") or unquote(parts.password or "") or None
     if has_hosts:
@@ -167,6 +195,8 @@ def _parse(text: str) -> ServerUrl:
             username=username,
             password=password,
             tls=tuple((name, _tls_value(name, value)) for name, value in options.items() if name in _TLS),
+            timeout=timeout,
+            connect_timeout=connect_timeout,
         )
         if mode == "single":
             return single.at(_only(addresses))
@@ -193,6 +223,8 @@ def _parse(text: str) -> ServerUrl:
         username=username if kind == "unix" else None,
         password=password if kind == "unix" else None,
         grace=_read("grace", options.get("grace", "1"), _seconds),
+        timeout=timeout,
+        connect_timeout=connect_timeout,
     )
 
 
@@ -269,6 +301,13 @@ def _database(text: str) -> int:
 def _seconds(text: str) -> timedelta:
     value = timedelta(seconds=float(text))
     if value < timedelta(0) or value > timedelta(days=1):
+        raise ValueError
+    return value
+
+
+def _positive_seconds(text: str) -> timedelta:
+    value = _seconds(text)
+    if not value:
         raise ValueError
     return value
 

@@ -129,6 +129,29 @@ async def test_work_goes_on_soon_after_an_outage_and_no_job_runs_twice(
         assert stalls == [None] * jobs
 
 
+async def test_a_worker_whose_calls_time_out_while_its_server_hangs_continues_and_loses_nothing(
+    server: Server, queue_name: str
+) -> None:
+    runs: Counter[int] = Counter()
+
+    async def work(job: AsyncActiveJob) -> int:
+        runs[job.data] += 1
+        await asyncio.sleep(OUTAGE_S if job.data < LONG_JOBS else 0.01)
+        return int(job.data)
+
+    jobs = SHORT_JOBS + LONG_JOBS
+    limits = "timeout=1.5&connect_timeout=1.5"
+    async with AsyncQueue(queue_name, url=f"unix://{server.socket}") as queue:
+        await queue.add_bulk([NewJob("work", number) for number in range(jobs)])
+        block = timedelta(milliseconds=300)
+        async with working(queue, work, f"unix://{server.socket}?{limits}", block=block, lease=LEASE):
+            await wait_until(lambda: len(runs) >= SHORT_JOBS / 3, "some jobs to be done")
+            await stands_still(server)
+            await wait_until(lambda: counted(server.raw, queue.keys.metrics_completed) >= jobs, "all jobs to be done")
+        assert runs == Counter(range(jobs))
+        assert mistakes(server.raw, queue.keys, completed=jobs) == {}
+
+
 async def test_a_worker_that_starts_during_an_outage_leaves_others_the_time_to_renew_their_leases(
     server: Server, queue_name: str
 ) -> None:

@@ -39,6 +39,9 @@ def test_without_url_and_environment_there_is_an_embedded_server_in_the_working_
         ("redis://:secret@host", ServerUrl("tcp", host="host", password="secret")),
         ("redis://anna:se%2Fcr%40et@host", ServerUrl("tcp", host="host", username="anna", password="se/cr@et")),
         ("redis://host?username=anna&password=x%26y", ServerUrl("tcp", host="host", username="anna", password="x&y")),
+        ("redis://host?timeout=2.5", ServerUrl("tcp", host="host", timeout=timedelta(seconds=2.5))),
+        ("unix:///s?connect_timeout=1", ServerUrl("unix", path=Path("/s"), connect_timeout=timedelta(seconds=1))),
+        ("embedded:///d?timeout=1", ServerUrl("embedded", path=Path("/d"), timeout=timedelta(seconds=1))),
         ("rediss://host", ServerUrl("tls", host="host")),
         (
             "valkeys://host?ssl_ca_certs=/ca.pem&ssl_check_hostname=false&ssl_cert_reqs=none",
@@ -171,6 +174,19 @@ def test_what_is_shown_of_a_url_leads_back_to_it_but_for_the_secret(text: str, s
         ("embedded://data?grace=soon", "grace"),
         ("embedded://data?grace=-1", "grace"),
         ("embedded://data?grace=nan", "grace"),
+        *(
+            (f"{url}?{name}={value}", f"{name} is not a number")
+            for url in (
+                "redis://a",
+                "rediss://a",
+                "unix:///s",
+                "embedded://d",
+                "redis+cluster://a",
+                "redis+sentinel://a/m",
+            )
+            for name in ("timeout", "connect_timeout")
+            for value in ("", "0", "-1", "nan", "inf", "5s", "1e9")
+        ),
     ],
 )
 def test_bad_urls_are_refused_in_one_sentence_without_their_secret(text: str, because: str) -> None:
@@ -184,6 +200,9 @@ def test_bad_urls_are_refused_in_one_sentence_without_their_secret(text: str, be
 
 
 def test_the_error_says_when_the_environment_is_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OQ_URL", "redis://a?timeout=never")
+    with pytest.raises(UsageError, match="from OQ_URL cannot be read, because timeout is not a number"):
+        parse_url()
     monkeypatch.setenv("OQ_URL", "nonsense")
     with pytest.raises(UsageError, match="from OQ_URL"):
         parse_url()

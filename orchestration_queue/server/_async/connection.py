@@ -7,7 +7,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, cast
 
-from orchestration_queue.errors import ServerError, UsageError
+from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
 from orchestration_queue.options.durations import Duration, checked_duration
 from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
@@ -15,13 +15,11 @@ from orchestration_queue.server._async.cluster import AsyncCluster
 from orchestration_queue.server._async.node import AsyncNode
 from orchestration_queue.server.driver_errors import REFUSALS, loop_error, refused
 from orchestration_queue.server.instrumentation import exchange_hooks, report_exchange
-from orchestration_queue.server.url import ServerUrl, parse_url
+from orchestration_queue.server.url import ServerUrl, Timeouts, parse_url
 
 __all__ = ["AsyncConnection"]
 
 T = TypeVar("T")
-
-_CONNECT_TIMEOUT = timedelta(seconds=5)
 
 
 class AsyncExtension(Protocol):
@@ -49,7 +47,10 @@ class AsyncConnection:
 
     Args:
         url: See :func:`~orchestration_queue.server.parse_url`; None is ``OQ_URL``, or else ``embedded://``.
-        connect_timeout: How long to try to reach the server, at first and after an outage.
+        timeout: How long to wait for the reply to a call; a blocking read may take its own time longer. Default the
+            URL's, or else 30 s.
+        connect_timeout: How long to try to reach the server, at first and after an outage, including TLS, login, and
+            the libraries. Default the URL's, or else 5 s.
         libraries: The function libraries to keep loaded. A newer one on the server is kept.
 
     Raises:
@@ -63,12 +64,14 @@ class AsyncConnection:
         self,
         url: str | ServerUrl | None = None,
         *,
-        connect_timeout: Duration = _CONNECT_TIMEOUT,
+        timeout: Duration | None = None,
+        connect_timeout: Duration | None = None,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> None:
         # An invalid URL is refused immediately; that of the environment is read when the connection opens.
         self._url = url if url is None else parse_url(url)
-        self._connect_timeout = checked_duration(connect_timeout, "connect_timeout")
+        self._timeout = _checked(timeout, "timeout")
+        self._connect_timeout = _checked(connect_timeout, "connect_timeout")
         self._libraries = tuple(libraries)
         self._server: AsyncCluster | AsyncNode | None = None
         self._is_lazy = True
@@ -93,13 +96,15 @@ class AsyncConnection:
         cls,
         url: str | ServerUrl | None = None,
         *,
-        connect_timeout: Duration = _CONNECT_TIMEOUT,
+        timeout: Duration | None = None,  # noqa: ASYNC109  of later calls
+        connect_timeout: Duration | None = None,
         libraries: Sequence[Library] = LIBRARIES,
     ) -> Self:
         """Connect now, and make sure that the server has our function libraries.
 
         Args:
             url: As for the class.
+            timeout: As for the class.
             connect_timeout: As for the class.
             libraries: As for the class.
 
@@ -110,7 +115,7 @@ class AsyncConnection:
             UnsupportedServerError: The server is too old for functions.
             ServerError: The server refuses the credentials, or the libraries.
         """
-        connection = cls(url, connect_timeout=connect_timeout, libraries=libraries)
+        connection = cls(url, timeout=timeout, connect_timeout=connect_timeout, libraries=libraries)
         await connection._greet()
         connection._is_lazy = False
         return connection
@@ -121,7 +126,8 @@ class AsyncConnection:
             raise UsageError("This client is closed; create a new one.")
         url = parse_url(self._url)
         serves = AsyncCluster if url.mode == "cluster" else AsyncNode
-        server: AsyncCluster | AsyncNode = serves(url, self._libraries, self._connect_timeout)
+        timeouts = Timeouts(self._timeout or url.timeout, self._connect_timeout or url.connect_timeout)
+        server: AsyncCluster | AsyncNode = serves(url, self._libraries, timeouts)
         try:
             await server.greet()
         except BaseException:
@@ -145,7 +151,9 @@ class AsyncConnection:
         It connects when first used; in a cluster, only to the primaries that it needs.
         """
         server = self._server or await self._greet()
-        duplicate = type(self)(self._url, connect_timeout=self._connect_timeout, libraries=self._libraries)
+        duplicate = type(self)(
+            self._url, timeout=self._timeout, connect_timeout=self._connect_timeout, libraries=self._libraries
+        )
         duplicate._server, duplicate._is_lazy = server.duplicate(), False
         return duplicate
 
@@ -296,3 +304,11 @@ class AsyncConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _checked(value: Duration | None, name: str) -> timedelta | None:
+    """Return a time limit that was passed."""
+    found = None if value is None else checked_duration(value, name)
+    if found == timedelta(0):
+        raise InvalidOptionError(f"`{name}` must be longer than 0, since no server replies at once; pass `{name}=5`.")
+    return found

@@ -13,6 +13,7 @@ from orchestration_queue.protocol.call import Call, Reply, pack, text
 from orchestration_queue.protocol.slots import Address
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server.driver_errors import LINK_ERRORS, reason
+from orchestration_queue.server.time_limits import AsyncConnectLimit, AsyncTimeLimits
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["AsyncSentinelWatch"]
@@ -57,6 +58,7 @@ class AsyncSentinelWatch:
         self._views: dict[Address, _View] = {}
         self._retry_at: dict[Address, float] = {}
         self._lock = asyncio.Lock()
+        self._time_limits = AsyncTimeLimits()
         self._known: Address | None = None
         self._why = "no sentinel was asked"
 
@@ -114,8 +116,9 @@ class AsyncSentinelWatch:
         name = self._url.master
         ask = [Call("SENTINEL", args=(what, name)) for what in ("GET-MASTER-ADDR-BY-NAME", "MASTER")]
         try:
-            await link.connect()
-            where, details, *_ = await link.exchange(pack([*ask, _SUBSCRIBE]), 2 + len(_SUBSCRIBE.args))
+            async with AsyncConnectLimit(self._time_limits, link, _CONNECT_TIMEOUT.total_seconds()):
+                await link.connect()
+                where, details, *_ = await link.exchange(pack([*ask, _SUBSCRIBE]), 2 + len(_SUBSCRIBE.args))
         except LINK_ERRORS as error:
             self._why = reason(error)
         except BaseException:
@@ -131,6 +134,7 @@ class AsyncSentinelWatch:
 
     async def forget(self) -> None:
         """Close every subscription; the sentinels are asked again when needed."""
+        self._time_limits.close()
         async with self._lock:
             while self._views:
                 _, view = self._views.popitem()

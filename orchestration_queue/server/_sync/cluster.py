@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from dataclasses import replace
 
 from orchestration_queue.errors import TransportError
 from orchestration_queue.protocol.call import Call, Reply
@@ -26,7 +26,8 @@ from orchestration_queue.server.driver_errors import (
 )
 from orchestration_queue.server.refusals import Resend, resend_of
 from orchestration_queue.server.routed_pipeline import RoutedPipeline
-from orchestration_queue.server.url import ServerUrl
+from orchestration_queue.server.time_limits import ConnectLimit, TimeLimits
+from orchestration_queue.server.url import ServerUrl, Timeouts
 
 __all__ = ["Cluster"]
 
@@ -40,21 +41,23 @@ class Cluster:
     Args:
         url: A URL of mode ``cluster``.
         libraries: The function libraries to keep loaded on every primary.
-        connect_timeout: How long to look for a primary that answers.
+        timeouts: How long to wait for a primary that answers, and for its replies.
     """
 
-    def __init__(self, url: ServerUrl, libraries: Sequence[Library], connect_timeout: timedelta) -> None:
+    def __init__(self, url: ServerUrl, libraries: Sequence[Library], timeouts: Timeouts) -> None:
         self._url = url
         self._libraries = libraries
-        self._timeout_s = connect_timeout.total_seconds()
-        self._node_timeout = connect_timeout / _TRIES_IN_TIME
+        self._timeouts = timeouts
+        self._timeout_s = timeouts.connect_timeout.total_seconds()
+        self._node_timeout = timeouts.connect_timeout / _TRIES_IN_TIME
         self._slots = SlotMap(())
+        self._time_limits = TimeLimits()
         self._closed = False
         self._nodes: dict[Address, Node] = {}
 
     def duplicate(self) -> Cluster:
         """Return the same cluster with sockets of its own, which are opened when needed."""
-        duplicate = Cluster(self._url, self._libraries, timedelta(seconds=self._timeout_s))
+        duplicate = Cluster(self._url, self._libraries, self._timeouts)
         duplicate._slots = self._slots
         return duplicate
 
@@ -125,7 +128,8 @@ class Cluster:
             raise closed(self._url)
         if node := self._nodes.get(address):
             return node
-        met = Node(self._url.at(address), self._libraries, self._node_timeout, in_cluster=True)
+        timeouts = replace(self._timeouts, connect_timeout=self._node_timeout)
+        met = Node(self._url.at(address), self._libraries, timeouts, in_cluster=True)
         return self._nodes.setdefault(address, met)
 
     def _refresh(self, hints: Iterable[Address] = ()) -> None:
@@ -140,8 +144,9 @@ class Cluster:
             url = self._url.at(address)
             link = Link(url, self._node_timeout)
             try:
-                link.connect()
-                (reply,) = link.send((CLUSTER_SLOTS,))
+                with ConnectLimit(self._time_limits, link, self._node_timeout.total_seconds()):
+                    link.connect()
+                    (reply,) = link.send((CLUSTER_SLOTS,))
             except LINK_ERRORS as error:
                 if isinstance(error, REFUSALS) and resend_of(error_code(error)) is Resend.NO:
                     raise refused(url, "the connection", error) from None
@@ -166,4 +171,5 @@ class Cluster:
     def close(self) -> None:
         """Close every socket."""
         self._closed = True
+        self._time_limits.close()
         self._disconnect_from(list(self._nodes))

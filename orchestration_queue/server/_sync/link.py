@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -21,8 +22,7 @@ __all__ = ["Link"]
 
 _PING = b"*1\r\n$4\r\nPING\r\n"
 
-# The kernel notices a broken network, so reads need no timeout: they may wait for as long as the server likes (BLOCK),
-# and a dead peer still fails the read after about half a minute.
+# The kernel notices a broken network: a dead peer fails a read after about half a minute, however long it may block.
 _KEEPALIVE = {
     getattr(socket, name): value
     for name, value in {
@@ -57,10 +57,13 @@ class Link:
     Attributes:
         used_at: When it was last returned to its pool, in seconds of the monotonic clock.
         generation: Which of its node's generations of sockets it belongs to.
+        heard_at: When the current call began, or last received a reply, in seconds of the monotonic clock.
+        limit_s: For how long the current call may hear nothing.
     """
 
     used_at = 0.0
     generation = 0
+    heard_at = limit_s = 0.0
 
     def __init__(self, url: ServerUrl, timeout: timedelta) -> None:
         options: dict[str, Any] = {
@@ -68,7 +71,7 @@ class Link:
             "username": url.username,
             "password": url.password,
             "protocol": 2,
-            # redis-py 8 would otherwise end every read after 5 s, and with it every blocking call.
+            # Limits are our own: redis-py 8 would otherwise end every read after 5 s, and with it every blocking call.
             "socket_timeout": None,
             "socket_connect_timeout": timeout.total_seconds(),
         }
@@ -109,10 +112,18 @@ class Link:
         except LINK_ERRORS:
             return False
 
+    def limit(self, seconds: float | None) -> None:
+        """Limit each wait of the socket from now on, in the sync face; None is no limit."""
+        self._made.socket_timeout = seconds
+        if (end := self._socket()) is not None:
+            end.settimeout(seconds)
+
     def abort(self) -> None:
         """Abort the call that waits for a reply, by closing the socket."""
-        end = self._socket()
-        if end is not None:
+        writer = getattr(self._made, "_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        elif (end := self._socket()) is not None:
             with suppress(OSError):  # the server was faster
                 end.shutdown(socket.SHUT_RDWR)
 
@@ -132,6 +143,7 @@ class Link:
 
     def write(self, packed: bytes) -> None:
         """Send commands without reading their replies; raise what :meth:`exchange` does."""
+        self.heard_at = time.monotonic()  # the caller may have taken long to make them
         self._driver.send_packed_command((packed,), check_health=False)
 
     def read(self, count: int) -> list[Reply]:
@@ -144,6 +156,8 @@ class Link:
                 replies.append(self._driver.read_response(disconnect_on_error=False))
             except REFUSALS as refusal:
                 replies.append(refusal)
+            if len(replies) < count:
+                self.heard_at = time.monotonic()
             # Replies that have arrived already: asking the driver for each takes ten times as long.
             while parse is not None and len(replies) < count and (reply := parse()) is not self._incomplete:
                 if isinstance(reply, RedisError) and not isinstance(reply, REFUSALS):

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -18,7 +17,7 @@ from redis.exceptions import ConnectionError as NoConnectionError
 
 from orchestration_queue.errors import ServerError, TransportError
 from orchestration_queue.options import as_timedelta
-from orchestration_queue.protocol.call import Call, Reply, pack
+from orchestration_queue.protocol.call import Call, Reply, pack, wait_s
 from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._sync.library import ensure_libraries
 from orchestration_queue.server._sync.link import Link
@@ -28,9 +27,11 @@ from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
     REFUSALS,
     closed,
+    crowded,
     error_code,
     interrupted,
     lacks_function,
+    overdue,
     reason,
     refused,
     server_code,
@@ -38,7 +39,8 @@ from orchestration_queue.server.driver_errors import (
 )
 from orchestration_queue.server.embedded.server import EmbeddedServer
 from orchestration_queue.server.refusals import Resend, resend_of
-from orchestration_queue.server.url import ServerUrl
+from orchestration_queue.server.time_limits import ConnectLimit, TimeLimits
+from orchestration_queue.server.url import ServerUrl, Timeouts
 
 __all__ = ["CONNECT_PAUSES_S", "Node"]
 
@@ -46,10 +48,12 @@ _MOST_SOCKETS = 32
 """Maximum sockets; further concurrent calls wait for one. More would gain nothing."""
 _KEPT_IDLE_S = 30.0
 """How long sockets stay open that only a burst of concurrent calls needed."""
-_LOADING_TIMEOUT = timedelta(seconds=60)
+_LOADING_TIMEOUT_S = 60.0
 """How long to wait for a server that is loading its data after a restart."""
 _REPEATS = 3
 """How often a repeatable call is sent again after its connection broke."""
+_WAITING = frozenset({"BLMOVE", "BLPOP", "BRPOP", "BZPOPMIN", "WAIT", "WAITAOF", "XREAD", "XREADGROUP"})
+"""Commands whose replies may wait for something to happen."""
 CONNECT_PAUSES_S = 0.01, 0.25
 """The first and the maximum pause between two attempts to connect."""
 _ROLE = Call("ROLE")
@@ -79,7 +83,7 @@ class Node:
     Args:
         url: Its URL.
         libraries: The function libraries to keep loaded.
-        connect_timeout: Maximum duration of one attempt to connect.
+        timeouts: How long to wait for the server.
         in_cluster: It is a primary of a cluster: if it is unreachable, or now a replica, another takes its place, so it
             is tried once only. Any other server may just be starting, and is tried for ``connect_timeout``, or longer
             while it loads its data.
@@ -90,14 +94,16 @@ class Node:
         self,
         url: ServerUrl,
         libraries: Sequence[Library],
-        connect_timeout: timedelta,
+        timeouts: Timeouts,
         *,
         in_cluster: bool = False,
         generation: _Generation | None = None,
     ) -> None:
         self._url = url
         self._libraries = libraries
-        self._connect_timeout = connect_timeout
+        self._timeouts = timeouts
+        self._timeout_s = timeouts.timeout.total_seconds()
+        self._connect_timeout_s = timeouts.connect_timeout.total_seconds()
         self._in_cluster = in_cluster
         self._embedded = EmbeddedServer(url.path, as_timedelta(url.grace)) if url.kind == "embedded" else None
         self._closed = False
@@ -110,16 +116,14 @@ class Node:
         """Reset the sockets: at the start, and in a forked child, where they are the parent's."""
         self._process = os.getpid()
         self._idle: list[Link] = []
-        self._busy: set[Link] = set()
+        self._time_limits = TimeLimits()
         self._room = threading.Semaphore(_MOST_SOCKETS)
 
     def duplicate(self) -> Node:
         """Return the same server with sockets of its own, which are opened when needed."""
         # With sentinels each learns of a failover by itself.
         generation = None if self._watch else self._generation
-        return Node(
-            self._url, self._libraries, self._connect_timeout, in_cluster=self._in_cluster, generation=generation
-        )
+        return Node(self._url, self._libraries, self._timeouts, in_cluster=self._in_cluster, generation=generation)
 
     def greet(self) -> None:
         """Open a socket and keep it for the next call. Each new socket loads the libraries.
@@ -157,7 +161,7 @@ class Node:
         else:
             converse = partial(Link.exchange, packed=pack(calls), count=len(calls))
             replies = self._with_link(calls, converse, repeatable=repeatable)
-        if not any(isinstance(reply, REFUSALS) for reply in replies):
+        if not [reply for reply in replies if isinstance(reply, REFUSALS)]:
             return replies
         return self._resend(calls, replies, generation, atomic=atomic, repeatable=repeatable, asking=asking)
 
@@ -190,9 +194,11 @@ class Node:
                 if isinstance(reply, REFUSALS)
             }
             lost = [index for index, (lacks, _) in refusals.items() if lacks]
-            passing = {index: resend for index, (_, resend) in refusals.items() if resend is not Resend.NO}
-            if pauses.waited_s >= self._connect_timeout.total_seconds():
-                passing = {}
+            passing = {
+                index: resend
+                for index, (_, resend) in refusals.items()
+                if resend is not Resend.NO and pauses.waited_s < self._patience_s(resend)
+            }
             # A transaction in which one function was missing has applied the rest.
             if had_functions or (atomic and len(lost) < len(calls)):
                 lost = []
@@ -220,6 +226,9 @@ class Node:
                 replies[index] = reply
             if any(isinstance(reply, REFUSALS) for reply in again):
                 time.sleep(pauses.next_s())
+
+    def _patience_s(self, resend: Resend) -> float:
+        return self._timeout_s if resend is Resend.WAIT_LONG else self._connect_timeout_s
 
     def _resend_of(self, reply: BaseException) -> Resend:
         """Return how a refused call is sent again on this node."""
@@ -281,7 +290,13 @@ class Node:
             self._inherited = [self._idle, self._watch]
             self._watch = SentinelWatch(self._url) if self._watch else None
             self._start_afresh()
+        limit_s = self._timeout_s
+        if waiting := [call for call in calls if call.name in _WAITING]:
+            limit_s += sum(map(wait_s, waiting))
+        asked = time.monotonic()
         with self._room:
+            if time.monotonic() - asked > self._timeout_s:
+                raise crowded(self._url, calls, self._timeout_s)
             repeats = _REPEATS if repeatable else 0
             was_sent = False
             while True:
@@ -290,21 +305,30 @@ class Node:
                 except TransportError as error:
                     error.maybe_applied |= was_sent
                     raise
+                limits = self._time_limits
                 try:
                     was_sent = True
-                    self._busy.add(link)
+                    limits.begin(link, limit_s)
                     replies = converse(link)
                 except LINK_ERRORS as error:
+                    is_overdue = limits.is_overdue(link, error)
+                    limits.forget(link)
+                    link.abort()
                     link.close()
+                    if is_overdue:
+                        # What holds for this socket is likely to hold for the others. A new one shows it sooner.
+                        self._leave(link.generation)
+                        raise overdue(self._url, calls, limit_s) from None
                     if not repeats:
                         raise interrupted(self._url, calls, error) from None
                     repeats -= 1
                     continue
                 except BaseException:
+                    link.abort()
                     link.close()  # interrupted half-way: the replies to this call must not be read by the next one
                     raise
                 finally:
-                    self._busy.discard(link)
+                    limits.busy.discard(link)
                 self._give_back(link)
                 return replies
 
@@ -327,7 +351,7 @@ class Node:
         """Abort the calls in progress if sentinels are replacing the primary: a blocking read would stay there."""
         if self._watch is not None and self._watch.has_news():
             self._leave(self._generation.number)
-            for link in tuple(self._busy):
+            for link in tuple(self._time_limits.busy):
                 link.abort()
 
     def _leave(self, generation: int) -> None:
@@ -350,19 +374,18 @@ class Node:
     def _connect(self) -> Link:
         """Connect, and retry while the server may just be starting or restarting."""
         pauses = Pauses(*CONNECT_PAUSES_S)
-        timeout_s = self._connect_timeout.total_seconds()
         while True:
             try:
                 generation = self._generation.number
-                link = self._prepare(Link(self._whereabouts(), self._connect_timeout))
+                link = self._prepare(Link(self._whereabouts(), self._timeouts.connect_timeout))
             except ServerError as error:  # it refuses a library
-                if self._in_cluster or resend_of(error.code) is Resend.NO or pauses.waited_s >= timeout_s:
+                if self._in_cluster or resend_of(error.code) is Resend.NO or pauses.waited_s >= self._connect_timeout_s:
                     raise
             except LINK_ERRORS as error:
                 is_loading = isinstance(error, BusyLoadingError)
                 is_refused = isinstance(error, REFUSALS) and not is_loading
-                limit = _LOADING_TIMEOUT if is_loading else self._connect_timeout
-                is_over = self._in_cluster or pauses.waited_s >= limit.total_seconds()
+                limit_s = _LOADING_TIMEOUT_S if is_loading else self._connect_timeout_s
+                is_over = self._in_cluster or pauses.waited_s >= limit_s
                 if is_refused and (is_over or resend_of(error_code(error)) is Resend.NO):
                     raise refused(self._url, "the connection", error) from None
                 if is_over:
@@ -381,15 +404,17 @@ class Node:
     def _prepare(self, link: Link) -> Link:
         """Connect, and load the libraries: after a failover this may be another server than before."""
         try:
-            link.connect()
-            if self._in_cluster or self._url.mode == "sentinel":
-                (role,) = link.send((_ROLE,))
-                if isinstance(role, list) and role[0] != b"master":
-                    if self._watch is not None:
-                        self._watch.forget()
-                    raise NoConnectionError("it is a replica, though announced as the primary")
-            ensure_libraries(link, self._url, self._libraries)
+            with ConnectLimit(self._time_limits, link, self._connect_timeout_s):
+                link.connect()
+                if self._in_cluster or self._url.mode == "sentinel":
+                    (role,) = link.send((_ROLE,))
+                    if isinstance(role, list) and role[0] != b"master":
+                        if self._watch is not None:
+                            self._watch.forget()
+                        raise NoConnectionError("it is a replica, though announced as the primary")
+                ensure_libraries(link, self._url, self._libraries)
         except BaseException:
+            link.abort()  # a TLS connection would wait for the server's farewell
             link.close()
             raise
         return link
@@ -398,6 +423,7 @@ class Node:
         """Close every socket. An embedded server stops when its last user in any process has closed."""
         self._closed = True
         if self._process == os.getpid():
+            self._time_limits.close()
             _close_all(self._idle)
             if self._watch is not None:
                 self._watch.forget()

@@ -14,6 +14,7 @@ from orchestration_queue.protocol.call import Call, Reply, pack, text
 from orchestration_queue.protocol.slots import Address
 from orchestration_queue.server._sync.link import Link
 from orchestration_queue.server.driver_errors import LINK_ERRORS, reason
+from orchestration_queue.server.time_limits import ConnectLimit, TimeLimits
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["SentinelWatch"]
@@ -58,6 +59,7 @@ class SentinelWatch:
         self._views: dict[Address, _View] = {}
         self._retry_at: dict[Address, float] = {}
         self._lock = threading.Lock()
+        self._time_limits = TimeLimits()
         self._known: Address | None = None
         self._why = "no sentinel was asked"
 
@@ -115,8 +117,9 @@ class SentinelWatch:
         name = self._url.master
         ask = [Call("SENTINEL", args=(what, name)) for what in ("GET-MASTER-ADDR-BY-NAME", "MASTER")]
         try:
-            link.connect()
-            where, details, *_ = link.exchange(pack([*ask, _SUBSCRIBE]), 2 + len(_SUBSCRIBE.args))
+            with ConnectLimit(self._time_limits, link, _CONNECT_TIMEOUT.total_seconds()):
+                link.connect()
+                where, details, *_ = link.exchange(pack([*ask, _SUBSCRIBE]), 2 + len(_SUBSCRIBE.args))
         except LINK_ERRORS as error:
             self._why = reason(error)
         except BaseException:
@@ -132,6 +135,7 @@ class SentinelWatch:
 
     def forget(self) -> None:
         """Close every subscription; the sentinels are asked again when needed."""
+        self._time_limits.close()
         with self._lock:
             while self._views:
                 _, view = self._views.popitem()
