@@ -24,11 +24,11 @@ from orchestration_queue.cli.common import (
 )
 from orchestration_queue.client import Queue
 from orchestration_queue.dialects.qless import commands as qless
-from orchestration_queue.doctor.libraries import Owner, read_libraries
+from orchestration_queue.doctor.libraries import BUNDLED, Owner, read_libraries
 from orchestration_queue.doctor.server import Server
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.library import LIBRARIES
+from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server import Connection, ServerUrl, parse_url
 from orchestration_queue.server.embedded.server import (
     explained,
@@ -172,14 +172,23 @@ def dump_library(
     script: Annotated[bool, typer.Option("--script", help="As a script for EVAL; only for qless.")] = False,
 ) -> None:
     """Print a library, for servers on which it is loaded by other means."""
-    libraries = (*LIBRARIES, qless.LIBRARY)
-    library = next((library for library in libraries if library.name == name), None)
-    if library is None:
-        names = ", ".join(library.name for library in libraries)
-        raise UsageError(f"Library {name!r} is unknown; use one of {names}.")
+    library = _bundled(name)
     if script and library is not qless.LIBRARY:
         raise UsageError(f"Library {name!r} is not available as a script; `oq library dump qless --script` is.")
     typer.echo(qless.script_text() if script else library.text, nl=False)
+
+
+def _bundled(name: str) -> Library:
+    """Return the library of this package with this name.
+
+    Raises:
+        UsageError: It has none.
+    """
+    for library in BUNDLED:
+        if library.name == name:
+            return library
+    names = ", ".join(library.name for library in BUNDLED)
+    raise UsageError(f"Library {name!r} is unknown; use one of {names}.")
 
 
 @library_app.command("status")
@@ -202,6 +211,7 @@ def library_status(url: Url = None, as_json: JsonFlag = False) -> None:
 
 @library_app.command("load")
 def load_library(
+    names: Annotated[list[str] | None, typer.Argument(help="Load these, too: `chasquimq`, `qless`.")] = None,
     url: Url = None,
     foreign: Annotated[
         bool, typer.Option("--foreign", help="Replace glide-mq's own `glidemq`, too, and texts of unknown origin.")
@@ -210,16 +220,16 @@ def load_library(
 ) -> None:
     """Load the libraries where they are missing or of an older release, then show their status.
 
-    Those of ChasquiMQ and qless are loaded where the server has older ones.
+    Those of ChasquiMQ and qless are loaded where the server has older ones, or if you name them.
     """
-    with Connection.open(url) as connection:
+    wanted = (*LIBRARIES, *map(_bundled, names or ()))
+    with Connection.open(url, libraries=()) as connection:
         for primary in connection.primaries():
-            with Connection.open(primary) as node:
+            with Connection.open(primary, libraries=wanted) as node:
                 loaded = read_libraries(node)
-                if foreign:
-                    for each in loaded:
-                        if each.owner is not Owner.OURS:
-                            node.execute(each.library.load(replace=True))
+                for each in loaded if foreign else ():
+                    if each.owner is not Owner.OURS:
+                        node.execute(each.library.load(replace=True))
             Connection.open(primary, libraries=[each.library for each in loaded]).close()
     library_status(url, as_json)
 

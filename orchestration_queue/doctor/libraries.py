@@ -21,10 +21,10 @@ from orchestration_queue.protocol.library import (
 )
 from orchestration_queue.server import Connection
 
-__all__ = ["LoadedLibrary", "Owner", "read_libraries"]
+__all__ = ["BUNDLED", "LoadedLibrary", "Owner", "read_libraries"]
 
-_OPTIONAL = (CHASQUIMQ, QLESS)
-"""Those that only some clients load."""
+BUNDLED = (*LIBRARIES, CHASQUIMQ, QLESS)
+"""Every library of this package. Only clients of their wires load the last two."""
 
 
 class Owner(StrEnum):
@@ -61,12 +61,11 @@ def read_libraries(connection: Connection) -> list[LoadedLibrary]:
     Raises:
         ServerError: The server doesn't answer their versions.
     """
-    libraries = (*LIBRARIES, *_OPTIONAL)
-    calls = [*(library.ask for library in libraries), Call("FUNCTION", args=("LIST", "WITHCODE"))]
+    calls = [*(library.ask for library in BUNDLED), Call("FUNCTION", args=("LIST", "WITHCODE"))]
     *replies, found = connection.pipeline(calls, repeatable=True)
     texts = {} if isinstance(found, ServerError) else library_texts(found)
     loaded = []
-    for library, reply in zip(libraries, replies, strict=True):
+    for library, reply in zip(BUNDLED, replies, strict=True):
         if isinstance(reply, ServerError) and not is_missing_function(str(reply)):
             raise reply
         version = None if isinstance(reply, ServerError) else text(reply)

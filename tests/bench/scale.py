@@ -10,6 +10,8 @@ import argparse
 import asyncio
 import json
 import logging
+import re
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +22,7 @@ import redis
 
 from orchestration_queue import AsyncQueue, Dag, Every, FlowProducer, NewJob, Node, Queue
 from orchestration_queue.options import JobOptions, Retention, WorkerOptions
+from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.bench.apart import worker_apart
@@ -28,7 +31,7 @@ from tests.bench.schedules import measure as measure_schedules
 from tests.bench.server import Meter, server
 
 Figures = dict[str, float]
-CHUNK, PROBES, IDLE_S = 10_000, 1_000, 10.0
+CHUNK, PROBES, UPGRADES, IDLE_S = 10_000, 1_000, 20, 10.0
 SETTLED_S = 45.0
 """After which sockets are closed that only the start needed."""
 RETAINED = {
@@ -126,6 +129,24 @@ def jobs(url: str, count: int) -> Figures:
         "add_server_us": round(added.server_us / PROBES, 1),
         "work_server_us": round(worked.server_us / CHUNK, 1),
     }
+
+
+def upgrade(url: str, count: int) -> Figures:
+    """An upgrade of the libraries beside waiting jobs: processor time of the server, and what connecting takes."""
+    older = [re.sub(r'local REVISION = "\d+"', 'local REVISION = "0"', library.text) for library in LIBRARIES]
+    servers, connects = [], []
+    with redis.Redis.from_url(url) as client, Queue(QUEUE, url=url) as queue, Meter(url) as meter:
+        for first in range(0, count, CHUNK):
+            queue.add_bulk([NewJob("noop", {"at": n}) for n in range(first, min(first + CHUNK, count))])
+        for _ in range(UPGRADES):
+            for text in older:
+                client.function_load(text, replace=True)
+            meter.begin()
+            began = time.perf_counter()
+            Connection.open(url).close()
+            connects.append((time.perf_counter() - began) * 1000)
+            servers.append(meter.end().server_us / 1000)
+    return {"server_ms": round(statistics.median(servers), 1), "connect_ms": round(statistics.median(connects), 1)}
 
 
 def queues(url: str, count: int) -> Figures:
@@ -241,6 +262,7 @@ MEASURES: dict[str, tuple[Callable[[str, int], Figures], int]] = {
     "records": (records, 10_000),
     "retention": (retention, 10_000),
     "jobs": (jobs, 1_000_000),
+    "upgrade": (upgrade, 1_000_000),
     "queues": (queues, 5_000),
     "schedules": (schedules, 10_000),
     "workers": (workers, 200),

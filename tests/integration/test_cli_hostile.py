@@ -117,6 +117,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("worker", "concurrency", f"{N}9", "4", "--all"),
     ("worker", "run", f"{N}:{N}"),
     ("library", "dump", N),
+    ("library", "load", N),
     ("qless", "pause", N),
     ("qless", "resume", N),
     ("qless", "job", "add", N, N, "--id", N, "--tag", N, "--data", dump({H: H})),
@@ -150,7 +151,7 @@ PRINT_NO_DATA = {
     *("server bench", "flow keep", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
     *("qless failed", "qless events", "qless workers", "qless check"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
-    *("library load", "library status", "spark archive"),
+    *("library status", "spark archive"),
 }
 """Verbs that print nothing that a client wrote, or only through the same table as another verb."""
 

@@ -163,6 +163,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("library dump nix", 2, "Library 'nix' is unknown"),
     ("library dump glidemq --script", 2, "not available as a script"),
     ("library status --url http://x", 2, "The server URL 'http://x' cannot be read"),
+    ("library load nix", 2, "Library 'nix' is unknown"),
     ("library load --url http://x", 2, "The server URL 'http://x' cannot be read"),
     ("dagster worker", 2, "DAGSTER_HOME is not set"),
     ("dagster dev --port x", 2, "--port"),

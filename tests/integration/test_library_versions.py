@@ -21,6 +21,7 @@ from orchestration_queue.client import AsyncQueue, NewJob
 from orchestration_queue.dialects.chasquimq.keys import LIBRARY as CHASQUIMQ
 from orchestration_queue.dialects.qless.commands import LIBRARY as QLESS
 from orchestration_queue.doctor import run_checks
+from orchestration_queue.doctor.libraries import BUNDLED
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server import Connection
@@ -221,6 +222,16 @@ def test_libraries_of_other_wires_are_brought_up_to_date_where_they_are_loaded(
     assert finding.fix() == f"loaded {library.name}"
     (row,) = [row for row in Oq(url).json("library", "load") if row["library"] == library.name]
     assert (row["server"], row["on_connect"]) == (library.version, "keep")
+
+
+def test_libraries_of_other_wires_are_loaded_by_name(url: str, node: Node) -> None:
+    assert [row["on_connect"] for row in Oq(url).json("library", "load", "chasquimq", "qless")] == ["keep"] * 4
+    assert node.libraries == {library.name for library in BUNDLED}
+
+
+@pytest.mark.parametrize("library", BUNDLED, ids=lambda library: library.name)
+def test_each_library_can_be_printed(library: Library) -> None:
+    assert Oq("redis://localhost:1")("library", "dump", library.name).stdout == library.text
 
 
 async def test_libraries_lost_while_a_worker_runs_cost_no_job(url: str, node: Node, queue_name: str) -> None:
