@@ -44,6 +44,7 @@ __all__ = [
     "show_table",
     "state_text",
     "time_text",
+    "warn",
 ]
 
 Url = Annotated[
@@ -153,6 +154,11 @@ def moment_text(at: datetime | None) -> str:
 def fail(message: str) -> None:
     """Print one red sentence to stderr."""
     Console(stderr=True, soft_wrap=True, highlight=False).print(clean(message), style="red", markup=False)
+
+
+def warn(message: str) -> None:
+    """Print one yellow sentence to stderr."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(clean(message), style="yellow", markup=False)
 
 
 def ask(yes: bool, question: str) -> None:

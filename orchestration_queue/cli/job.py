@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -29,16 +30,18 @@ from orchestration_queue.cli.common import (
     show_table,
     state_text,
     time_text,
+    warn,
 )
 from orchestration_queue.cli.limits import parse_pools
 from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import open_queue
 from orchestration_queue.client import Job, Queue
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.errors import OrchestrationQueueError, PayloadError
 from orchestration_queue.options import Deduplication, Fallback, JobOptions, Ordering, Retention
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY
+from orchestration_queue.protocol.operations.worker_registry import MOST_TASKS
 from orchestration_queue.states import JobState
 
 __all__ = ["app"]
@@ -136,6 +139,8 @@ def add(
     with Queue(queue, url=url, prefix=prefix) as client:
         job = client.add(name, parse_json(data), options)
         added: dict[str, Any] = {"queue": queue, "id": job.id, "is_new": job.is_new}
+        with suppress(OrchestrationQueueError):  # only a warning, which a producer may not be allowed to look for
+            _warn_of_unknown_task(client, name)
         if wait is not None:
             added["result"] = job.wait(wait)
     if as_json:
@@ -144,6 +149,17 @@ def add(
         typer.echo(dump(added["result"]))
     else:
         print_line(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} already exists.")
+
+
+def _warn_of_unknown_task(client: Queue, name: str) -> None:
+    """Say that no live worker has this task, if all of them have registered what they run."""
+    workers = client.workers()
+    known = {task for worker in workers for task in worker.tasks}
+    if name in known or not all(0 < len(worker.tasks) < MOST_TASKS for worker in workers) or not workers:
+        return
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"they have {', '.join(sorted(known))}."
+    warn(f"No live worker of queue {client.name!r} has a task {name!r}, so the job will fail with them; {hint}")
 
 
 @app.command("show")

@@ -100,6 +100,12 @@ class _RunByDefault(TyperGroup):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Describe the short form with its options, then the commands."""
+        run = self.commands["run"]
+        run.format_help(type(ctx)(run, parent=ctx.parent, info_name=ctx.info_name), formatter)
+        super().format_help(ctx, formatter)
+
 
 app = typer.Typer(cls=_RunByDefault, help="Run workers, list them, and control running ones.", no_args_is_help=True)
 
@@ -165,8 +171,9 @@ def run(
 ) -> None:
     """Run a queue's jobs until SIGTERM or SIGINT, then finish active ones. A second signal exits at once.
 
-    `oq worker TARGET` is short for it. Modules of the working directory come first. The exit code is 1 when active jobs
-    were left behind, which other workers run again once their leases end.
+    `oq worker module:tasks --queue mail` is short for `oq worker run module:tasks --queue mail`. Modules of the working
+    directory come first. The exit code is 1 when active jobs were left behind, which other workers run again once their
+    leases end.
     """
     if processes > 1 and metrics_port is not None:
         raise UsageError(

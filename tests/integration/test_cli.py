@@ -237,6 +237,14 @@ def test_help_and_version(oq: Oq) -> None:
         assert "Usage" in oq(*noun).stdout
 
 
+def test_the_help_of_workers_shows_the_short_form_and_its_options(oq: Oq) -> None:
+    for words in (("worker", "--help"), ("worker",)):
+        shown = oq(*words).stdout
+        assert "oq worker module:tasks --queue mail" in shown
+        assert all(option in shown for option in ("--concurrency", "--drain", "--reload"))
+        assert "Change the concurrency of workers." in shown
+
+
 def commands() -> list[list[str]]:
     """Every command, as its words."""
     return list(_verbs(get_command(app), []))
@@ -370,6 +378,27 @@ def test_importing_the_package_is_cheap_and_brings_no_integration() -> None:
     program = "import sys, orchestration_queue.client, orchestration_queue.worker; print(*sorted(sys.modules))"
     loaded = subprocess.check_output([sys.executable, "-c", program], text=True, timeout=100).split()
     assert not {"dagster", "pyspark", "typer", "rich"} & set(loaded)
+
+
+def test_a_name_that_no_worker_knows_is_warned_of(
+    oq: Oq, queue_name: str, server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+    assert oq("job", "add", queue_name, "dubble").stderr == "", "there is no worker yet"
+    with Queue(queue_name, url=server_url) as queue, worker_process("mine:tasks", queue_name, server_url):
+        wait_until_sync(lambda: queue.workers(), "the worker to register")
+        assert oq("job", "add", queue_name, "where").stderr == ""
+        assert oq("job", "add", queue_name, "dubble").stderr.endswith("; did you mean 'double'?\n")
+        unlike = oq("job", "add", queue_name, "nix")
+        assert unlike.exit_code == 0
+        assert unlike.stderr == (
+            f"No live worker of queue '{queue_name}' has a task 'nix', so the job will fail with them; "
+            "they have double, where.\n"
+        )
+        with worker_process("builtins:repr", queue_name, server_url):
+            wait_until_sync(lambda: len(queue.workers()) == 2, "a worker that runs any job")
+            assert oq("job", "add", queue_name, "nix").stderr == ""
 
 
 def test_a_worker_waits_for_its_first_job(server_url: str, queue_name: str, raw: Any, tmp_path: Path) -> None:
