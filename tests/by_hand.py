@@ -105,9 +105,10 @@ class HandWorker:
             )
         )
 
-    def fail(self, held: Held, reason: str, *, max_attempts: int = 0) -> None:
+    def fail(self, held: Held, reason: str, *, max_attempts: int = 0, retention: Retention | None = None) -> None:
         """Fail the attempt; for good, when there are no more."""
         keys = self.keys
+        mode, count, age_s = (retention or Retention()).wire_arguments
         self._connection.execute(
             glidemq.fail(
                 keys,
@@ -119,6 +120,9 @@ class HandWorker:
                 now_ms=now_ms(),
                 max_attempts=max_attempts,
                 group=GROUP,
+                remove_mode=mode,
+                remove_count=count,
+                remove_age_s=age_s,
             )
         )
 

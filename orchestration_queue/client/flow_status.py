@@ -8,11 +8,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from orchestration_queue.client.values import FlowNode, event_outcome, outcome
-from orchestration_queue.errors import FlowFailedError, JobFailedError
+from orchestration_queue.client.values import FlowNode, event_outcome
+from orchestration_queue.errors import FlowFailedError
 from orchestration_queue.flows import PlannedNode, TriggerRule, kahn
 from orchestration_queue.flows.elements import element_names, maps
-from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, derive_state, outcome_of
+from orchestration_queue.flows.stored import (
+    FlowJob,
+    FlowSnapshot,
+    FlowState,
+    StoredFlow,
+    derive_state,
+    failing,
+    is_removed,
+    outcome_of,
+)
 from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -68,7 +77,7 @@ class FlowStatus:
         name: The graph's name.
         state: Its state.
         counts: How many nodes are in each state, with ``upstream_failed`` and ``skipped``, and ``gone`` for those whose
-            job does not exist.
+            job does not exist and may not have completed.
         started_at: When the first of them started.
         finished_at: When the last of them ended; None while it runs.
         is_paused: Whether nodes that wait for others are held.
@@ -121,7 +130,7 @@ def flow_status(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None])
     """Return a flow's status from its record and those of its jobs."""
     state = derive_state(snapshot, records)
     there = [record for record in records.values() if record is not None]
-    counts = Counter("gone" if record is None else outcome_of(record) for record in records.values())
+    counts = Counter(map(outcome_of, records.values()))
     ends = [record.finished_at for record in there if record.finished_at is not None]
     return FlowStatus(
         snapshot.flow.id,
@@ -159,7 +168,7 @@ PROGRESS_FIELDS = ("state", "outcome", "returnvalue", "failedReason")
 TREE_FIELDS = ("state", "outcome", "timestamp", "processedOn", "finishedOn", "attemptsMade", "failedReason")
 """Fields of a job's record that :class:`FlowNode` needs."""
 
-_GONE = "its job no longer exists: it was removed, or not kept after it finished"
+_GONE = "its job is gone, and nothing says that it completed"
 
 
 class FlowProgress:
@@ -170,10 +179,10 @@ class FlowProgress:
     """
 
     def __init__(self, flow: StoredFlow) -> None:
-        self._jobs = flow.jobs
+        self._flow = flow
+        self._outcomes: dict[str, str] = {}
         self._results: dict[str, Any] = {}
-        self._failures: dict[str, str] = {}
-        self._unrun: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         self.unfinished = set(flow.jobs)
 
     def apply_event(self, job: FlowJob | PlannedNode, event: Event) -> bool:
@@ -184,7 +193,7 @@ class FlowProgress:
         return True
 
     def apply_record(self, job: FlowJob | PlannedNode, record: JobRecord | None) -> None:
-        """Apply a job's record."""
+        """Apply what is known of a job: None if its record is gone, and nothing says how it ended."""
         if record is None or record.is_finished:
             self._finish(job, record, None)
 
@@ -193,27 +202,25 @@ class FlowProgress:
         if name not in self.unfinished:
             return
         self.unfinished.discard(name)
-        if record is not None and (how := outcome_of(record)) != record.state:
-            self._unrun[name] = how
-            return
-        try:
-            if event is not None:
-                self._results[name] = event_outcome(job.keys.queue, event)
-            elif record is not None:
-                self._results[name] = outcome(job.keys.queue, record)
-            else:
-                self._failures[name] = _GONE
-        except JobFailedError as error:
-            self._failures[name] = error.reason
+        self._outcomes[name] = "completed" if event is not None else outcome_of(record)
+        if event is not None:
+            self._results[name] = event_outcome(job.keys.queue, event)
+        elif record is None:
+            self._reasons[name] = _GONE
+        elif record.state is JobState.FAILED:
+            self._reasons[name] = record.failed_reason or "it left no reason"
+        elif not is_removed(record):
+            self._results[name] = record.result
 
     @property
     def blocked(self) -> list[str]:
         """The unfinished nodes that depend, directly or not, on the success of a failed one."""
         blocked: dict[str, None] = {}
-        for name, job in self._jobs.items():  # dependencies come before dependents
+        unmet = {name for name, how in self._outcomes.items() if how != "completed"}
+        for name, job in self._flow.jobs.items():  # dependencies come before dependents
             if name not in self.unfinished or job.node.rule is not TriggerRule.ALL_SUCCESS:
                 continue
-            if any(dep in self._failures or dep in self._unrun or dep in blocked for dep in job.node.deps):
+            if any(dep in unmet or dep in blocked for dep in job.node.deps):
                 blocked[name] = None
         return list(blocked)
 
@@ -223,22 +230,26 @@ class FlowProgress:
         return not self.unfinished or len(self.blocked) == len(self.unfinished)
 
     def results(self) -> dict[str, Any]:
-        """Return the nodes' results, by name, without skipped nodes.
+        """Return the nodes' results, by name, without skipped nodes, and those whose results were not kept.
 
         Raises:
-            FlowFailedError: A node failed; the error names the first in the flow's order.
+            FlowFailedError: The flow did not complete; the error names the first node that failed, in the flow's order.
         """
-        for name, job in self._jobs.items():
-            if name in self._failures:
-                in_vain = {*self.blocked, *self._unrun}
-                raise FlowFailedError(
-                    job.keys.queue,
-                    job.job_id,
-                    self._failures[name],
-                    node=name,
-                    dependents=[other for other in self._jobs if other in in_vain],
-                )
-        return {name: self._results[name] for name in self._jobs if name in self._results}
+        jobs, outcomes = self._flow.jobs, self._outcomes
+        if failed := failing(self._flow, outcomes):
+            name = next((name for name in failed if outcomes[name] != "upstream_failed"), failed[0])
+            in_vain = {
+                *self.blocked,
+                *(other for other, how in outcomes.items() if how in ("upstream_failed", "skipped")),
+            }
+            raise FlowFailedError(
+                jobs[name].keys.queue,
+                jobs[name].job_id,
+                self._reasons[name],
+                node=name,
+                dependents=[other for other in jobs if other in in_vain],
+            )
+        return {name: self._results[name] for name in jobs if name in self._results}
 
 
 def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None], names: Iterable[str]) -> list[FlowNode]:
@@ -267,7 +278,7 @@ def _node_of(job: FlowJob, records: Mapping[str, JobRecord | None]) -> FlowNode:
     )
     if elements is None:
         return node
-    ends = Counter("gone" if (record := records[name]) is None else outcome_of(record) for name in elements)
+    ends = Counter(outcome_of(records[name]) for name in elements)
     return replace(node, elements=dict(ends))
 
 

@@ -152,12 +152,12 @@ class FlowNode:
         queue: Its job's queue.
         depth: 0 without dependencies; otherwise one more than its deepest dependency.
         deps: The nodes it depends on.
-        state: Its job's state; None if the job does not exist.
+        state: Its job's state, also if it was removed after it ended; None if the job does not exist, and nothing says
+            how it ended.
         seconds: How long its latest attempt took; None while unfinished.
         attempts: Attempts that have started, according to the job's record.
         failed_reason: Why its last attempt failed.
-        outcome: Its state, or ``upstream_failed`` or ``skipped`` if it ended without running; None if the job does not
-            exist.
+        outcome: Its state, or ``upstream_failed`` or ``skipped`` if it ended without running; None like ``state``.
         waited: Seconds from when it could have started (the end of its last dependency, or else its submission) to its
             latest start; None before, and if it never ran.
         started_at: When its latest attempt started.

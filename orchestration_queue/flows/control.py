@@ -6,10 +6,29 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from orchestration_queue.flows.elements import element_names, forget_maps, maps, with_elements
+from orchestration_queue.flows.node import TriggerRule
 from orchestration_queue.flows.plan_calls import PlannedCall
-from orchestration_queue.flows.stored import RETRIED, FlowJob, FlowState, StoredFlow, outcome_of, schedule_check
+from orchestration_queue.flows.stored import (
+    RETRIED,
+    FlowJob,
+    FlowState,
+    StoredFlow,
+    is_removed,
+    outcome_of,
+    removed_record,
+    schedule_check,
+)
 from orchestration_queue.flows.submit import HELD
-from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, chunks, text
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    chunks,
+    optional_text,
+    text,
+)
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions, control, graphs, job_records, notifications
 from orchestration_queue.protocol.operations.notifications import Propagated
@@ -18,8 +37,10 @@ from orchestration_queue.protocol.record import JobRecord
 __all__ = [
     "STATE_FIELDS",
     "cancel",
+    "find_ends",
     "find_misinformed",
     "find_pending_notifications",
+    "noted_end",
     "pause",
     "propagate",
     "release",
@@ -42,9 +63,80 @@ _CASCADES = 4
 
 
 def survey(flow: StoredFlow, fields: Sequence[str] = STATE_FIELDS) -> Conversation[dict[str, JobRecord | None]]:
-    """Return the records of the nodes' jobs. One exchange per thousand."""
+    """Return what is known of the nodes: their jobs' records, or how they ended if these were removed since.
+
+    One exchange per thousand, and one more if some were removed. None for a node of which nothing is known.
+    """
     wanted = [(job.keys, job.job_id) for job in flow.jobs.values()]
-    return dict(zip(flow.jobs, (yield from job_records.jobs(wanted, fields)), strict=True))
+    records = dict(zip(flow.jobs, (yield from job_records.jobs(wanted, fields)), strict=True))
+    return records | (yield from find_ends(flow, [name for name, record in records.items() if record is None]))
+
+
+def find_ends(flow: StoredFlow, gone: Collection[str]) -> Conversation[dict[str, JobRecord]]:
+    """Return how nodes ended whose records are gone, as far as something proves it. One exchange per thousand.
+
+    Proof is what the server's functions noted when they removed the record, what a dependent counted, or that the
+    flow's end was recorded as a success.
+    """
+    found: dict[str, JobRecord] = {}
+    if not gone:
+        return found
+    dependents = _dependents(flow)
+    questions = [Call("HMGET", (flow.keys.flow(flow.id),), ("state", "finishedAt"))]
+    for name in gone:
+        job = flow.jobs[name]
+        questions.append(noted_end(job.keys, flow.id, job.job_id).call)
+        member = job.keys.member(job.job_id)
+        questions += [
+            Call("HMGET", (other.keys.job(other.job_id),), (f"depend:{member}", f"depdone:{member}"))
+            for other in dependents.get(name, ())
+        ]
+    answers: list[Reply] = []
+    for piece in chunks(questions):
+        answers += all_good((yield piece))
+    replies = iter(answers)
+    state, finished_at = next(replies)
+    is_known_success = finished_at is not None and text(state) == FlowState.COMPLETED
+    for name in gone:
+        job_id = flow.jobs[name].job_id
+        noted = noted_end(flow.jobs[name].keys, flow.id, job_id).read(next(replies))
+        counted = [_counted_outcome(name, other, next(replies)) for other in dependents.get(name, ())]
+        outcome = next(filter(None, counted), "completed" if is_known_success else "")
+        if noted is not None:
+            found[name] = noted
+        elif outcome:
+            found[name] = removed_record(job_id, outcome)
+    return found
+
+
+def noted_end(keys: QueueKeys, flow_id: str, job_id: str) -> Operation[JobRecord | None]:
+    """Return how a node ended, as noted when its record was removed; None without a note."""
+
+    def read(reply: Reply) -> JobRecord | None:
+        note = optional_text(reply)
+        return None if note is None else removed_record(job_id, *note.split(" ", 2))
+
+    return Operation(Call("HGET", (keys.flow_ends(flow_id),), (job_id,)), read)
+
+
+def _dependents(flow: StoredFlow) -> dict[str, list[FlowJob]]:
+    found: dict[str, list[FlowJob]] = {}
+    for job in flow.jobs.values():
+        for dep in job.node.waits_for:
+            found.setdefault(dep, []).append(job)
+    return found
+
+
+def _counted_outcome(name: str, dependent: FlowJob, reply: Sequence[bytes | None]) -> str:
+    """Return how a node ended by what a dependent counted; empty if that doesn't say it.
+
+    A dependent with another rule, or for which the node is optional, counts it as done once that no longer matters.
+    """
+    ended, done = reply
+    if ended is not None:
+        return ended.decode()
+    is_strict = dependent.node.rule is TriggerRule.ALL_SUCCESS and name in dependent.node.deps
+    return "completed" if done is not None and is_strict else ""
 
 
 def propagate(flow: StoredFlow, jobs: Sequence[FlowJob], now_ms: int) -> Conversation[None]:
@@ -202,6 +294,8 @@ def _to_retry(flow: StoredFlow, records: Mapping[str, JobRecord | None], only: C
         record = records[name]
         if record is None or record.state != "failed" or name in settled or (only is not None and name not in only):
             continue
+        if is_removed(record):
+            continue  # it can't run again
         if outcome_of(record) != "skipped" or any(dep in found for dep in job.node.waits_for):
             found[name] = job
     return list(found.values())
@@ -249,7 +343,8 @@ def remove(flow: StoredFlow, now_ms: int) -> Conversation[None]:
     jobs = sorted(whole.jobs.values(), key=lambda job: (job.name in flow.jobs, -job.depth))
     for piece in chunks(jobs):
         all_good((yield [control.remove(job.keys, job.job_id).call for job in piece]))
-    all_good((yield [*forget_maps(flow), *_forget(own, flow.id)]))
+    ends = [Call("DEL", (keys.flow_ends(flow.id),)) for keys in flow.by_queue(list(flow.jobs.values()))]
+    all_good((yield [*forget_maps(flow), *ends, *_forget(own, flow.id)]))
 
 
 def undo(flow: StoredFlow, planned: Sequence[PlannedCall], replies: Sequence[Reply], now_ms: int) -> Conversation[None]:
@@ -291,7 +386,7 @@ def _forget(keys: QueueKeys, flow_id: str) -> Iterable[Call]:
 
 
 def find_pending_notifications(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> tuple[set[str], set[str]]:
-    """Return names of nodes that ended, or whose job is gone, and that a waiting dependent may not know of."""
+    """Return names of nodes that ended, or whose job was removed, and that a waiting dependent may not know of."""
     ended: set[str] = set()
     gone: set[str] = set()
     for name, record in records.items():
@@ -300,8 +395,8 @@ def find_pending_notifications(flow: StoredFlow, records: Mapping[str, JobRecord
             continue
         found = [dep for dep in waits_for if (dep_record := records[dep]) is None or dep_record.is_finished]
         if len(found) == len(waits_for) or any(_may_decide(records[dep]) for dep in found) or _is_eager(flow, name):
-            ended.update(dep for dep in found if records[dep] is not None)
-            gone.update(dep for dep in found if records[dep] is None)
+            for dep in found:
+                (ended if (known := records[dep]) is not None and not is_removed(known) else gone).add(dep)
     return ended, gone
 
 

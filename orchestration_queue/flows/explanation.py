@@ -46,7 +46,7 @@ def explain_flow(snapshot: FlowSnapshot, now_ms: int) -> Conversation[FlowExplan
     flow = yield from with_elements(snapshot.flow)
     records = yield from survey(flow)
     state = derive_state(snapshot, {name: records[name] for name in snapshot.flow.jobs})
-    outcomes = {name: "gone" if record is None else outcome_of(record) for name, record in records.items()}
+    outcomes = {name: outcome_of(record) for name, record in records.items()}
     there = f"{flow.keys.queue} {flow.id}"
     if state is FlowState.SUBMITTING:
         sentence = "Its submission is not complete, so none of its nodes starts."
@@ -54,7 +54,8 @@ def explain_flow(snapshot: FlowSnapshot, now_ms: int) -> Conversation[FlowExplan
     chosen = _failed(outcomes) if state.is_final else _unblocked(flow, records)
     nodes = yield from _explain_nodes(flow, chosen, now_ms)
     if state.is_final:
-        action = None if state is FlowState.COMPLETED else f"oq flow retry {there}"
+        advice = f"oq flow retry {there}" if nodes else "submit it again with another id"
+        action = None if state is FlowState.COMPLETED else advice
         return FlowExplanation(flow.id, state, _ended(snapshot, outcomes, nodes), action, nodes)
     open_nodes = [name for name, record in records.items() if record is not None and not record.is_finished]
     left = f"{len(open_nodes):,} of {len(records):,} nodes have not ended"
@@ -98,6 +99,12 @@ def _explain_nodes(flow: StoredFlow, names: Sequence[str], now_ms: int) -> Conve
 def _ended(snapshot: FlowSnapshot, outcomes: Mapping[str, str], nodes: Mapping[str, Explanation]) -> str:
     unrun = sum(outcome in ("upstream_failed", "skipped") for outcome in outcomes.values())
     because = f" It was stopped: {snapshot.stopped}." if snapshot.stopped else ""
+    gone = [name for name in snapshot.flow.jobs if outcomes[name] == "gone"]
+    if gone:
+        more = f" and {len(gone) - 1:,} more" if len(gone) > 1 else ""
+        because = (
+            f" Node {gone[0]!r}{more} counts as failed: its job is gone, and nothing says that it completed.{because}"
+        )
     if not nodes:
         rest = f", {unrun:,} of them without running" if unrun else ""
         return f"All {len(outcomes):,} nodes have ended{rest}.{because}"

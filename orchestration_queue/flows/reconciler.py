@@ -62,6 +62,8 @@ _LOCK_MS = 5_000
 _CONFIRM_MS = 60_000
 """When to check an end again: a caller may have retried a node while it was being recorded."""
 _UNREADABLE_MS = 3_600_000
+_NOTIFIED = {"completed": "success", "gone": "failed"}
+"""The outcomes that notifications call otherwise."""
 _NODE_MS = 5
 """How much later a flow is checked again for each of its nodes, so that large ones cost no more than small ones."""
 
@@ -195,14 +197,16 @@ class FlowReconciler:
     def _reconcile(self, flow: StoredFlow, records: Mapping[str, JobRecord | None], at_ms: int) -> Conversation[None]:
         """Notify waiting nodes of ended ones: the worker that ended them may have died, or not know trigger rules.
 
-        A job that is not kept notified its dependents when it ended, if at all. If it didn't, it counts as failed until
-        the next check.
+        A job that is not kept notified its dependents when it ended, if at all. If nothing says how it ended, at the
+        next check either, it counts as failed.
         """
         ended, gone = control.find_pending_notifications(flow, records)
         yield from control.propagate(flow, [flow.jobs[name] for name in ended], at_ms)
-        lost, self._gone[flow.id] = gone & self._gone.get(flow.id, set()), gone
+        unknown = {name for name in gone if records[name] is None}
+        lost, self._gone[flow.id] = (gone - unknown) | (unknown & self._gone.get(flow.id, set())), unknown
+        outcomes = {name: _NOTIFIED.get(how := outcome_of(records[name]), how) for name in lost}
         news = tuple(
-            Notification(job.keys.queue, job.job_id, flow.jobs[dep].keys.member(flow.jobs[dep].job_id), "failed")
+            Notification(job.keys.queue, job.job_id, flow.jobs[dep].keys.member(flow.jobs[dep].job_id), outcomes[dep])
             for job in flow.jobs.values()
             for dep in job.node.waits_for
             if dep in lost

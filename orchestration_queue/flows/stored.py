@@ -23,8 +23,12 @@ __all__ = [
     "StoredFlow",
     "derive_state",
     "due",
+    "failing",
     "flow_ids",
+    "is_removed",
+    "outcome_of",
     "read_flow",
+    "removed_record",
     "schedule_check",
 ]
 
@@ -207,26 +211,57 @@ def schedule_check(keys: QueueKeys, flow_id: str, at_ms: int) -> Call:
 
 
 def derive_state(snapshot: FlowSnapshot, records: Mapping[str, JobRecord | None]) -> FlowState:
-    """Return the state of a flow, from its jobs' records; a job that is not kept counts as completed.
+    """Return the state of a flow: the one judge of it, which every reader asks.
 
     Callbacks must end, but don't affect the outcome of the flow.
+
+    Args:
+        snapshot: The flow.
+        records: What is known of its nodes, from :func:`~orchestration_queue.flows.control.survey`: None for one whose
+            job is gone without a trace of how it ended, which never counts as a success.
     """
     if snapshot.state is FlowState.SUBMITTING:
         return snapshot.state
     if not all(record is None or record.is_finished for record in records.values()):
         return FlowState.RUNNING
-    callbacks = snapshot.flow.record.options.callbacks
-    ended = [record for name, record in records.items() if record is not None and name not in callbacks]
-    if not any(record.state is JobState.FAILED and outcome_of(record) != "skipped" for record in ended):
+    outcomes = {name: outcome_of(record) for name, record in records.items()}
+    if not failing(snapshot.flow, outcomes):
         return FlowState.COMPLETED
     return FlowState.CANCELLED if snapshot.is_cancelled else FlowState.FAILED
 
 
+def failing(flow: StoredFlow, outcomes: Mapping[str, str]) -> list[str]:
+    """Return names of nodes with whose outcomes the flow can't complete, in the flow's order. Callbacks don't count."""
+    callbacks = flow.record.options.callbacks
+    return [name for name in flow.jobs if name not in callbacks and outcomes.get(name) in _FAILURES]
+
+
+_FAILURES = frozenset({"failed", "upstream_failed", "gone"})
 _UNRUN = {"upstream_failed": "upstream failed", "skipped": "skipped"}
+_REMOVED = "oq:removed"
+"""A field that no stored record has."""
 
 
-def outcome_of(record: JobRecord) -> str:
-    """Return a job's state, or ``upstream_failed`` or ``skipped`` if it ended as such and did not run after all."""
+def removed_record(job_id: str, outcome: str, finished_ms: str = "", reason: str = "") -> JobRecord:
+    """Return what is known of a job that was removed after it ended."""
+    fields = {"state": "completed" if outcome == "completed" else "failed", "finishedOn": finished_ms, _REMOVED: "1"}
+    if fields["state"] == "failed":
+        fields |= {"failedReason": _UNRUN.get(outcome, reason), "outcome": outcome}
+    return JobRecord(job_id, fields)
+
+
+def is_removed(record: JobRecord) -> bool:
+    """Whether only the outcome of this job is known: it was removed."""
+    return _REMOVED in record.fields
+
+
+def outcome_of(record: JobRecord | None) -> str:
+    """Return a job's state, or ``upstream_failed`` or ``skipped`` if it ended as such and did not run after all.
+
+    ``gone`` for a job that does not exist, and of which nothing says how it ended.
+    """
+    if record is None:
+        return "gone"
     outcome = record.fields.get("outcome", "")
     unrun = record.state is JobState.FAILED and outcome in _UNRUN and _UNRUN[outcome] == record.failed_reason
     return outcome if unrun else str(record.state)

@@ -296,6 +296,10 @@ class QueueKeys:
         """Return the key of a flow's record: its plan, its state, its times."""
         return f"{self.base}:flow:{flow_id}"
 
+    def flow_ends(self, flow_id: str) -> str:
+        """Return the key of how nodes of a flow ended whose records were removed since, by job id; kept for 30 days."""
+        return f"{self.base}:flow-ends:{flow_id}"
+
     def stream_of(self, job_id: str) -> str:
         """Return the key of the job's output stream."""
         return f"{self.base}:jstream:{job_id}"

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration_queue import Dag, Node
+from orchestration_queue import Dag, JobOptions, Node, Retention
 from orchestration_queue.dagster import FlowResource, QueueResource, flow_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError
 from orchestration_queue.testing import drain
@@ -63,6 +63,19 @@ def test_flows_fire_by_name_and_end_each_once(resource: QueueResource, flows: Fl
     assert not tick(sensor, resource, result.cursor).run_requests
     assert requested(tick(made(queue_name, on=["failed"]), resource, None)) == [("poor", "failed")]
     assert len(requested(tick(made(queue_name, None), resource, None))) == 3
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "not kept"])
+def test_ends_of_flows_whose_nodes_are_not_kept(
+    resource: QueueResource, flows: FlowResource, queue_name: str, kept: bool
+) -> None:
+    retention = None if kept else Retention(count=0)
+    options = JobOptions(remove_on_complete=retention, remove_on_fail=retention)
+    for flow_id, bad in (("good", False), ("poor", True)):
+        nodes = [Node("first", options=options), Node("last", data={"bad": bad}, deps=["first"], options=options)]
+        flows.submit(Dag("load", nodes, queue_name), flow_id=flow_id)
+    work(resource, queue_name)
+    assert sorted(requested(tick(made(queue_name), resource, None))) == [("good", "completed"), ("poor", "failed")]
 
 
 def test_a_flow_that_has_begun_to_end_is_kept_in_mind(

@@ -159,6 +159,20 @@ def test_a_flow_whose_last_nodes_are_met_together_fires_once(
     assert [request.run_key for request in result.run_requests] == ["load-1"]
 
 
+def test_a_last_node_that_is_not_kept_has_completed_nevertheless(
+    resource: QueueResource, queue_name: str, raw: redis.Redis
+) -> None:
+    sensor = flow_completed_sensor(
+        "load", last_nodes=["a", "b"], name="loaded", queue=queue_name, job=target, start="oldest", wait=SHORT
+    )
+    for job_id, end in (("load-1.a", "completed"), ("load-2.a", "failed")):
+        flow_id = job_id.partition(".")[0]
+        raw.hset(f"glide:{{{queue_name}}}:flow-ends:{flow_id}", job_id, f"{end} 1700000000000 ")
+        raw.expire(f"glide:{{{queue_name}}}:flow-ends:{flow_id}", 60)
+        complete(raw, queue_name, f"{flow_id}.b")
+    assert [request.run_key for request in tick(sensor, resource, None).run_requests] == ["load-1"]
+
+
 @pytest.mark.parametrize("seconds", [0, -1, 51])
 def test_a_wait_that_dagster_would_cut_is_refused(seconds: int) -> None:
     with pytest.raises(InvalidOptionError, match="above 0 and at most 50 s"):

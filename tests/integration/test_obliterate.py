@@ -45,7 +45,7 @@ COUNTED = {"usage", "tokens"}
 EXPIRING = {  # of which the fixture of every test with a server makes sure
     *("events:readers", "wake", "w:*", "replies:*", "tpm:*", "usage:*", "statistics:*", "flows:lock:__keep__"),
     *("watch", "watch:schedulers"),
-    *("schedulers:lock:__tick__", "schedulers:looked", "schedulers:history:*"),
+    *("schedulers:lock:__tick__", "schedulers:looked", "schedulers:history:*", "flow-ends:*"),
 }
 
 

@@ -55,7 +55,8 @@ def records(**fields: dict[str, str] | None) -> dict[str, JobRecord | None]:
     [
         (COMPLETED, COMPLETED, COMPLETED, FlowState.COMPLETED),
         (COMPLETED, COMPLETED, SKIPPED, FlowState.COMPLETED),
-        (COMPLETED, None, COMPLETED, FlowState.COMPLETED),
+        (COMPLETED, None, COMPLETED, FlowState.FAILED),
+        (COMPLETED, None, ACTIVE, FlowState.RUNNING),
         (COMPLETED, FAILED, SKIPPED, FlowState.FAILED),
         (COMPLETED, FAILED, ACTIVE, FlowState.RUNNING),
     ],

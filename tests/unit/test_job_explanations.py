@@ -367,7 +367,11 @@ def test_a_flow_of_which_parts_may_be_missing_says_so() -> None:
 @pytest.mark.parametrize(
     ("stored", "stopped", "sentence"),
     [
-        ({"a": COMPLETED, "b": None}, None, "All 2 nodes have ended."),
+        (
+            {"a": COMPLETED, "b": None},
+            None,
+            "All 2 nodes have ended. Node 'b' counts as failed: its job is gone, and nothing says that it completed.",
+        ),
         ({"a": COMPLETED, "b": SKIPPED}, None, "All 2 nodes have ended, 1 of them without running."),
         ({"a": COMPLETED}, "timeout", "All 1 nodes have ended. It was stopped: timeout."),
         ({"a": FAILED, "b": COMPLETED}, None, f"Node 'a': {BROKEN} 0 nodes did not run."),
@@ -384,8 +388,9 @@ def test_a_flow_of_which_parts_may_be_missing_says_so() -> None:
 def test_an_ended_flow_names_what_failed(stored: Stored, stopped: str | None, sentence: str) -> None:
     found = flow_explained(stored, stopped=stopped)
     assert found.sentence.endswith(sentence)
-    has_failed = any(its is FAILED for its in stored.values())
-    assert found.action == ("oq flow retry q f" if has_failed else None)
+    has_failed, is_gone = (any(its is end for its in stored.values()) for end in (FAILED, None))
+    advice = "submit it again with another id" if is_gone else None
+    assert found.action == ("oq flow retry q f" if has_failed else advice)
     assert len(found.nodes) == min(5, sum(its is FAILED for its in stored.values()))
 
 

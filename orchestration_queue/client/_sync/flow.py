@@ -26,7 +26,7 @@ from orchestration_queue.flows import FlowPlan, control
 from orchestration_queue.flows.elements import element_names, maps, with_elements
 from orchestration_queue.flows.explanation import FlowExplanation, explain_flow
 from orchestration_queue.flows.reconciler import FlowReconciler
-from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, read_flow
+from orchestration_queue.flows.stored import FlowJob, FlowSnapshot, FlowState, StoredFlow, is_removed, read_flow
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import QueueKeys
@@ -149,7 +149,7 @@ class Flow:
         return {
             name: record.result
             for name, record in records.items()
-            if record is not None and record.state is JobState.COMPLETED
+            if record is not None and record.state is JobState.COMPLETED and not is_removed(record)
         }
 
     def wait(
@@ -170,10 +170,12 @@ class Flow:
                 this object submitted the flow, otherwise from now on.
 
         Returns:
-            The nodes' results, by node, without nodes that were skipped.
+            The nodes' results, by node, without nodes that were skipped, or whose results were removed before they
+            were read.
 
         Raises:
-            FlowFailedError: A node failed for good; the error names it and the nodes that did not run.
+            FlowFailedError: A node failed for good, or its job is gone and nothing says that it completed; the error
+                names it and the nodes that did not run.
             TimeoutError: The timeout expired. The flow continues.
         """
         deadline = Deadline(timeout)
@@ -216,10 +218,12 @@ class Flow:
             else:
                 progress.apply_record(job, record)
         if gone:
-            # The outcome of a job that is not kept is only in its events.
+            # The result of a job that is not kept is only in its events.
             self._catch_up(progress, events, on_event)
-        for job in gone:
-            progress.apply_record(job, None)
+            left = [job.name for job in gone if job.name in progress.unfinished]
+            ends = self._connection.follow(control.find_ends(self.graph, left))
+            for name in left:
+                progress.apply_record(self.graph.jobs[name], ends.get(name))
 
     def _catch_up(self, progress: FlowProgress, events: EventReader, on_event: _Listener) -> None:
         while happened := events.read(0):

@@ -24,6 +24,7 @@ from orchestration_queue.dagster.assets.results import (
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.errors import StateError
 from orchestration_queue.flows import Carrier, Dag, PlannedNode
+from orchestration_queue.flows.control import survey
 from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, job_records
@@ -78,14 +79,14 @@ class FlowListener:
         return {step.keys for step in self._flow.plan.nodes.values()}
 
     def _read_nodes(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
-        records = self._flow.records()
+        records = self._connection.follow(survey(self._flow.graph, ()))
         for name, step in self._flow.plan.nodes.items():
             if name not in self._progress.unfinished:
                 continue
-            record = records.get(name)
+            record = records[name]
             self._progress.apply_record(step, record)
             if record is None:
-                self.failed[name] = "its job was removed before it finished"
+                self.failed[name] = "its job is gone, and nothing says that it completed"
             elif outcome_of(record) != record.state:
                 self._unrun.append(name)
             elif record.state is JobState.FAILED:

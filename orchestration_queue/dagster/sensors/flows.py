@@ -26,6 +26,7 @@ from orchestration_queue.dagster.sensors.options import Listening, ListenOptions
 from orchestration_queue.dagster.sensors.ticks import QueueEvent, dump_cursor, listen, load_cursor, read_object
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
+from orchestration_queue.flows.control import noted_end
 from orchestration_queue.flows.stored import FlowSnapshot, FlowState, read_flow
 from orchestration_queue.options import as_timedelta
 from orchestration_queue.options.base import suggestion
@@ -88,7 +89,10 @@ def flow_completed_sensor(
             return None
         keys = QueueKeys(queue, resource.prefix)
         for other in last - {node}:
-            record = resource.connection.run(job_records.job(keys, job_id_of(flow_id, other)), repeatable=True)
+            job_id = job_id_of(flow_id, other)
+            record = resource.connection.run(job_records.job(keys, job_id), repeatable=True)
+            if record is None:
+                record = resource.connection.run(noted_end(keys, flow_id, job_id), repeatable=True)
             if record is None or record.state is not JobState.COMPLETED:
                 return None
         return dg.RunRequest(run_key=flow_id, tags={_FLOW_TAG: flow_id})

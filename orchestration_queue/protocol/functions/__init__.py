@@ -6,8 +6,8 @@ __all__ = ["REVISIONS"]
 
 REVISIONS: Final = {
     "chasquimq": 5,
-    "glidemq": 4,
-    "orchestration_queue_1": 31,
+    "glidemq": 5,
+    "orchestration_queue_1": 32,
     "qless": 4,
 }
 """Each library's number, which grows with every change of its text."""

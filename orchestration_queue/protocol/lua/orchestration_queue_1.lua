@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "31"
+local REVISION = "32"
 
 local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
 
@@ -1034,13 +1034,37 @@ modules.purge = (function()
 
 local chunks = require("chunks")
 local events = require("events")
+local guarded = require("guarded")
 
 local purge = {}
 
 local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
 local JOBS_PER_COMMAND = 100
 
+-- Enough for a flow to end, after which its own record says how.
+local ENDS_KEPT_S = 30 * 86400
+local LONGEST_REASON = 500
+
+--- Note how nodes of flows ended, whose records are about to be removed: nothing else says so of a node that none waits
+--- for. Ids of nodes have a dot, so that other jobs cost no command.
+local function note_ends(queue, job_ids)
+  for _, job_id in _ipairs(job_ids) do
+    if job_id:find(".", 1, true) then
+      local fields = _redis_pcall("HMGET", queue .. "job:" .. job_id, "flow", "state", "outcome", "finishedOn", "failedReason")
+      local flow, state = fields[1], fields[2]
+      if flow and (state == "completed" or state == "failed") then
+        local key = queue .. "flow-ends:" .. flow
+        local outcome = state == "failed" and fields[3] or state
+        local reason = (fields[5] or ""):sub(1, LONGEST_REASON)
+        guarded.call("HSET", key, job_id, _table_concat({ outcome, fields[4] or "", reason }, " "))
+        _redis_call("EXPIRE", key, ENDS_KEPT_S)
+      end
+    end
+  end
+end
+
 function purge.jobs(queue, job_ids)
+  note_ends(queue, job_ids)
   for first = 1, #job_ids, JOBS_PER_COMMAND do
     local keys = {}
     for index = first, _math_min(first + JOBS_PER_COMMAND - 1, #job_ids) do
