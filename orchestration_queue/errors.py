@@ -27,7 +27,7 @@
     │   ├── BudgetExceededError          The flow has spent its budget, so the job was not run
     │   └── LeaseLostError               Another worker owns the job now, and the outcome of this attempt was discarded
     ├── ServerError                      The server refused a call, or sent a reply that the protocol does not know
-    │   └── UnsupportedServerError       The server is too old, or cannot load functions
+    │   └── UnsupportedServerError       The server is too old, or lacks a command, as clones may
     ├── TransportError                   The server could not be reached
     │   └── NotReplicatedError           Too few replicas confirmed a write in time. The primary has applied it
     ├── JobFailedError                   The job failed; the message ends with its reason
@@ -293,7 +293,15 @@ class ServerError(OrchestrationQueueError):
 
 
 class UnsupportedServerError(ServerError):
-    """The server is too old, or cannot load functions."""
+    """The server is too old, or lacks a command, as clones may.
+
+    Attributes:
+        command: The missing command; empty if the server is too old, or doesn't say which.
+    """
+
+    def __init__(self, message: str, *, command: str = "") -> None:
+        self.command = command
+        super().__init__(message)
 
 
 class TransportError(OrchestrationQueueError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from orchestration_queue.doctor.finding import Finding, hint, problem
 from orchestration_queue.doctor.libraries import Owner, read_libraries
-from orchestration_queue.errors import ServerError
+from orchestration_queue.errors import ServerError, UnsupportedServerError
 from orchestration_queue.protocol.call import Call, text
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
@@ -50,7 +50,7 @@ class Server:
 
 
 def rights(server: Server) -> Iterator[Finding]:
-    """Check that the user may send the commands of clients and workers, and `INFO`, which other checks need."""
+    """Check that the server has the commands of clients and workers, and that the user may send them, and `INFO`."""
     needed = {
         "+info": Call("INFO"),
         "+time": Call("TIME"),
@@ -59,15 +59,23 @@ def rights(server: Server) -> Iterator[Finding]:
         "+@read": Call("EXISTS", ("glide:{oq-doctor}:meta",)),
         "+@write": Call("DEL", ("glide:{oq-doctor}:meta",)),
         "+scan": Call("SCAN", args=("0", "MATCH", "glide:{oq-doctor}:*")),
+        "": Call("FUNCTION", args=("LIST", "LIBRARYNAME", LIBRARIES[0].name)),  # that few users are allowed
     }
     replies = server.connection.pipeline(list(needed.values()), repeatable=True)
     for rule, reply in zip(needed, replies, strict=True):
-        if isinstance(reply, Exception) and "has no permissions" in str(reply):
+        if rule and isinstance(reply, Exception) and "has no permissions" in str(reply):
             yield problem(
                 server.where,
                 f"The user lacks the permission {rule}",
                 "clients, workers or these checks need it",
                 f"grant it: ACL SETUSER <user> {rule}, with ~<prefix>:* as its keys",
+            )
+        elif isinstance(reply, UnsupportedServerError):
+            yield problem(
+                server.where,
+                f"The server lacks the command {reply.command}",
+                "clients, workers or these checks need it",
+                "use Valkey, or Redis 7 or newer, where the command is neither renamed nor disabled",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -15,6 +16,7 @@ __all__ = [
     "OLDEST_SERVER",
     "Library",
     "Step",
+    "command_in_line",
     "is_missing_function",
     "is_ours",
     "library_texts",
@@ -125,6 +127,16 @@ def is_missing_function(error_text: str) -> bool:
     """Whether the server failed a call because it does not hold the function."""
     lowered = error_text.lower()
     return any(phrase in lowered for phrase in _MISSING)
+
+
+def command_in_line(function: str, line: int) -> str:
+    """Return the command that a line of the library with this function calls; empty if that can't be told."""
+    for file in resources.files("orchestration_queue.protocol").joinpath("lua").iterdir():
+        source = file.read_text("utf-8")
+        if f'"{function}"' in source or f"'{function}'" in source:
+            found = re.search(r"""_?redis[._]p?call\(["'](\w+)""", "".join(source.splitlines()[line - 1 : line]))
+            return found.group(1).upper() if found else ""
+    return ""
 
 
 def server_version(info: str) -> tuple[str, int]:

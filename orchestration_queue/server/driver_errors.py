@@ -22,9 +22,9 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from orchestration_queue.errors import ServerError, TransportError, UsageError
+from orchestration_queue.errors import ServerError, TransportError, UnsupportedServerError, UsageError
 from orchestration_queue.protocol.call import Call, Reply
-from orchestration_queue.protocol.library import is_missing_function
+from orchestration_queue.protocol.library import OLDEST_SERVER, command_in_line, is_missing_function
 from orchestration_queue.server.refusals import REFUSALS_OF_SERVERS
 from orchestration_queue.server.url import ServerUrl
 
@@ -37,6 +37,7 @@ __all__ = [
     "interrupted",
     "lacks_function",
     "loop_error",
+    "missing_command",
     "overdue",
     "reason",
     "refused",
@@ -122,6 +123,12 @@ def crowded(url: ServerUrl, calls: Sequence[Call], limit_s: float) -> TransportE
 
 def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
     """Return the error for a refusal by the server."""
+    if (command := missing_command(what, error)) is not None:
+        return UnsupportedServerError(
+            f"The server at {url} refused {what}, because it lacks the command {command or 'that this calls'}; use "
+            f"Valkey, or Redis {OLDEST_SERVER} or newer, where that command is neither renamed nor disabled.",
+            command=command,
+        )
     code = error_code(error)
     known = REFUSALS_OF_SERVERS.get(code)
     if isinstance(error, (AuthenticationError, AuthorizationError)):
@@ -133,6 +140,27 @@ def refused(url: ServerUrl, what: str, error: BaseException) -> ServerError:
     else:
         return ServerError(f"The server at {url} refused {what}: {error}", code=code)
     return ServerError(f"The server at {url} refused {what} ({reason(error)}); {advice}.", code=code)
+
+
+def missing_command(what: str, error: BaseException) -> str | None:
+    """Return the command that a server does not have; None if that's not why it refused a call.
+
+    Args:
+        what: The call. Of a command that is called in a function, servers name only the line.
+        error: The refusal.
+
+    Returns:
+        The command; empty if it can't be told.
+    """
+    said = str(error)
+    if re.match(r"unknown\b.*\bcommand called from", said, re.IGNORECASE):
+        line = re.search(r"on @user_function:(\d+)", said)
+        return command_in_line(what, int(line.group(1))) if line else ""
+    if found := re.match(r"unknown subcommand\b.*\btry (\w+) help", said, re.IGNORECASE):
+        return found.group(1).upper()
+    if found := re.match(r"unknown command:? *[`'\"]?([\w.|]+)", said, re.IGNORECASE):
+        return found.group(1).upper()
+    return None
 
 
 def error_code(error: BaseException) -> str:

@@ -112,7 +112,7 @@ class AsyncConnection:
             UsageError: The URL is invalid.
             EmbeddedServerError: The embedded server's directory can't be used.
             TransportError: The server is unreachable.
-            UnsupportedServerError: The server is too old for functions.
+            UnsupportedServerError: The server is too old for functions, or lacks a command.
             ServerError: The server refuses the credentials, or the libraries.
         """
         connection = cls(url, timeout=timeout, connect_timeout=connect_timeout, libraries=libraries)

@@ -16,7 +16,7 @@ from orchestration_queue.protocol.library import (
     server_version,
 )
 from orchestration_queue.server._async.link import AsyncLink
-from orchestration_queue.server.driver_errors import REFUSALS, error_code, lacks_function, refused
+from orchestration_queue.server.driver_errors import REFUSALS, error_code, lacks_function, missing_command, refused
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["ensure_libraries"]
@@ -29,7 +29,7 @@ async def ensure_libraries(link: AsyncLink, url: ServerUrl, libraries: Sequence[
     """Load libraries that are missing or older than ours.
 
     Raises:
-        UnsupportedServerError: The server is too old for functions.
+        UnsupportedServerError: The server is too old for functions, or lacks a command.
         ServerError: It refuses to report or load them.
         redis.RedisError: The connection broke; all of this can be repeated.
     """
@@ -76,10 +76,10 @@ async def _version(link: AsyncLink, url: ServerUrl, library: Library, reply: Rep
         (found,) = await link.send((Call("FUNCTION", args=("LIST", "LIBRARYNAME", library.name)),))
         if found and not isinstance(found, REFUSALS):
             return library.version
-    if "unknown command" in str(reply).lower():
+    if missing_command(library.version_function, reply) is not None:
         (info,) = await link.send((Call("INFO", args=("server",)),))
         found, major = server_version("" if isinstance(info, REFUSALS) else text(info))
-        if major < OLDEST_SERVER:
+        if 0 < major < OLDEST_SERVER:
             raise UnsupportedServerError(
                 f"The server at {url} is {found}, which has no server functions; "
                 f"use Valkey, or Redis {OLDEST_SERVER} or newer."

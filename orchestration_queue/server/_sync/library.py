@@ -17,7 +17,7 @@ from orchestration_queue.protocol.library import (
     server_version,
 )
 from orchestration_queue.server._sync.link import Link
-from orchestration_queue.server.driver_errors import REFUSALS, error_code, lacks_function, refused
+from orchestration_queue.server.driver_errors import REFUSALS, error_code, lacks_function, missing_command, refused
 from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["ensure_libraries"]
@@ -30,7 +30,7 @@ def ensure_libraries(link: Link, url: ServerUrl, libraries: Sequence[Library]) -
     """Load libraries that are missing or older than ours.
 
     Raises:
-        UnsupportedServerError: The server is too old for functions.
+        UnsupportedServerError: The server is too old for functions, or lacks a command.
         ServerError: It refuses to report or load them.
         redis.RedisError: The connection broke; all of this can be repeated.
     """
@@ -77,10 +77,10 @@ def _version(link: Link, url: ServerUrl, library: Library, reply: Reply) -> str 
         (found,) = link.send((Call("FUNCTION", args=("LIST", "LIBRARYNAME", library.name)),))
         if found and not isinstance(found, REFUSALS):
             return library.version
-    if "unknown command" in str(reply).lower():
+    if missing_command(library.version_function, reply) is not None:
         (info,) = link.send((Call("INFO", args=("server",)),))
         found, major = server_version("" if isinstance(info, REFUSALS) else text(info))
-        if major < OLDEST_SERVER:
+        if 0 < major < OLDEST_SERVER:
             raise UnsupportedServerError(
                 f"The server at {url} is {found}, which has no server functions; "
                 f"use Valkey, or Redis {OLDEST_SERVER} or newer."
