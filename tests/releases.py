@@ -48,6 +48,7 @@ class Release:
 
     def _program(self, code: str, url: str, arguments: Collection[str]) -> tuple[list[str], dict[str, str]]:
         environment = {**os.environ, "PYTHONPATH": str(self.root), "OQ_URL": url}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile the copy again
         checked = f"import orchestration_queue as package\nassert package.__file__.startswith({str(self.root)!r})\n"
         return [sys.executable, "-c", checked + code, *arguments], environment
 
