@@ -115,7 +115,7 @@ def longest_first(durations: dict[str, float], nodeids: list[str]) -> list[int]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--qless-runs", type=int, default=15, help="random runs against qless's original; 1000 in full")
+    parser.addoption("--qless-runs", type=int, default=40, help="random runs against qless's original; 1000 in full")
     parser.addoption("--chasquimq-jobs", type=int, default=600, help="jobs of the mixed fleet; 20000 in full")
     parser.addoption(
         "--flow-runs", type=int, default=40, help="random graphs by both carriers; 10000 in full, with --timeout=0"

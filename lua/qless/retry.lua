@@ -22,7 +22,8 @@ places.release(worker, jid)
 local failure = message and { group = group, message = message, when = math.floor(now), worker = worker }
 if remaining < 0 then
   failure = failure or failures.exhausted(now, queue, job.queue)
-  failures.exhaust(now, queue, job, failure, group or failure.group)
+  failure.group = group or failure.group
+  failures.exhaust(now, queue, job, failure)
   return -1
 end
 if delay > 0 then

@@ -37,7 +37,7 @@ NOT_KEPT = Retention(count=0)
 
 @dataclass
 class Scene:
-    """A flow of two nodes, of which each can be in a queue of its own, and nobody but the test works."""
+    """A flow of two nodes, of which each can be in a queue of its own, and only the test works."""
 
     queues: dict[str, AsyncQueue]
     hands: dict[str, HandWorker]

@@ -38,7 +38,7 @@ class Fuzzer:
             (1, lambda: ("track",)),
             (4, lambda: ("tag", self._one(("add", "remove")), self._jid(), *self._tags())),
             (1, lambda: ("tag", "get", self._one(TAGS), *self._page())),
-            (2, lambda: ("failed", *self._maybe(self._one(GROUPS)))),
+            (2, lambda: ("failed", *self._maybe(self._group(), *self._page()))),
             (2, lambda: ("unfail", self._queue(), self._group(), *self._maybe(self._one((1, 2, 25))))),
             (4, lambda: ("get", self._jid())),
             (1, lambda: ("multiget", *self._some(JIDS))),
@@ -125,7 +125,7 @@ class Fuzzer:
     def _retry(self) -> tuple[str | float, ...]:
         more = (*self._maybe(self._one((0, 5, 70))),)
         if more:
-            more += (*self._maybe(self._one(GROUPS), "oops"),)
+            more += self._maybe(self._one(GROUPS), *self._maybe("oops"))
         return ("retry", self._jid(), self._queue(), self._worker(), *more)
 
     def _recur(self) -> tuple[str | float, ...]:

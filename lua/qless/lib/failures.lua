@@ -41,15 +41,15 @@ function failures.exhausted(now, group_queue, queue)
   }
 end
 
---- Fail a job that used up its retries. `group` is the failure's, or what its worker named.
-function failures.exhaust(now, queue, job, failure, group)
+--- Fail a job that used up its retries.
+function failures.exhaust(now, queue, job, failure)
   places.leave(queue, job.jid)
-  history.add(job.jid, now, "failed", { group = group })
+  history.add(job.jid, now, "failed", { group = failure.group })
   redis.call(
     "HMSET", "ql:j:" .. job.jid,
     "state", "failed", "worker", "", "expires", "", "failure", cjson.encode(failure)
   )
-  failures.add(now, queue, job.jid, group)
+  failures.add(now, queue, job.jid, failure.group)
   messages.tracked("failed", job.jid)
 end
 

@@ -27,7 +27,7 @@ local function hand_over(now, queue, job)
     return true
   end
   local failure = failures.exhausted(now, job.queue, queue)
-  failures.exhaust(now, queue, job, failure, failure.group)
+  failures.exhaust(now, queue, job, failure)
   messages.log("failed", { jid = job.jid, worker = job.worker, group = failure.group, message = failure.message })
   return false
 end

@@ -16,7 +16,7 @@ local function rest(words, first)
   return list
 end
 
-local REVISION = "4"
+local REVISION = "6"
 
 modules.calls = (function()
 -- What a call says: its words checked, and refusals in the form `Put(): Arg "jid" missing`.
@@ -619,15 +619,15 @@ function failures.exhausted(now, group_queue, queue)
   }
 end
 
---- Fail a job that used up its retries. `group` is the failure's, or what its worker named.
-function failures.exhaust(now, queue, job, failure, group)
+--- Fail a job that used up its retries.
+function failures.exhaust(now, queue, job, failure)
   places.leave(queue, job.jid)
-  history.add(job.jid, now, "failed", { group = group })
+  history.add(job.jid, now, "failed", { group = failure.group })
   redis.call(
     "HMSET", "ql:j:" .. job.jid,
     "state", "failed", "worker", "", "expires", "", "failure", cjson.encode(failure)
   )
-  failures.add(now, queue, job.jid, group)
+  failures.add(now, queue, job.jid, failure.group)
   messages.tracked("failed", job.jid)
 end
 
@@ -863,7 +863,7 @@ local function hand_over(now, queue, job)
     return true
   end
   local failure = failures.exhausted(now, job.queue, queue)
-  failures.exhaust(now, queue, job, failure, failure.group)
+  failures.exhaust(now, queue, job, failure)
   messages.log("failed", { jid = job.jid, worker = job.worker, group = failure.group, message = failure.message })
   return false
 end
@@ -1903,7 +1903,8 @@ do
     local failure = message and { group = group, message = message, when = math.floor(now), worker = worker }
     if remaining < 0 then
       failure = failure or failures.exhausted(now, queue, job.queue)
-      failures.exhaust(now, queue, job, failure, group or failure.group)
+      failure.group = group or failure.group
+      failures.exhaust(now, queue, job, failure)
       return -1
     end
     if delay > 0 then
