@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,6 +30,10 @@ __all__ = ["app"]
 app = typer.Typer(help="Run Dagster's steps and runs on workers.", no_args_is_help=True)
 
 _MIB = 1 << 20
+_NO_CODE = (
+    "No code to load; name a module with -m, a file with -f, or a workspace with -w, or start in the directory of a "
+    "project whose pyproject.toml has [tool.dagster] or [tool.dg]."
+)
 
 
 @app.callback()
@@ -102,7 +107,10 @@ def work(
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Run Dagster's steps and runs until SIGTERM or SIGINT, then finish active ones. A second signal exits at once."""
+    """Run Dagster's steps and runs until SIGTERM or SIGINT, then finish active ones. A second signal exits at once.
+
+    Without -m, -f and -w it loads the code that pyproject.toml names for Dagster.
+    """
     log_to_stderr(log_level)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # Dagster's; it reports each of its plugins at import
     _require_home("a worker")
@@ -112,8 +120,8 @@ def work(
     locations = [CodeLocation(module=name, working_directory=here) for name in module or ()]
     locations += [CodeLocation(file=path, working_directory=here) for path in file or ()]
     locations += CodeLocation.of_workspace(workspace) if workspace else []
-    if not locations:
-        raise UsageError("No code to load; name a module with -m, a file with -f, or a workspace with -w.")
+    if not locations and not (locations := CodeLocation.of_project(here)):
+        raise UsageError(_NO_CODE)
     if code_version:
         os.environ["OQ_CODE_VERSION"] = code_version  # what runs that begin here ask of the workers of their steps
     worker = DagsterWorker(
@@ -166,15 +174,16 @@ def develop_locally(
         for name in names or ()
         for argument in (option, name)
     ]
-    if not code:
-        raise UsageError("No code to load; name a module with -m, a file with -f, or a workspace with -w.")
     if importlib.util.find_spec("dagster") is None or importlib.util.find_spec("dagster_webserver") is None:
         raise UsageError(
             "`oq dagster dev` needs Dagster and its webserver, and one is not installed; "
             "run `pip install 'orchestration-queue[dagster,embedded]' dagster-webserver`."
         )
     from orchestration_queue.dagster.develop import develop
+    from orchestration_queue.dagster.steps import CodeLocation
 
+    if not code and not CodeLocation.of_project(str(Path.cwd())):
+        raise UsageError(_NO_CODE)
     worker = (*_OQ, "dagster", "worker", *code, "--concurrency", str(concurrency), "--drain", "5", "--prefix", prefix)
     sys.exit(
         develop(

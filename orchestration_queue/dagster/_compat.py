@@ -125,6 +125,7 @@ __all__ = [
     "load_definitions",
     "location_origins",
     "pool_of",
+    "project_origins",
     "read_migrations_once",
     "record_external_launch",
     "record_external_reattach",
@@ -436,11 +437,23 @@ def load_definitions(origin: LoadableTargetOrigin, name: str) -> None:
 
 def location_origins(workspace_files: Sequence[str]) -> dict[str, LoadableTargetOrigin]:
     """Return the Python code locations of workspace files, by name."""
-    from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
     from dagster._core.workspace.load import location_origins_from_yaml_paths
+
+    return _python_origins(location_origins_from_yaml_paths(workspace_files))
+
+
+def project_origins(pyproject: str) -> dict[str, LoadableTargetOrigin]:
+    """Return the code locations that a pyproject.toml names for Dagster or ``dg``, by name."""
+    from dagster._core.workspace.load_target import get_origins_from_toml
+
+    return _python_origins(get_origins_from_toml(pyproject))
+
+
+def _python_origins(origins: Iterable[Any]) -> dict[str, LoadableTargetOrigin]:
+    from dagster._core.remote_origin import ManagedGrpcPythonEnvCodeLocationOrigin
 
     return {
         origin.location_name: origin.loadable_target_origin
-        for origin in location_origins_from_yaml_paths(workspace_files)
+        for origin in origins
         if isinstance(origin, ManagedGrpcPythonEnvCodeLocationOrigin)
     }

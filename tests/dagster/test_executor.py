@@ -95,6 +95,10 @@ def test_a_fan_runs_side_by_side_and_within_max_concurrent(fleet: Fleet) -> None
     assert fleet.types(result.run_id).count("STEP_SUCCESS") == len(steps.LEAVES)
 
 
+def test_a_limit_of_0_is_none_as_for_other_executors(fleet: Fleet) -> None:
+    assert fleet.run(steps.where_job, max_concurrent=0).success
+
+
 def test_a_subset_of_assets_runs_alone(fleet: Fleet) -> None:
     assert fleet.run(steps.diamond).success
     result = fleet.run(steps.diamond, asset_selection=[dg.AssetKey("both")])
@@ -312,7 +316,7 @@ BAD_CONFIG: list[tuple[dict[str, Any], str]] = [
     ({"queue": "a:b"}, "a:b"),
     ({"queue": ""}, "queue"),
     ({"prefix": "a{b"}, "a{b"),
-    ({"max_concurrent": 0}, "max_concurrent"),
+    ({"max_concurrent": -1}, "max_concurrent"),
     ({"url": "http://nowhere"}, "http"),
     ({"no_such_field": 1}, "no_such_field"),
 ]

@@ -9,7 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,27 @@ def test_a_killed_worker_takes_its_steps_along_and_another_does_them(fleet: Flee
                 f"{LOST}the worker that had begun it did not renew its lease.",
             }, "it was left alone"
     assert len(fleet.lines("cleaned")) == 1
+
+
+def test_a_step_that_a_killed_worker_had_not_started_runs_elsewhere_as_the_same_attempt(fleet: Fleet) -> None:
+    with ExitStack() as stack:
+        worker = stack.enter_context(fleet.worker())
+        (fleet.scratch / "go").touch()
+        assert fleet.run(steps.endless_job).success
+        (fleet.scratch / "go").unlink()
+        host = int(fleet.lines("endless")[0].split()[1])
+        os.kill(host, signal.SIGSTOP)  # from now on the worker takes jobs, and no process begins them
+        run = stack.enter_context(running(fleet, steps.endless_job, lease=BRIEF_S, worker_lost_retries=0))
+        with Queue(fleet.queue, url=fleet.url) as queue:
+            wait_until_sync(lambda: queue.counts().active, "the step to be taken", 120)
+        for pid in (worker.pid, host):
+            os.kill(pid, signal.SIGKILL)
+        stack.enter_context(fleet.worker())
+        begun(fleet, "endless", 2)
+        result = finish(fleet, run)
+    assert result.success
+    types = fleet.types(result.run_id, "endless")
+    assert [types.count(kind) for kind in ("STEP_UP_FOR_RETRY", "STEP_SUCCESS", "STEP_FAILURE")] == [0, 1, 0]
 
 
 def test_a_killed_host_is_replaced_and_its_steps_are_tried_again(fleet: Fleet) -> None:

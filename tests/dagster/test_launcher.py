@@ -82,7 +82,7 @@ def test_a_run_that_nobody_has_taken_is_cancelled_at_once(launched: Launches) ->
     assert run is not None
     info = launched.instance.run_launcher.get_run_worker_debug_info(run)
     assert info is not None
-    assert "has no worker; start one with `oq dagster worker -q no-worker-here`" in info
+    assert "has no worker; start one with `oq dagster worker -m your.definitions -q no-worker-here`" in info
     assert launched.instance.run_launcher.terminate(run_id)
     assert launched.status(run_id) is CANCELED
     assert launched.job(run_id).failed_reason == "revoked"

@@ -331,7 +331,7 @@ def test_a_step_opens_each_file_of_its_instance_once_and_closes_it(shared_locati
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "No code to load; name a module with -m, a file with -f, or a workspace with -w."),
+        ([], "No code to load; name a module with -m, a file with -f, or a workspace with -w, or start"),
         (["-m", "no_such_module_at_all"], "cannot be loaded"),
         (["-f", "no_such_file.py"], "File 'no_such_file.py' with definitions does not exist"),
         (["-w", "no_such_workspace.yaml"], "cannot be read as a Dagster workspace"),
@@ -435,3 +435,38 @@ def test_the_rehearsal_runs_no_code_of_the_user_and_decides_nothing(monkeypatch:
     assert done == ["success"]
     monkeypatch.setattr(dg, "materialize", lambda *_, **__: 1 / 0)
     rehearse(lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ('[tool.dagster]\nmodule_name = "shop.definitions"', {"module": "shop.definitions"}),
+        (
+            '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "shop"',
+            {"module": "shop.definitions"},
+        ),
+        ('[tool.dg.project]\nroot_module = "shop"\nautoload_defs = true', {"autoload": "shop.defs"}),
+        ('[tool.dagster]\nmodules = [{type = "module", name = "a"}, {type = "module", name = "b"}]', None),
+        ("[tool.ruff]", None),
+    ],
+)
+def test_a_projects_code_is_found_as_dagster_finds_it(
+    tmp_path: Path, text: str, location: dict[str, str] | None
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    found = CodeLocation.of_project(str(tmp_path))
+    if location is not None:
+        (only,) = found
+        assert {name: value for name, value in only.settings().items() if value and name != "name"} == {
+            **location,
+            "working_directory": str(tmp_path),
+        }
+    else:
+        assert [one.module for one in found] == (["a", "b"] if "modules" in text else [])
+
+
+def test_a_projects_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    assert CodeLocation.of_project(str(tmp_path)) == []
+    (tmp_path / "pyproject.toml").write_text("not toml")
+    with pytest.raises(UsageError, match=r"pyproject.toml cannot be read as a Dagster project"):
+        CodeLocation.of_project(str(tmp_path))

@@ -85,8 +85,9 @@ def test_the_page_does_what_it_says(origin: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.dagster
-def test_what_replaces_dagster_celery_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = Page("how-to/from-dagster-celery.md")
+@pytest.mark.parametrize("name", ["from-dagster-celery", "from-multiprocess-executor"])
+def test_what_replaces_an_executor_loads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page(f"how-to/{name}.md")
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     (block,) = page.blocks()

@@ -223,7 +223,8 @@ class RunJobs:
             return lines[0]
         queue = self.queue(place.queue)
         if not (record.is_finished or record.state is JobState.ACTIVE or self._connection.follow(workers(queue.keys))):
-            lines.append(f"Queue {place.queue!r} has no worker; start one with `oq dagster worker -q {place.queue}`.")
+            command = f"oq dagster worker -m your.definitions -q {place.queue}"
+            lines.append(f"Queue {place.queue!r} has no worker; start one with `{command}`.")
         lines += [f"{name} at {at:%Y-%m-%d %H:%M:%S}" for name, at in _times(record) if at is not None]
         return "\n".join([*lines, *queue.last_logs(place.job_id, _LAST_LINES)])
 

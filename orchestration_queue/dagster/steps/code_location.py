@@ -6,10 +6,14 @@ Import Dagster late here: workers only pass code locations on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestration_queue.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestration_queue.dagster._compat import LoadableTargetOrigin
 
 __all__ = ["CodeLocation"]
 
@@ -65,18 +69,39 @@ class CodeLocation:
             raise UsageError(
                 f"{', '.join(files)} contains only servers, whose code can't be loaded here; pass a module with `-m`."
             )
-        return [
-            cls(
-                name,
-                origin.module_name or "",
-                origin.python_file or "",
-                origin.package_name or "",
-                origin.attribute or "",
-                origin.working_directory or "",
-                origin.autoload_defs_module_name or "",
-            )
-            for name, origin in origins.items()
-        ]
+        return [cls._of_origin(name, origin) for name, origin in origins.items()]
+
+    @classmethod
+    def of_project(cls, directory: str) -> list[CodeLocation]:
+        """Return the code locations that a directory's pyproject.toml names, as ``dagster dev`` finds them.
+
+        It reads ``[tool.dagster]``, and ``[tool.dg.project]`` of projects that ``dg`` has created. Empty without them.
+
+        Raises:
+            UsageError: The file cannot be read.
+        """
+        path = Path(directory, "pyproject.toml")
+        if not path.is_file():
+            return []
+        from orchestration_queue.dagster._compat import project_origins
+
+        try:
+            origins = project_origins(str(path))
+        except Exception as error:
+            raise UsageError(f"{path} cannot be read as a Dagster project ({error}).") from error
+        return [replace(cls._of_origin(name, origin), working_directory=directory) for name, origin in origins.items()]
+
+    @classmethod
+    def _of_origin(cls, name: str, origin: LoadableTargetOrigin) -> CodeLocation:
+        return cls(
+            name,
+            origin.module_name or "",
+            origin.python_file or "",
+            origin.package_name or "",
+            origin.attribute or "",
+            origin.working_directory or "",
+            origin.autoload_defs_module_name or "",
+        )
 
     def settings(self) -> dict[str, str]:
         """Return the code location as JSON."""

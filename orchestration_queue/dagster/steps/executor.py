@@ -119,7 +119,7 @@ def _config() -> dict[str, dg.Field]:
         "url": field(dg.StringSource, "The server; default OQ_URL, else the embedded server of the run's directory."),
         "prefix": field(dg.StringSource, "First part of every key.", DEFAULT_PREFIX),
         "queue": field(dg.StringSource, "The queue whose workers run the steps, unless tags name another.", "dagster"),
-        "max_concurrent": field(dg.IntSource, "Maximum concurrent steps of a run; default no limit."),
+        "max_concurrent": field(dg.IntSource, "Maximum concurrent steps of a run; default, or 0, no limit."),
         "tag_concurrency_limits": get_tag_concurrency_limits_config(),
         "retries": get_retries_config(),
         "step_dependency_config": get_step_dependency_config_field(),
@@ -167,6 +167,8 @@ def queue_executor(init_context: dg.InitExecutorContext) -> QueueExecutor:
     """
     config: Mapping[str, Any] = init_context.executor_config
     options = {name: config[name] for name in ExecutorOptions.model_fields if config.get(name) is not None}
+    if options.get("max_concurrent") == 0:  # what multiprocess_executor takes for no limit of its own
+        del options["max_concurrent"]
     options |= {name: timedelta(seconds=options[name]) for name in _DURATIONS if name in options}
     options.setdefault("code_version", os.environ.get("OQ_CODE_VERSION", ""))
     retries = RetryMode.from_config(config["retries"])

@@ -57,6 +57,8 @@ _CHUNK = 1 << 16
 _FAILED = 70
 """The exit code of a work item that Dagster could not run (EX_SOFTWARE)."""
 _LONGEST_REASON = 2_000
+_ATTEMPTS = frozenset({dg.DagsterEventType.STEP_WORKER_STARTED, dg.DagsterEventType.STEP_UP_FOR_RETRY})
+"""The first event of an attempt, and the one before the next attempt."""
 _BEGUN = frozenset({dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING})
 
 
@@ -295,6 +297,9 @@ def _run(
             if frame["is_redelivered"]:
                 _refuse_to_repeat(work, instance)
             fence.report(exit_code=str(perform(work, instance, isolation)))
+    except _LostError as error:
+        fence.report(lost=str(error))
+        return _FAILED
     except BaseException as error:
         traceback.print_exc()
         fence.report(reason=_reason(error))
@@ -315,8 +320,25 @@ def _log_notice(notice: str, work: WorkItem, instance: dg.DagsterInstance) -> No
         instance.report_engine_event(notice, run, step_key=work.step_key or None)
 
 
+class _LostError(Exception):
+    """Another worker was lost while it ran the step, whose events may be incomplete."""
+
+
 def _refuse_to_repeat(work: WorkItem, instance: dg.DagsterInstance) -> None:
-    """Raise if a run whose worker was lost had begun."""
+    """Raise if a run or step whose worker was lost had begun.
+
+    Dagster counts the attempts of a step, and its executor starts the next one as another job.
+
+    Raises:
+        StateError: A run had begun.
+        _LostError: The attempt of a step had begun.
+    """
+    if work.kind is WorkKind.STEP:
+        entries = instance.all_logs(work.run_id, of_type=set(_ATTEMPTS))
+        kinds = [entry.dagster_event_type for entry in entries if entry.step_key == work.step_key]
+        if kinds and kinds[-1] is dg.DagsterEventType.STEP_WORKER_STARTED:
+            raise _LostError("the worker that had begun it did not renew its lease.")
+        return
     run = instance.get_run_by_id(work.run_id)
     if work.kind is not WorkKind.RUN or (run is not None and run.status not in _BEGUN):
         raise StateError("its worker was lost after it had begun, and only Dagster can resume it")

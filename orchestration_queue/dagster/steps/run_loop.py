@@ -261,7 +261,8 @@ class RunLoop:
             return
         self._checked_at = time.monotonic()
         checked = [
-            (step, self._handler.check_step(self._step_handler_context(step))) for step in self._running.values()
+            (step, self._handler.check_step(self._step_handler_context(step), has_started=key in self._started))
+            for key, step in self._running.items()
         ]
         unhealthy = [(step, verdict) for step, verdict in checked if verdict is not None]
         if unhealthy:

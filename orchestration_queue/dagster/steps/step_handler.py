@@ -233,14 +233,19 @@ class QueueStepHandler:
             case Cause.FAILED:
                 return 0
 
-    def check_step(self, context: StepHandlerContext) -> StepVerdict | None:
-        """Return why the step will not end on its own, and cancel its job; None if it will."""
+    def check_step(self, context: StepHandlerContext, *, has_started: bool) -> StepVerdict | None:
+        """Return why the step will not end on its own, and cancel its job; None if it will.
+
+        Args:
+            context: The step.
+            has_started: Whether Dagster's log has the start of its attempt.
+        """
         work, route = self._work(context)
         queue = self._queue(route)
         self._current[work.step_key] = queue, work.job_id
         try:
             self.watch.listen_to(queue.keys)
-            verdict = self.watch.verdict(queue.keys, work.job_id, work.code_version)
+            verdict = self.watch.verdict(queue.keys, work.job_id, work.code_version, has_started=has_started)
         except TransportError as error:
             log.warning("The job of step %s cannot be read; retrying soon: %s", work.step_key, error)
             return None

@@ -147,8 +147,12 @@ class StepHealth:
         self.must_check = self.must_check or any(event.type != "completed" for event in own)
         return bool(own)
 
-    def verdict(self, keys: QueueKeys, job_id: str, code_version: str = "") -> StepVerdict | None:
+    def verdict(
+        self, keys: QueueKeys, job_id: str, code_version: str = "", *, has_started: bool = True
+    ) -> StepVerdict | None:
         """Return why a step will not end on its own; None if it will.
+
+        A step whose worker was lost before it started, says Dagster's log, waits for another worker.
 
         A verdict must be confirmed by a second reading: the events of the step's end may be in Dagster's log, but not
         read yet.
@@ -160,7 +164,7 @@ class StepHealth:
         job = self._jobs.setdefault(job_id, _Watched(keys, code_version))
         if time.monotonic() - self._read_at > _FRESH_S:
             self._read_jobs()
-        found = self._judge(job, job_id, self._records.get(job_id))
+        found = self._judge(job, job_id, self._records.get(job_id), has_started=has_started)
         if found is None:
             job.suspicion = None
             return None
@@ -194,7 +198,9 @@ class StepHealth:
         self._records = {job_id: record for (_, job_id), record in zip(wanted, records, strict=True)}
         self._read_at = time.monotonic()
 
-    def _judge(self, job: _Watched, job_id: str, record: JobRecord | None) -> tuple[StepVerdict, float] | None:
+    def _judge(
+        self, job: _Watched, job_id: str, record: JobRecord | None, *, has_started: bool
+    ) -> tuple[StepVerdict, float] | None:
         """Return a verdict, and how long to wait before it is confirmed; None if the step will end on its own."""
         where = f"its job {job_id!r} on queue {job.keys.queue!r}"
         health = judge(where, record, job.measure_silence(record), self._lease_s)
@@ -206,6 +212,8 @@ class StepHealth:
                 return self._judge_waiting(job, where)
             case Condition.OPEN:
                 return None
+            case Condition.SILENT if not has_started:
+                return self._judge_waiting(job, where)
         delay_s = _CLEANUP_S if record is not None and record.failed_reason == "revoked" else 0
         return StepVerdict(health.message, health.cause), delay_s
 
@@ -221,7 +229,9 @@ class StepHealth:
         name, wanted = job.keys.queue, job.code_version
         if wanted in versions or (versions and not wanted):
             return ""
-        command = f"`oq dagster worker --queue {name}{f' --code-version {wanted}' if wanted else ''}`"
+        command = (
+            f"`oq dagster worker -m your.definitions --queue {name}{f' --code-version {wanted}' if wanted else ''}`"
+        )
         if not versions:
             return f"queue {name!r} has no worker; start one with {command}"
         found = ", ".join(sorted({repr(version) if version else "none" for version in versions}))

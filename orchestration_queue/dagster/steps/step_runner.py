@@ -157,10 +157,6 @@ class StepRunner:
         if work.code_version and work.code_version != self._code_version:
             job.move_to_delayed(_PUT_BACK)
         self._put_back_foreign(job)
-        is_redelivered = job.record.stalled_count > 0
-        if is_redelivered and job.name == WorkKind.STEP:
-            # Its events may be incomplete. Dagster counts attempts, and starts the next one with another id.
-            raise UnrecoverableError(f"{LOST}the worker that had begun it did not renew its lease.")
         started = time.monotonic()
         with self._fence.slot(self._first_deadline(job.record)) as slot:
             self._slots[job.id] = slot
@@ -276,6 +272,8 @@ class StepRunner:
         with suppress(ProcessLookupError, PermissionError):
             if where["pid"]:
                 os.killpg(int(note["pid"]), signal.SIGKILL)  # its children, in case its fork server is gone too
+        if "lost" in note:
+            raise UnrecoverableError(f"{LOST}{note['lost']}")
         if "reason" in note:
             raise UnrecoverableError(f"Dagster could not run it: {note['reason']}")
         words = last_lines(note)
