@@ -60,7 +60,7 @@ class Rig:
         context: The code location.
         server: The queue's server.
         home: The logs, and the traces of steps.
-        killed: The fork servers of killed workers.
+        killed: The fork servers of killed workers, and the processes of their steps.
         faults: How often what was killed.
     """
 
@@ -96,7 +96,9 @@ class Rig:
     def restart(self, name: str) -> None:
         """Kill a process, and start it again."""
         process = self.processes[name]
-        self.killed |= _children(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        servers = _children(process.pid)
+        self.killed |= servers.union(*map(_children, servers))
         process.kill()
         process.wait(60)
         if name == "daemon":  # and the server of code that it has started
@@ -213,12 +215,10 @@ def audit(made: Rig, run_id: str, retries: int) -> Counter[str]:
     run = made.instance.get_run_by_id(run_id)
     assert run is not None
     traces = made.home / run_id
-    forked: dict[str, list[int]] = {}
-    for line in traces.read_text().splitlines() if traces.exists() else []:
-        key, _, parent = line.rsplit(" ", 2)
-        forked.setdefault(key, []).append(int(parent))
+    lines = traces.read_text().splitlines() if traces.exists() else []
+    parents = {int(pid): int(parent) for _, pid, parent in (line.rsplit(" ", 2) for line in lines)}
     found: Counter[str] = Counter(runs=1)
-    started: dict[str, bool] = {}
+    started: dict[str, int] = {}
     ended: Counter[str] = Counter()
     needed: Counter[str] = Counter()
     is_over = False
@@ -229,13 +229,14 @@ def audit(made: Rig, run_id: str, retries: int) -> Counter[str]:
         is_over = is_over or kind in _RUN_ENDS
         if kind in _BEGINS:
             found["ran again"] += ended[key] > 0 and kind == "STEP_WORKER_STARTED"
-            started[key] = True
+            started[key] = event.pid or -1
         error = getattr(event.event_specific_data, "error", None)
         is_lost = error is not None and ((error.cls_name or "") in _LOST or "failed health check" in error.message)
         if is_lost and kind in ("STEP_UP_FOR_RETRY", "STEP_FAILURE"):
             needed[key] += 1
-            was_killed = any(parent in made.killed for parent in forked.get(key, ())) or not forked.get(key)
-            if not started.get(key):
+            pid = started.get(key, 0)
+            was_killed = pid in made.killed or parents.get(pid) in made.killed
+            if not pid:
                 found["lost unstarted"] += 1
             elif not was_killed:
                 found["lost without a kill"] += 1
@@ -245,9 +246,9 @@ def audit(made: Rig, run_id: str, retries: int) -> Counter[str]:
             ended[key] += 1
             found["ended after the run"] += is_over
         if kind in (*_ENDS, "STEP_UP_FOR_RETRY"):
-            started[key] = False
+            started.pop(key, None)
     found["steps"] = len(ended)
-    found["without one end"] = sum(started.values()) + sum(count > 1 for count in ended.values())
+    found["without one end"] = len(started) + sum(count > 1 for count in ended.values())
     may_fail = any(count > retries for count in needed.values())
     status = run.status.value
     found[status] += 1

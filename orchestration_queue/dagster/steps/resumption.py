@@ -13,7 +13,7 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import ActiveExecution, InstanceConcurrencyContext, pool_of
 
-__all__ = ["replay", "restore_slots"]
+__all__ = ["DECISIVE", "replay", "restore_slots"]
 
 _SIGNS = frozenset(
     {
@@ -28,6 +28,8 @@ _SIGNS = frozenset(
     }
 )
 """Events of steps that only a step writes that was launched, before its end."""
+DECISIVE = _SIGNS | {dg.DagsterEventType.STEP_WORKER_STARTING, dg.DagsterEventType.STEP_SKIPPED}
+"""The events that :func:`replay` needs: about half of a log."""
 
 
 def replay(state: ActiveExecution, events: Iterable[tuple[dg.DagsterEvent, float]]) -> dict[str, dg.DagsterEvent]:
@@ -35,7 +37,7 @@ def replay(state: ActiveExecution, events: Iterable[tuple[dg.DagsterEvent, float
 
     Args:
         state: The state.
-        events: All events of the run, with their times.
+        events: The run's events of the kinds in ``DECISIVE``, with their times; others are ignored.
 
     Returns:
         The steps in flight whose resources failed, but whose failure was not reported, with the events that say so.

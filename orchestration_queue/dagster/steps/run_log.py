@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Set
 
 import dagster as dg
 
@@ -14,7 +15,7 @@ __all__ = ["RunLog", "refuse_memory"]
 _PAGE = 1_000
 _OVERLAP = 100
 """How many events before the last one to read again: a database may commit an event after others with higher ids."""
-_ALL = set(dg.DagsterEventType)
+_ALL = frozenset(dg.DagsterEventType)
 
 
 class RunLog:
@@ -33,12 +34,16 @@ class RunLog:
         is_serial = sqlite_event_log(instance) is not None
         self._overlap = int(os.environ.get("DAGSTER_EXECUTOR_POP_EVENTS_OFFSET", 0 if is_serial else _OVERLAP))
 
-    def read(self) -> list[tuple[dg.DagsterEvent, float]]:
-        """Return the events that were stored since the last call, each with its time in epoch seconds."""
+    def read(self, kinds: Set[dg.DagsterEventType] = _ALL) -> list[tuple[dg.DagsterEvent, float]]:
+        """Return the events that were stored since the last call, each with its time in epoch seconds.
+
+        Args:
+            kinds: Leave out other events that precede the last one of these.
+        """
         found: list[tuple[dg.DagsterEvent, float]] = []
         has_more, cursor = True, self._cursor
         while has_more:
-            page = self._instance.get_records_for_run(self._run_id, cursor, of_type=_ALL, limit=_PAGE)
+            page = self._instance.get_records_for_run(self._run_id, cursor, of_type=set(kinds), limit=_PAGE)
             for record in page.records:
                 entry = record.event_log_entry
                 if entry.dagster_event is not None and record.storage_id not in self._seen:

@@ -26,7 +26,7 @@ from orchestration_queue.dagster._compat import (
     current_error,
 )
 from orchestration_queue.dagster.job_health import Cause
-from orchestration_queue.dagster.steps.resumption import replay, restore_slots
+from orchestration_queue.dagster.steps.resumption import DECISIVE, replay, restore_slots
 from orchestration_queue.dagster.steps.run_log import RunLog
 from orchestration_queue.dagster.steps.step_handler import QueueStepHandler
 from orchestration_queue.dagster.steps.step_health import StepVerdict
@@ -139,7 +139,7 @@ class RunLoop:
     def _resume(self) -> Iterator[dg.DagsterEvent]:
         """Continue with the steps that run, and leave those that were never launched to the loop."""
         dg.DagsterEvent.engine_event(self._context, "Resuming execution from failure", EngineEventData())
-        events = self._log.read()
+        events = self._log.read(DECISIVE)
         for event, _ in events:
             self._note(event)
             yield event

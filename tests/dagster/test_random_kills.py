@@ -1,4 +1,4 @@
-"""Dagster runs whose processes, workers and server are killed at random points; the campaign also kills the daemon."""
+"""Runs whose processes, workers and server are killed at random points; the campaign also kills the daemon."""
 
 from __future__ import annotations
 
