@@ -9,7 +9,7 @@
 --- @key   log                  list         the job's log lines
 --- @arg   job_id               text         the job
 --- @returns int 1, or 0 when it does not exist
---- @cost    O(log N); O(N) for a job in the middle of a list of prioritized jobs
+--- @cost    O(log N)
 
 local events = require("events")
 local removal = require("removal")

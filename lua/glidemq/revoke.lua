@@ -9,7 +9,7 @@
 --- @arg   now_ms               int          epoch ms
 --- @arg   group                text         consumer group of its entry
 --- @returns text `revoked`, `flagged` or `not_found`
---- @cost    O(log N) for a waiting job, O(N) in the middle of a list of prioritized jobs
+--- @cost    O(log N)
 
 local revocation = require("revocation")
 

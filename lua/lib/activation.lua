@@ -14,7 +14,7 @@ local activation = {}
 local STAMPED = "stamped"
 local DECISIVE = record.control()
 DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
-DECISIVE.strayEntry = true
+DECISIVE.strayEntry, DECISIVE.strayElement = true, true
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -22,6 +22,25 @@ local function put_down(queue, job_id, entry)
     lists.forget(queue, job_id)
   else
     stream.settle(queue, entry.group, entry.id, entry.broadcast)
+  end
+end
+
+--- Whether a list element or a stream entry was left behind when the job was taken from where it waited.
+local function is_stray(queue, job_id, job, entry)
+  if entry.id == "" then
+    return job.strayElement and job.state ~= "waiting"
+  end
+  return job.strayEntry and stream.is_stray(queue, job_id, entry.id, job.strayEntry)
+end
+
+--- Drop what was left behind. A job that was started from a list meanwhile stays noted as such.
+local function drop_stray(queue, job_id, job, entry)
+  if entry.id ~= "" then
+    put_down(queue, job_id, entry)
+  elseif job.state == "active" and lists.holds(job) then
+    lists.activated(queue, job_id, job.processedOn)
+  else
+    lists.forget(queue, job_id)
   end
 end
 
@@ -88,10 +107,9 @@ function activation.try(queue, job_id, entry, now, skip_events)
   local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
-  elseif job.strayEntry and entry.id ~= "" and stream.is_stray(queue, job_id, entry.id, job.strayEntry) then
-    -- The wire's word for an entry that is put down and needs no report.
-    put_down(queue, job_id, entry)
-    return nil, "EXPIRED"
+  elseif is_stray(queue, job_id, job, entry) then
+    drop_stray(queue, job_id, job, entry)
+    return nil, "EXPIRED" -- the wire's word for what is put down and needs no report
   elseif job.revoked == "1" then
     return nil, "REVOKED"
   end

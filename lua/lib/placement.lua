@@ -94,6 +94,7 @@ function placement.back(queue, job_id, job)
       lists.forget(queue, job_id)
       return
     end
+    withdrawal.leave(queue, list, job_id)
   end
   lists.leave(queue, job_id)
   placement.ready(queue, job_id, job)

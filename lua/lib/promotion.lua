@@ -55,11 +55,15 @@ function promotion.due(queue, now, most)
   return consumed
 end
 
---- Promote jobs of groups whose rate limit has passed; returns how many became ready.
-function promotion.limited(queue, now)
+--- Promote jobs of groups whose rate limit has passed; returns how many became ready. After `most` the remaining groups
+--- stay due.
+function promotion.limited(queue, now, most)
   local key, moved = queue .. "ratelimited", 0
   local now_text = string.format("%.0f", now)
   for _, name in ipairs(redis.call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
+    if most and moved >= most then
+      break
+    end
     redis.call("ZREM", key, name)
     moved = moved + release.promote(queue, name, groups.load(queue, name), now)
   end

@@ -1,5 +1,6 @@
 --- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, and out of shares, however long these are.
 
+local guarded = require("guarded")
 local record = require("record")
 local shares = require("shares")
 
@@ -42,23 +43,37 @@ local function bisect(queue, key, job_id, length)
   end
 end
 
---- Where a job waits on a list, from 0; nil when it does not. Both ends are searched first.
+--- Where a job waits on a list, from 0; nil when it does not, or far from both ends of a list that is in no order.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
   local length = redis.call("LLEN", key)
   return redis.call("LPOS", key, job_id, "MAXLEN", NEAR)
     or length > NEAR and redis.call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
-    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or redis.call("LPOS", key, job_id))
+    or length > 2 * NEAR and list == "lifo" and bisect(queue, key, job_id, length)
     or nil
 end
 
---- Take a job off the list or share where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- Note that a job may have been left in the middle of a long list, where a search would take 15 ms in a million: a worker
+--- that pops it starts it only if it waits. Returns false if the list was searched to its end.
+function withdrawal.leave(queue, list, job_id)
+  if redis.call("LLEN", queue .. list) <= 2 * NEAR then
+    return false
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "strayElement", 1)
+  return true
+end
+
+local function list_of(job)
+  return job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+end
+
+--- Take a job off the list or share where it may wait; returns whether it was found. Far from both ends a tombstone takes its
 --- place: to close a gap there takes as long as to search the whole list.
 function withdrawal.remove(queue, job_id, job)
   if job.share and shares.remove(queue, job_id, job.share) then
     return true
   end
-  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+  local list = list_of(job)
   local index = list and withdrawal.find(queue, list, job_id)
   if not index then
     return false
@@ -72,6 +87,16 @@ function withdrawal.remove(queue, job_id, job)
     redis.call("LSET", key, index, string.format("%s%.0f", TOMBSTONE, record.priority(job)))
   end
   return true
+end
+
+--- The same for a job that keeps its record, which may also be left in the middle of a list; false when it is in none.
+function withdrawal.withdraw(queue, job_id, job)
+  if withdrawal.remove(queue, job_id, job) then
+    return true
+  end
+  local list = list_of(job)
+  local is_taken = list and guarded.call("ZSCORE", queue .. "list-active:jobs", job_id)
+  return list and not is_taken and withdrawal.leave(queue, list, job_id)
 end
 
 return withdrawal

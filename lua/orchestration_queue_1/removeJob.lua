@@ -10,7 +10,7 @@
 --- @arg   group                text         consumer group of its entry; empty to leave the entry to the caller
 --- @returns int 1, or 0 when it does not exist
 --- @error   the stream key does not end in `:stream`
---- @cost    O(log N); O(N) for a job in the middle of a list of prioritized jobs
+--- @cost    O(log N)
 
 local events = require("events")
 local record = require("record")

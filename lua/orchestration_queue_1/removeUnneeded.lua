@@ -10,7 +10,7 @@
 --- @arg   group                text         consumer group of its entry
 --- @returns int 1, or 0 when it does not exist, or -1 when it was left because others wait for it
 --- @error   the stream key does not end in `:stream`
---- @cost    O(log N); O(N) for a job in the middle of a list of prioritized jobs; O(D) for D jobs that wait for it
+--- @cost    O(log N); O(D) for D jobs that wait for it
 
 local dependents = require("dependents")
 local events = require("events")

@@ -12,7 +12,7 @@
 --- @arg   group                text         consumer group of its entry
 --- @returns text `revoked`, `flagged` or `not_found`
 --- @error   the stream key does not end in `:stream`
---- @cost    O(log N) for a waiting job, O(N) in the middle of a list of prioritized jobs; it changes at most 100 jobs that wait
+--- @cost    O(log N); it changes at most 100 jobs that wait
 
 local history = require("history")
 local propagation = require("propagation")

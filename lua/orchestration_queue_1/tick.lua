@@ -23,7 +23,7 @@ local shares = require("shares")
 local wake = require("wake")
 
 local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
-local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms)
+local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms, 100)
 propagation.finish(outcomes)
 shares.mend(queue)
 if heal then

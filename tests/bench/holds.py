@@ -1,5 +1,8 @@
 """How long the longest command of each public call holds the server in a queue of a million waiting jobs.
 
+Before that, some of the jobs are delayed and promoted, and moved there and back, so that the stream is not in the order
+of the jobs' times. The queue also has 100,000 failed jobs.
+
 ``python -m tests.bench.holds [--jobs 1000000]`` prints JSON: for each call the longest of its commands in milliseconds,
 from the server's slow log, and the limit. A server runs one command at a time, so this is what all other clients wait.
 The slow log counts what other processes take of the processor, too, so most calls are repeated and the best counts.
@@ -12,17 +15,26 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import count
+from itertools import count, islice
 
 import redis
 
 from orchestration_queue import Dag, Every, Flow, FlowProducer, JobOptions, NewJob, Node, Queue
+from orchestration_queue.server.clock import now_ms
 from tests.bench.server import server
 
 LIMIT_MS = 10.0
 REPEATS = 5
 ONCE = ("retry_jobs", "clean failed", "drain", "obliterate, lifo")
 CHUNK = 10_000
+FAILED = 100_000
+FAIL = """
+for n = ARGV[1], ARGV[2] do
+  redis.call("HSET", KEYS[2] .. "failed-" .. n, "id", "failed-" .. n, "name", "task", "data", "1", "opts", "{}",
+    "state", "failed", "timestamp", n, "attemptsMade", "1", "failedReason", "boom", "failureKind", "ValueError")
+  redis.call("ZADD", KEYS[1], n, "failed-" .. n)
+end
+"""
 
 
 def fill(queue: Queue, jobs: int, **options: object) -> None:
@@ -32,6 +44,26 @@ def fill(queue: Queue, jobs: int, **options: object) -> None:
         queue.add_bulk([NewJob("task", {"n": n}, options=values) for n in range(first, min(first + CHUNK, jobs))])
         print(f"\r{queue.name}: {first + CHUNK:,} of {jobs:,}", end="", file=sys.stderr)
     print(file=sys.stderr)
+
+
+def disorder(client: redis.Redis, queue: Queue, other: Queue, jobs: int) -> None:
+    """Give some entries ids that are far from where their jobs' times say, and fail other jobs."""
+    for job_id in map(str, range(jobs // 100, jobs, jobs // 50)):
+        queue.get(job_id).change_delay(60)
+        queue.get(job_id).promote()
+        moved = str(int(job_id) + 1)
+        queue.get(moved).move(other.name)
+        other.get(moved).move(queue.name)
+    for first in range(1, FAILED, 1000):
+        client.eval(FAIL, 2, queue.keys.failed, queue.keys.job(""), first, first + 999)
+
+
+def make_due(queue: Queue, client: redis.Redis) -> None:
+    """Have all prioritized jobs wait in the list of those that are due, as workers do."""
+    keys, size = queue.keys, 1
+    while size:
+        client.fcall("glidemq_promote", 3, keys.scheduled, keys.stream, keys.events, now_ms())
+        size = client.zcard(keys.scheduled)
 
 
 def middle(queue: Queue, jobs: int) -> Iterator[str]:
@@ -44,9 +76,12 @@ def graph(name: str, nodes: int) -> Dag:
     return Dag(name, [Node("root"), *(Node(f"n{n}", deps=["root"]) for n in range(nodes - 1))], name)
 
 
-def calls(queue: Queue, lifo: Queue, producer: FlowProducer, jobs: int) -> dict[str, Callable[[], object]]:
+def calls(
+    queue: Queue, other: Queue, lifo: Queue, urgent: Queue, producer: FlowProducer, jobs: int, listed: int
+) -> dict[str, Callable[[], object]]:
     """Every public call that might depend on the length of the queue."""
-    ids, late, flow_ids = middle(queue, jobs), middle(lifo, jobs), (f"f{number}" for number in count())
+    ids, late, due = middle(queue, jobs), middle(lifo, listed), middle(urgent, listed)
+    flow_ids = (f"f{number}" for number in count())
     flows: list[Flow] = []
 
     def submit() -> None:
@@ -60,14 +95,27 @@ def calls(queue: Queue, lifo: Queue, producer: FlowProducer, jobs: int) -> dict[
         "add, lifo": lambda: lifo.add("task", {}, options=JobOptions(lifo=True)),
         "cancel": lambda: queue.cancel(next(ids)),
         "cancel, lifo": lambda: lifo.cancel(next(late)),
+        "cancel, due priority": lambda: urgent.cancel(next(due)),
         "remove": lambda: queue.remove(next(ids)),
+        "remove, due priority": lambda: urgent.remove(next(due)),
+        "move_jobs, 100": lambda: queue.move_jobs(list(islice(ids, 100)), "other"),
+        "move, lifo": lambda: lifo.move_jobs([next(late)], "other"),
+        "move, due priority": lambda: urgent.move_jobs([next(due)], "other"),
+        "cancel and retry": lambda: (queue.cancel(job_id := next(ids)), queue.get(job_id).retry()),
+        "tag 1,000": lambda: queue.add_bulk([NewJob("task", {}, JobOptions(tags=["t"])) for _ in range(1000)]),
+        "tags.move": lambda: queue.tags.move("t", "other"),
+        "tags.cancel": lambda: other.tags.cancel("t"),
+        "tags.retry": lambda: other.tags.retry("t"),
+        "tags.remove": lambda: other.tags.remove("t"),
+        "delay 10,000": lambda: other.add_bulk([NewJob("task", {}, JobOptions(delay=0.1)) for _ in range(10_000)]),
+        "tick, 10,000 due": lambda: other.take(),
         "remove, lifo": lambda: lifo.remove(next(late)),
         "change_priority": lambda: queue.get(next(ids)).change_priority(2),
         "change_delay": lambda: queue.get(next(ids)).change_delay(60),
         "counts": queue.counts,
         "jobs, first 100": lambda: queue.jobs("waiting", limit=100),
         "jobs, 100 in the middle": lambda: queue.jobs("waiting", limit=100, offset=jobs // 2),
-        "jobs, lifo, in the middle": lambda: lifo.jobs("waiting", limit=100, offset=jobs // 2),
+        "jobs, lifo, in the middle": lambda: lifo.jobs("waiting", limit=100, offset=listed // 2),
         "search by name": lambda: queue.search(name="absent"),
         "oldest_ready": queue.oldest_ready,
         "pause": queue.pause,
@@ -97,16 +145,22 @@ def main() -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.holds", description=__doc__)
     parser.add_argument("--jobs", type=int, default=1_000_000, help="waiting jobs (default 1000000)")
+    parser.add_argument("--listed", type=int, help="jobs of each list, LIFO and prioritized (default as many)")
     parser.add_argument("--only", nargs="*", help="calls whose names begin so")
     arguments = parser.parse_args()
     report: dict[str, dict[str, float]] = {}
     with server() as url, redis.Redis.from_url(url) as client:
-        queue, lifo, producer = Queue("holds", url=url), Queue("lifo", url=url), FlowProducer(url=url)
+        queue, other, lifo, urgent = (Queue(name, url=url) for name in ("holds", "other", "lifo", "urgent"))
+        producer = FlowProducer(url=url)
         fill(queue, arguments.jobs)
-        fill(lifo, arguments.jobs, lifo=True)
+        disorder(client, queue, other, arguments.jobs)
+        listed = arguments.listed or arguments.jobs
+        fill(lifo, listed, lifo=True)
+        fill(urgent, listed, priority=3)
+        make_due(urgent, client)
         client.config_set("slowlog-log-slower-than", 100)
         client.config_set("slowlog-max-len", 100_000)
-        for name, call in calls(queue, lifo, producer, arguments.jobs).items():
+        for name, call in calls(queue, other, lifo, urgent, producer, arguments.jobs, listed).items():
             if arguments.only and not name.startswith(tuple(arguments.only)):
                 continue
             rounds = [hold(client, call) for _ in range(1 if name in ONCE else REPEATS)]

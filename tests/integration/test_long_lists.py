@@ -68,29 +68,74 @@ async def test_a_cancelled_job_deep_in_the_lifo_list_leaves_a_tombstone_that_run
     raw.flushall()
 
 
-async def test_a_job_is_found_anywhere_in_a_list_that_is_out_of_order(queue: AsyncQueue, raw: redis.Redis) -> None:
+async def test_a_job_is_removed_anywhere_from_a_list_that_is_out_of_order(queue: AsyncQueue, raw: redis.Redis) -> None:
     key = fill(raw, queue, "lifo", "lifo", "1")
     for place in (1, 3, MIDDLE, JOBS - 3, JOBS):
         job_id = str(place)
         raw.hset(queue.keys.job(job_id), "timestamp", "nan" if place == MIDDLE else str(JOBS - place))
         assert await queue.remove(job_id)
-        assert raw.lpos(key, job_id) is None
+        assert (raw.lpos(key, job_id) is not None) == (place == MIDDLE)  # it is left there, and runs nothing
         assert not await queue.remove(job_id)
-    assert raw.llen(key) == JOBS - 4  # the tombstone is left
+    assert raw.llen(key) == JOBS - 4  # the middle one and the tombstone are left
     raw.flushall()
 
 
-async def test_a_tombstone_in_the_priority_list_keeps_its_place_among_the_others(
+async def test_a_job_left_in_the_middle_of_the_priority_list_runs_nothing_and_keeps_the_order(
     queue: AsyncQueue, raw: redis.Redis
 ) -> None:
     key = fill(raw, queue, "priority", "priority", "5", push="LPUSH")
+    raw.config_resetstat()
     await queue.cancel(str(MIDDLE))
-    assert raw.lindex(key, MIDDLE) == "{removed}5"
+    assert calls(raw, "lpos") == 2  # both ends, and no search of everything
+    assert raw.lindex(key, MIDDLE) == str(MIDDLE)
     raw.ltrim(key, MIDDLE, MIDDLE + 1)
     for priority in (7, 3, 5):
         await queue.add("work", options=JobOptions(priority=priority))
     raw.fcall("glidemq_promote", 3, *(queue.keys.named(name) for name in ("scheduled", "stream", "events")), 1 << 40)
     urgent, equal, late = (str(JOBS + 2), str(JOBS + 3), str(JOBS + 1))
     found = raw.lrange(key, 0, -1)
-    assert found == [late, equal, "{removed}5", str(MIDDLE - 1), urgent], found
+    assert found == [late, equal, str(MIDDLE), str(MIDDLE - 1), urgent], found
+    assert [job.id for job in await queue.take(10)] == [urgent, str(MIDDLE - 1), equal, late]
+    raw.flushall()
+
+
+async def test_a_job_left_in_a_list_runs_once_when_it_waits_there_again(queue: AsyncQueue, raw: redis.Redis) -> None:
+    key = fill(raw, queue, "priority", "priority", "5", push="LPUSH")
+    job = await queue.get(str(MIDDLE))
+    await job.cancel()
+    await job.retry()
+    raw.hdel(queue.keys.job(job.id), "revoked")
+    raw.ltrim(key, MIDDLE, MIDDLE)
+    assert raw.lrange(key, 0, -1) == [job.id]
+    promote = ("glidemq_promote", 3, *(queue.keys.named(name) for name in ("scheduled", "stream", "events")))
+    (taken,) = await queue.take()  # it makes the job ready, so that it is in the list twice, and takes one of them
+    assert await queue.take() == []
+    assert raw.fcall(*promote, 1 << 40) == 0
+    await taken.complete()
+    assert not raw.exists(key)
+    assert raw.get(queue.keys.list_active) in (None, "0")
+    raw.flushall()
+
+
+async def test_a_delayed_job_left_in_a_list_does_not_run_early(queue: AsyncQueue, raw: redis.Redis) -> None:
+    key = fill(raw, queue, "priority", "priority", "5", push="LPUSH")
+    job = await queue.get(str(MIDDLE))
+    await job.cancel()
+    await job.retry()
+    await job.change_delay(3600)
+    raw.hdel(queue.keys.job(job.id), "revoked")
+    raw.ltrim(key, MIDDLE, MIDDLE)
+    assert await queue.take() == []
+    assert raw.hget(queue.keys.job(job.id), "state") == "delayed"
+    assert not raw.exists(key)
+    raw.flushall()
+
+
+async def test_a_job_in_the_middle_of_the_priority_list_moves(queue: AsyncQueue, raw: redis.Redis) -> None:
+    key = fill(raw, queue, "priority", "priority", "5", push="LPUSH")
+    job = await queue.get(str(MIDDLE))
+    moved = await job.move(f"{queue.name}-other")
+    raw.ltrim(key, MIDDLE, MIDDLE)
+    assert await queue.take() == []
+    assert (await moved.refresh()).state == "waiting"
     raw.flushall()

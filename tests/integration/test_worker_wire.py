@@ -47,6 +47,7 @@ async def test_a_job_added_by_raw_fcall_is_taken_and_left_as_the_wire_says(
 
     assert seen == [("1", "send-email", {"to": "user@example.com", "subject": "Hello"}, 1)]
     stored = raw.hgetall(f"{base}:job:1")
+    assert stored.pop("entry")
     started, finished = stored.pop("processedOn"), stored.pop("finishedOn")
     assert ADDED_MS < int(started) <= int(finished)
     assert stored.pop("lastActive") >= started

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lua.hand_worker import HandWorker
 from tests.lua.wire import NOW, Wire, due
 
 JOBS = 42_000
@@ -34,14 +35,34 @@ def test_a_lifo_job_is_found_by_its_time_and_leaves_a_tombstone(wire: Wire) -> N
 
 
 @pytest.mark.parametrize("field", ["nan", ""])
-def test_a_lifo_job_without_a_time_is_found_all_the_same(wire: Wire, field: str) -> None:
+def test_a_lifo_job_without_a_time_is_left_and_runs_nothing(wire: Wire, field: str) -> None:
     fill(wire, "lifo", "lifo", 1)
     wire.make_job(str(MIDDLE), timestamp=field)
-    assert wire.call("removeJob", jobId=str(MIDDLE)) == 1
-    assert wire.ask("LPOS", wire.key("lifo"), MIDDLE) is None
+    assert wire.call("revoke", jobId=str(MIDDLE)) == "revoked"
+    wire.ask("LTRIM", wire.key("lifo"), MIDDLE - 2, MIDDLE - 1)
+    assert HandWorker(wire).run() == [str(MIDDLE - 1)]
+    assert wire.state(str(MIDDLE)) == "failed"
+    assert wire.list_active() == 0
 
 
-def test_jobs_find_their_place_beside_a_tombstone_of_the_priority_list(wire: Wire) -> None:
+def test_a_list_element_of_a_job_that_runs_counts_as_nothing(wire: Wire) -> None:
+    fill(wire, "priority", "priority", 5, "LPUSH")
+    job_id = str(MIDDLE)
+    assert wire.call("revoke", jobId=job_id) == "revoked"
+    wire.ask("HSET", wire.key(f"job:{job_id}"), "state", "waiting")
+    wire.ask("HDEL", wire.key(f"job:{job_id}"), "revoked")
+    wire.ask("DEL", wire.key("priority"))
+    wire.ask("RPUSH", wire.key("priority"), job_id, job_id)
+    first, second = HandWorker(wire, consumer="w-1"), HandWorker(wire, consumer="w-2")
+    assert first.take() == job_id
+    assert second.take() is None
+    first.finish(job_id)
+    assert wire.state(job_id) == "completed"
+    assert wire.list_active() == 0
+    assert not wire.exists("list-active:jobs")
+
+
+def test_jobs_find_their_place_beside_one_left_in_the_priority_list(wire: Wire) -> None:
     fill(wire, "priority", "priority", 5, "LPUSH")
     assert wire.call("revoke", jobId=str(MIDDLE)) == "revoked"
     wire.ask("LTRIM", wire.key("priority"), MIDDLE, MIDDLE + 1)
@@ -49,7 +70,7 @@ def test_jobs_find_their_place_beside_a_tombstone_of_the_priority_list(wire: Wir
         wire.make_job(job_id, state="prioritized", priority=priority)
         wire.ask("ZADD", wire.key("scheduled"), due(NOW, priority), job_id)
     assert wire.call("promote") == 3
-    assert wire.elements("priority") == ["less", "same", "{removed}5", str(MIDDLE - 1), "more"]
+    assert wire.elements("priority") == ["less", "same", str(MIDDLE), str(MIDDLE - 1), "more"]
 
 
 def test_a_group_of_another_type_is_set_aside(wire: Wire) -> None:

@@ -33,7 +33,7 @@ local NOTED = { "movingTo", "movedBy", "moveToken", "moveState", "moveDue", "mov
 -- What holds in one queue only.
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
-  orderingSeq = true, entry = true, strayEntry = true, movedFrom = true,
+  orderingSeq = true, entry = true, strayEntry = true, strayElement = true, movedFrom = true,
   movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
   moveReads = true, movedAt = true,
 }
@@ -47,7 +47,7 @@ local take_out = {}
 
 function take_out.waiting(queue, job_id, job, group)
   local found = job.share and shares.remove(queue, job_id, job.share)
-    or withdrawal.remove(queue, job_id, job)
+    or withdrawal.withdraw(queue, job_id, job)
     or stream.withdraw(queue, group, job_id, job)
   return found and 0
 end

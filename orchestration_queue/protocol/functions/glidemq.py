@@ -1592,7 +1592,7 @@ def remove_job(
     Returns:
         The call. Its reply (int): 1, or 0 when it does not exist.
 
-    Cost: O(log N); O(N) for a job in the middle of a list of prioritized jobs.
+    Cost: O(log N).
     """
     return Call(
         "glidemq_removeJob",
@@ -1719,7 +1719,7 @@ def revoke(
     Returns:
         The call. Its reply (text): `revoked`, `flagged` or `not_found`.
 
-    Cost: O(log N) for a waiting job, O(N) in the middle of a list of prioritized jobs.
+    Cost: O(log N).
     """
     return Call(
         "glidemq_revoke",

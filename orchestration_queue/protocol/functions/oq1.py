@@ -2109,7 +2109,7 @@ def remove_job(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N); O(N) for a job in the middle of a list of prioritized jobs.
+    Cost: O(log N).
     """
     return Call(
         "oq1_removeJob",
@@ -2177,7 +2177,7 @@ def remove_unneeded(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N); O(N) for a job in the middle of a list of prioritized jobs; O(D) for D jobs that wait for it.
+    Cost: O(log N); O(D) for D jobs that wait for it.
     """
     return Call(
         "oq1_removeUnneeded",
@@ -2556,8 +2556,7 @@ def revoke(
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N) for a waiting job, O(N) in the middle of a list of prioritized jobs; it changes at most 100 jobs that
-    wait.
+    Cost: O(log N); it changes at most 100 jobs that wait.
     """
     return Call(
         "oq1_revoke",

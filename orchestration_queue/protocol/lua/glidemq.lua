@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "5"
+local REVISION = "7"
 
 local _cjson_decode, _cjson_encode, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _table_concat, _tonumber, _tostring, _type, _unpack
 
@@ -1534,6 +1534,7 @@ end)()
 modules.withdrawal = (function()
 --- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, and out of shares, however long these are.
 
+local guarded = require("guarded")
 local record = require("record")
 local shares = require("shares")
 
@@ -1576,23 +1577,37 @@ local function bisect(queue, key, job_id, length)
   end
 end
 
---- Where a job waits on a list, from 0; nil when it does not. Both ends are searched first.
+--- Where a job waits on a list, from 0; nil when it does not, or far from both ends of a list that is in no order.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
   local length = _redis_call("LLEN", key)
   return _redis_call("LPOS", key, job_id, "MAXLEN", NEAR)
     or length > NEAR and _redis_call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
-    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or _redis_call("LPOS", key, job_id))
+    or length > 2 * NEAR and list == "lifo" and bisect(queue, key, job_id, length)
     or nil
 end
 
---- Take a job off the list or share where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- Note that a job may have been left in the middle of a long list, where a search would take 15 ms in a million: a worker
+--- that pops it starts it only if it waits. Returns false if the list was searched to its end.
+function withdrawal.leave(queue, list, job_id)
+  if _redis_call("LLEN", queue .. list) <= 2 * NEAR then
+    return false
+  end
+  _redis_call("HSET", queue .. "job:" .. job_id, "strayElement", 1)
+  return true
+end
+
+local function list_of(job)
+  return job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+end
+
+--- Take a job off the list or share where it may wait; returns whether it was found. Far from both ends a tombstone takes its
 --- place: to close a gap there takes as long as to search the whole list.
 function withdrawal.remove(queue, job_id, job)
   if job.share and shares.remove(queue, job_id, job.share) then
     return true
   end
-  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+  local list = list_of(job)
   local index = list and withdrawal.find(queue, list, job_id)
   if not index then
     return false
@@ -1606,6 +1621,16 @@ function withdrawal.remove(queue, job_id, job)
     _redis_call("LSET", key, index, _string_format("%s%.0f", TOMBSTONE, record.priority(job)))
   end
   return true
+end
+
+--- The same for a job that keeps its record, which may also be left in the middle of a list; false when it is in none.
+function withdrawal.withdraw(queue, job_id, job)
+  if withdrawal.remove(queue, job_id, job) then
+    return true
+  end
+  local list = list_of(job)
+  local is_taken = list and guarded.call("ZSCORE", queue .. "list-active:jobs", job_id)
+  return list and not is_taken and withdrawal.leave(queue, list, job_id)
 end
 
 return withdrawal
@@ -2004,6 +2029,7 @@ function placement.back(queue, job_id, job)
       lists.forget(queue, job_id)
       return
     end
+    withdrawal.leave(queue, list, job_id)
   end
   lists.leave(queue, job_id)
   placement.ready(queue, job_id, job)
@@ -2853,7 +2879,7 @@ local activation = {}
 local STAMPED = "stamped"
 local DECISIVE = record.control()
 DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
-DECISIVE.strayEntry = true
+DECISIVE.strayEntry, DECISIVE.strayElement = true, true
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -2861,6 +2887,25 @@ local function put_down(queue, job_id, entry)
     lists.forget(queue, job_id)
   else
     stream.settle(queue, entry.group, entry.id, entry.broadcast)
+  end
+end
+
+--- Whether a list element or a stream entry was left behind when the job was taken from where it waited.
+local function is_stray(queue, job_id, job, entry)
+  if entry.id == "" then
+    return job.strayElement and job.state ~= "waiting"
+  end
+  return job.strayEntry and stream.is_stray(queue, job_id, entry.id, job.strayEntry)
+end
+
+--- Drop what was left behind. A job that was started from a list meanwhile stays noted as such.
+local function drop_stray(queue, job_id, job, entry)
+  if entry.id ~= "" then
+    put_down(queue, job_id, entry)
+  elseif job.state == "active" and lists.holds(job) then
+    lists.activated(queue, job_id, job.processedOn)
+  else
+    lists.forget(queue, job_id)
   end
 end
 
@@ -2927,10 +2972,9 @@ function activation.try(queue, job_id, entry, now, skip_events)
   local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
-  elseif job.strayEntry and entry.id ~= "" and stream.is_stray(queue, job_id, entry.id, job.strayEntry) then
-    -- The wire's word for an entry that is put down and needs no report.
-    put_down(queue, job_id, entry)
-    return nil, "EXPIRED"
+  elseif is_stray(queue, job_id, job, entry) then
+    drop_stray(queue, job_id, job, entry)
+    return nil, "EXPIRED" -- the wire's word for what is put down and needs no report
   elseif job.revoked == "1" then
     return nil, "REVOKED"
   end
@@ -3436,11 +3480,15 @@ function promotion.due(queue, now, most)
   return consumed
 end
 
---- Promote jobs of groups whose rate limit has passed; returns how many became ready.
-function promotion.limited(queue, now)
+--- Promote jobs of groups whose rate limit has passed; returns how many became ready. After `most` the remaining groups
+--- stay due.
+function promotion.limited(queue, now, most)
   local key, moved = queue .. "ratelimited", 0
   local now_text = _string_format("%.0f", now)
   for _, name in _ipairs(_redis_call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
+    if most and moved >= most then
+      break
+    end
     _redis_call("ZREM", key, name)
     moved = moved + release.promote(queue, name, groups.load(queue, name), now)
   end
@@ -3859,7 +3907,7 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
+    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.withdraw(queue, job_id, job)
     if not is_elsewhere and not stream.remove(queue, group, job_id, job) then
       stream.disown(queue, job_id)
     end

@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "32"
+local REVISION = "34"
 
 local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
 
@@ -1928,6 +1928,7 @@ end)()
 modules.withdrawal = (function()
 --- Takes single jobs out of the lists of ready ones, `lifo` and `priority`, and out of shares, however long these are.
 
+local guarded = require("guarded")
 local record = require("record")
 local shares = require("shares")
 
@@ -1970,23 +1971,37 @@ local function bisect(queue, key, job_id, length)
   end
 end
 
---- Where a job waits on a list, from 0; nil when it does not. Both ends are searched first.
+--- Where a job waits on a list, from 0; nil when it does not, or far from both ends of a list that is in no order.
 function withdrawal.find(queue, list, job_id)
   local key = queue .. list
   local length = _redis_call("LLEN", key)
   return _redis_call("LPOS", key, job_id, "MAXLEN", NEAR)
     or length > NEAR and _redis_call("LPOS", key, job_id, "RANK", -1, "MAXLEN", NEAR)
-    or length > 2 * NEAR and (list == "lifo" and bisect(queue, key, job_id, length) or _redis_call("LPOS", key, job_id))
+    or length > 2 * NEAR and list == "lifo" and bisect(queue, key, job_id, length)
     or nil
 end
 
---- Take a job off the list or share where it may wait; returns whether it was there. Far from both ends a tombstone takes its
+--- Note that a job may have been left in the middle of a long list, where a search would take 15 ms in a million: a worker
+--- that pops it starts it only if it waits. Returns false if the list was searched to its end.
+function withdrawal.leave(queue, list, job_id)
+  if _redis_call("LLEN", queue .. list) <= 2 * NEAR then
+    return false
+  end
+  _redis_call("HSET", queue .. "job:" .. job_id, "strayElement", 1)
+  return true
+end
+
+local function list_of(job)
+  return job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+end
+
+--- Take a job off the list or share where it may wait; returns whether it was found. Far from both ends a tombstone takes its
 --- place: to close a gap there takes as long as to search the whole list.
 function withdrawal.remove(queue, job_id, job)
   if job.share and shares.remove(queue, job_id, job.share) then
     return true
   end
-  local list = job.lifo == "1" and "lifo" or record.priority(job) > 0 and "priority"
+  local list = list_of(job)
   local index = list and withdrawal.find(queue, list, job_id)
   if not index then
     return false
@@ -2000,6 +2015,16 @@ function withdrawal.remove(queue, job_id, job)
     _redis_call("LSET", key, index, _string_format("%s%.0f", TOMBSTONE, record.priority(job)))
   end
   return true
+end
+
+--- The same for a job that keeps its record, which may also be left in the middle of a list; false when it is in none.
+function withdrawal.withdraw(queue, job_id, job)
+  if withdrawal.remove(queue, job_id, job) then
+    return true
+  end
+  local list = list_of(job)
+  local is_taken = list and guarded.call("ZSCORE", queue .. "list-active:jobs", job_id)
+  return list and not is_taken and withdrawal.leave(queue, list, job_id)
 end
 
 return withdrawal
@@ -2398,6 +2423,7 @@ function placement.back(queue, job_id, job)
       lists.forget(queue, job_id)
       return
     end
+    withdrawal.leave(queue, list, job_id)
   end
   lists.leave(queue, job_id)
   placement.ready(queue, job_id, job)
@@ -3823,7 +3849,7 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.remove(queue, job_id, job)
+    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.withdraw(queue, job_id, job)
     if not is_elsewhere and not stream.remove(queue, group, job_id, job) then
       stream.disown(queue, job_id)
     end
@@ -4116,7 +4142,7 @@ local NOTED = { "movingTo", "movedBy", "moveToken", "moveState", "moveDue", "mov
 -- What holds in one queue only.
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
-  orderingSeq = true, entry = true, strayEntry = true, movedFrom = true,
+  orderingSeq = true, entry = true, strayEntry = true, strayElement = true, movedFrom = true,
   movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
   moveReads = true, movedAt = true,
 }
@@ -4130,7 +4156,7 @@ local take_out = {}
 
 function take_out.waiting(queue, job_id, job, group)
   local found = job.share and shares.remove(queue, job_id, job.share)
-    or withdrawal.remove(queue, job_id, job)
+    or withdrawal.withdraw(queue, job_id, job)
     or stream.withdraw(queue, group, job_id, job)
   return found and 0
 end
@@ -4542,7 +4568,7 @@ local activation = {}
 local STAMPED = "stamped"
 local DECISIVE = record.control()
 DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
-DECISIVE.strayEntry = true
+DECISIVE.strayEntry, DECISIVE.strayElement = true, true
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -4550,6 +4576,25 @@ local function put_down(queue, job_id, entry)
     lists.forget(queue, job_id)
   else
     stream.settle(queue, entry.group, entry.id, entry.broadcast)
+  end
+end
+
+--- Whether a list element or a stream entry was left behind when the job was taken from where it waited.
+local function is_stray(queue, job_id, job, entry)
+  if entry.id == "" then
+    return job.strayElement and job.state ~= "waiting"
+  end
+  return job.strayEntry and stream.is_stray(queue, job_id, entry.id, job.strayEntry)
+end
+
+--- Drop what was left behind. A job that was started from a list meanwhile stays noted as such.
+local function drop_stray(queue, job_id, job, entry)
+  if entry.id ~= "" then
+    put_down(queue, job_id, entry)
+  elseif job.state == "active" and lists.holds(job) then
+    lists.activated(queue, job_id, job.processedOn)
+  else
+    lists.forget(queue, job_id)
   end
 end
 
@@ -4616,10 +4661,9 @@ function activation.try(queue, job_id, entry, now, skip_events)
   local job = read_and_stamp(flat, stamp)
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
-  elseif job.strayEntry and entry.id ~= "" and stream.is_stray(queue, job_id, entry.id, job.strayEntry) then
-    -- The wire's word for an entry that is put down and needs no report.
-    put_down(queue, job_id, entry)
-    return nil, "EXPIRED"
+  elseif is_stray(queue, job_id, job, entry) then
+    drop_stray(queue, job_id, job, entry)
+    return nil, "EXPIRED" -- the wire's word for what is put down and needs no report
   elseif job.revoked == "1" then
     return nil, "REVOKED"
   end
@@ -5523,11 +5567,15 @@ function promotion.due(queue, now, most)
   return consumed
 end
 
---- Promote jobs of groups whose rate limit has passed; returns how many became ready.
-function promotion.limited(queue, now)
+--- Promote jobs of groups whose rate limit has passed; returns how many became ready. After `most` the remaining groups
+--- stay due.
+function promotion.limited(queue, now, most)
   local key, moved = queue .. "ratelimited", 0
   local now_text = _string_format("%.0f", now)
   for _, name in _ipairs(_redis_call("ZRANGE", key, 0, now_text, "BYSCORE", "LIMIT", 0, MOST_GROUPS)) do
+    if most and moved >= most then
+      break
+    end
     _redis_call("ZREM", key, name)
     moved = moved + release.promote(queue, name, groups.load(queue, name), now)
   end
@@ -8545,7 +8593,7 @@ do -- tick
     local meta_key = KEYS[5]
     local schedulers_key = KEYS[6]
     local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
-    local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms)
+    local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms, 100)
     propagation.finish(outcomes)
     shares.mend(queue)
     if heal then

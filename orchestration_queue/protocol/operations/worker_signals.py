@@ -263,7 +263,7 @@ class Tick:
 
 
 def tick(keys: QueueKeys, now_ms: int, *, heal: bool = False) -> Operation[Tick]:
-    """Make due jobs ready, at most 1,000, and read the queue's settings.
+    """Make due jobs ready, about 100, and read the queue's settings.
 
     With ``heal``, it also corrects the count of active list jobs.
     """
