@@ -75,9 +75,12 @@ async def test_a_client_with_a_certificate_of_the_authority_is_served(
     address: str, folder: Path, name: str, queue_name: str
 ) -> None:
     url = f"{address}&ssl_certfile={folder}/client.pem&ssl_keyfile={folder}/client.key"
-    async with Face(name, url).queue(queue_name) as queue, AsyncQueue(queue_name, url=url) as own:
-        async with working(own, double, url):
-            assert await (await queue.add("double", 21)).wait(60) == 42
+    async with (
+        Face(name, url).queue(queue_name) as queue,
+        AsyncQueue(queue_name, url=url) as own,
+        working(own, double, url),
+    ):
+        assert await (await queue.add("double", 21)).wait(60) == 42
 
 
 @pytest.mark.parametrize("name", ["sync", "async"])
