@@ -233,7 +233,7 @@ def test_a_step_that_no_worker_takes_fails_in_time_and_leaves_the_queue(fleet: F
     unserved = f"{fleet.queue}-unserved"
     result = fleet.run(steps.endless_job, queue=unserved, unclaimed_timeout=0.5)
     assert "has no worker; start one" in why(result, "endless")
-    assert f"oq dagster worker --queue {unserved}" in why(result, "endless")
+    assert f"oq dagster worker -m your.definitions --queue {unserved}" in why(result, "endless")
     with Queue(unserved, url=fleet.url) as queue:
         assert queue.counts().waiting == 0
 
