@@ -109,13 +109,15 @@ class Heartbeat:
                 self._report_late(late, asked - slept)
             if not (due := self._due()):
                 continue
+            planned = [kept.next_at for kept in due]
             try:
                 answers = self._renew(self._connection, [kept.lease for kept in due], self._now_ms())
             except OrchestrationQueueError as error:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
                 continue
-            for kept, answer in zip(due, answers, strict=True):
-                kept.next_at = asked + kept.interval_s  # immediately, if the reply took longer than that
+            for kept, answer, planned_at in zip(due, answers, planned, strict=True):
+                if kept.next_at == planned_at:  # else a check was requested meanwhile
+                    kept.next_at = asked + kept.interval_s  # immediately, if the reply took longer than that
                 if answer is Renewal.RENEWED:
                     self.renewed += 1
                 else:

@@ -43,3 +43,22 @@ def test_it_is_behind_when_a_renewal_is_overdue(server_url: str) -> None:
         assert heartbeat.is_behind
         heartbeat.drop(FRESH)
         assert not heartbeat.is_behind
+
+
+def test_a_check_during_a_renewal_is_not_lost(server_url: str) -> None:
+    """The renewal may have reached the server before what the check is about."""
+    answers: list[Renewal] = [Renewal.RENEWED, Renewal.LOST]
+    ended: list[Lease] = []
+
+    def renew(*_: object) -> list[Renewal]:
+        if len(answers) == 2:
+            heartbeat.check(FRESH.job_id)
+        return [answers.pop(0)]
+
+    connection = Connection(server_url)
+    heartbeat = Heartbeat(renew, now_ms, connection, 8000, lambda lease, _: ended.append(lease))
+    with connection, closing(heartbeat):
+        heartbeat.keep(FRESH, 8000, time.monotonic())
+        heartbeat.check(FRESH.job_id)
+        wait_until_sync(lambda: ended, "the second renewal")
+    assert ended == [FRESH]
