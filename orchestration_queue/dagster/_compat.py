@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -53,6 +52,7 @@ from dagster_shared.error import SerializableErrorInfo
 from dagster_shared.record import replace
 from dagster_shared.serdes.errors import DeserializationError
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import UsageError
 
 with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQueueClient alone needs them
@@ -142,7 +142,7 @@ __all__ = [
     "warm_up",
 ]
 
-log = logging.getLogger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.dagster")
 
 RunTarget: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition | dg.AssetSelection
 """The target of a sensor's runs. ``dagster.define_asset_job`` returns the second type; Dagster does not export it."""
