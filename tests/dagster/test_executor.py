@@ -22,7 +22,7 @@ from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.states import JobState
 from tests.dagster import steps
-from tests.dagster.step_workers import Fleet
+from tests.dagster.step_workers import READY, Fleet
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.dagster, pytest.mark.timeout(300)]
@@ -33,8 +33,10 @@ def shared(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """An instance with a worker that all tests of this module use."""
     pools = {"concurrency": {"pools": {"default_limit": 1}}}
     with dg.instance_for_test(overrides=pools) as instance:
-        fleet = Fleet(instance, server_url, f"steps-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("steps"))
-        with fleet.worker("--code-version", "v2"):
+        home = tmp_path_factory.mktemp("steps")
+        fleet = Fleet(instance, server_url, f"steps-{uuid.uuid4().hex[:8]}", home)
+        with fleet.worker("--code-version", "v2", log=home / "worker.log"):
+            wait_until_sync(lambda: READY in (home / "worker.log").read_text(), f"the worker, see {home}", 180)
             yield fleet
 
 

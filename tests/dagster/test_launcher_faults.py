@@ -26,7 +26,7 @@ CANCELED, FAILURE, QUEUED, STARTED, SUCCESS = (
 )
 
 
-ELSEWHERE = {"orchestration_queue/queue": "nobody-serves-this"}
+ELSEWHERE = {"orchestration_queue/queue": "unserved"}
 
 
 def process_of(launched: Launches, run_id: str) -> int:

@@ -106,7 +106,7 @@ def assert_ended_well(fleet: Fleet, run_id: str, succeeded: int, retried: int = 
 
 
 def has(fleet: Fleet, run_id: str, kind: dg.DagsterEventType, times: int = 1) -> bool:
-    """Whether the run's log has so many events of a kind."""
+    """Whether the log of a run has at least this number of events of a kind."""
     return len(fleet.instance.all_logs(run_id, of_type=kind)) >= times
 
 

@@ -55,7 +55,7 @@ _STARTS = frozenset(
     }
 )
 _UNWANTED = (dg.DagsterRunStatus.CANCELING, dg.DagsterRunStatus.CANCELED, dg.DagsterRunStatus.FAILURE)
-"""The statuses of runs whose steps nobody waits for."""
+"""The statuses of runs whose steps are no longer needed."""
 
 Fail = Callable[[IStepContext, SerializableErrorInfo, KnownExecutionState], dg.DagsterEvent]
 
