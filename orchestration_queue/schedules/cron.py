@@ -70,7 +70,7 @@ class _Field:
         if low > high:
             raise ScheduleError(
                 f"The cron pattern's {self.name} {text!r} has a reversed range; "
-                f"write `{_range_text(low, self.highest)},{_range_text(self.lowest, high)}` to go on from the start."
+                f"write `{_range_text(low, self.highest)},{_range_text(self.lowest, high)}` to continue from the start."
             )
         step = int(match["step"] or 1)
         if step == 0:
@@ -104,6 +104,7 @@ class CronPattern:
         weekdays: The days of the week, 0 for Sunday. A date must be one of these days, too.
         either: Days of the month, if a date may be one of these instead.
         restricts_both_days: Whether it restricts both days of the month and days of the week.
+        follows_clock: Whether its hour begins with ``*``, so that it keeps its rhythm when clocks go back.
     """
 
     text: str
@@ -113,6 +114,7 @@ class CronPattern:
     weekdays: frozenset[int]
     either: frozenset[int] = frozenset()
     restricts_both_days: bool = False
+    follows_clock: bool = False
 
     @classmethod
     def parse(cls, text: str, *, day_or: bool = False) -> CronPattern:
@@ -128,23 +130,44 @@ class CronPattern:
     def next_after(self, after_ms: int, zone: tzinfo) -> int:
         """Return the first occurrence strictly after a time, in epoch milliseconds.
 
-        Local times skipped by a forward clock change don't occur; those repeated by a backward one occur the first time
-        only.
+        Local times skipped by a forward clock change don't occur. Those repeated by a backward one occur twice if the
+        pattern follows the clock, as in cron, and else the first time only.
 
         Raises:
             ScheduleError: No time matches within the horizon.
         """
         try:
             after = _EPOCH + after_ms * _MILLISECOND
-            wall = after.astimezone(zone).replace(tzinfo=None)
-            for day in self._dates_from(wall.date()):
-                for clock in self._clocks_from(wall.time() if day == wall.date() else time()):
-                    instant = _instant(datetime.combine(day, clock), zone)
-                    if instant is not None and instant > after:
-                        return (instant - _EPOCH) // _MILLISECOND
+            here = after.astimezone(zone)
+            wall = here.replace(tzinfo=None, fold=0)
+            for at in self._walls_from(wall):
+                instant = _instant(at, zone)
+                if instant is not None and instant > after:
+                    again = self._repeated_after(after, here, zone) if self.follows_clock else None
+                    return (min(instant, again or instant) - _EPOCH) // _MILLISECOND
         except (OverflowError, ValueError):
             pass  # the search left the calendar
         raise no_occurrences(f"{self.text!r} matches no date in the {HORIZON_YEARS} years to come")
+
+    def _repeated_after(self, after: datetime, here: datetime, zone: tzinfo) -> datetime | None:
+        """Return the first occurrence that a local clock shows for the second time, if it shows this hour twice."""
+        length = here.replace(fold=1).astimezone(UTC) - here.replace(fold=0).astimezone(UTC)
+        if not length:
+            return None
+        wall = here.replace(tzinfo=None, fold=0)
+        for at in self._walls_from(wall - length):
+            second = at.replace(tzinfo=zone, fold=1).astimezone(UTC)
+            if at >= wall + length:
+                return None
+            if second > after and second != _instant(at, zone):
+                return second
+        return None
+
+    def _walls_from(self, start: datetime) -> Iterator[datetime]:
+        """Yield matching local times from ``start`` on, inclusive, in the calendar's order."""
+        for day in self._dates_from(start.date()):
+            for clock in self._clocks_from(start.time() if day == start.date() else time()):
+                yield datetime.combine(day, clock)
 
     def _clocks_from(self, start: time) -> Iterator[time]:
         """Yield times of day from ``start`` on, inclusive."""
@@ -183,9 +206,17 @@ def _parse(text: str, day_or: bool) -> CronPattern:
     minutes, hours, days, months, weekdays = (field.values(words) for field, words in zip(_FIELDS, fields, strict=True))
     clock = (tuple(sorted(hours)), tuple(sorted(minutes)), tuple(sorted(seconds)))
     both = len(days) < 31 and len(weekdays) < 7
-    if day_or and both:
-        return CronPattern(text, clock, "*", _field_text(months, 12), weekdays, days, restricts_both_days=True)
-    return CronPattern(text, clock, _field_text(days, 31), _field_text(months, 12), weekdays, restricts_both_days=both)
+    either = days if day_or and both else frozenset[int]()
+    return CronPattern(
+        text,
+        clock,
+        "*" if either else _field_text(days, 31),
+        _field_text(months, 12),
+        weekdays,
+        either,
+        restricts_both_days=both,
+        follows_clock=fields[1].startswith("*"),
+    )
 
 
 _NICKNAMES = {

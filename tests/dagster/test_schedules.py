@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 import dagster as dg
 import pytest
 import redis
+from dagster._utils.schedules import cron_string_iterator
 
 from orchestration_queue import Cron, Dag, Every, FlowTemplate, JobOptions, JobTemplate, Node
 from orchestration_queue.dagster import QueueResource, queue_schedules, scheduler_sensor
@@ -190,3 +192,17 @@ def test_bad_scheduler_sensors_are_refused() -> None:
     with pytest.raises(InvalidOptionError):
         made("q", limit=0)
     assert made("my-queue").name == "scheduled_my_queue_nightly"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York"])
+@pytest.mark.parametrize("pattern", ["*/15 * * * *", "30 * * * *", "0 0 * * *"])
+def test_ten_years_of_clock_changes_are_those_of_dagster(pattern: str, zone: str) -> None:
+    """They differ where docs/explanation/schedules.md says so."""
+    for year in range(2024, 2034):
+        for month, day in ((3, 8), (3, 25), (10, 25), (11, 1)):
+            start = datetime(year, month, day, tzinfo=UTC)
+            end = start + timedelta(days=7)
+            theirs = takewhile(end.__gt__, cron_string_iterator(start.timestamp(), pattern, zone))
+            first_ms, last_ms = (int(at.timestamp() * 1000) for at in (start, end))
+            ours = Cron(pattern, tz=zone).timing.runs_until(first_ms, last_ms - 1, 700)
+            assert ours == [int(at.timestamp() * 1000) for at in theirs]
