@@ -88,6 +88,11 @@ def calls(
         flow_id = next(flow_ids)
         flows.append(producer.submit(graph(queue.name, 200), flow_id=flow_id))
 
+    def cancel_and_retry() -> None:
+        job_id = next(ids)
+        queue.cancel(job_id)
+        queue.get(job_id).retry()
+
     return {
         "add": lambda: queue.add("task", {}),
         "add_bulk, 10,000": lambda: queue.add_bulk([NewJob("task", {}) for _ in range(10_000)]),
@@ -101,7 +106,7 @@ def calls(
         "move_jobs, 100": lambda: queue.move_jobs(list(islice(ids, 100)), "other"),
         "move, lifo": lambda: lifo.move_jobs([next(late)], "other"),
         "move, due priority": lambda: urgent.move_jobs([next(due)], "other"),
-        "cancel and retry": lambda: (queue.cancel(job_id := next(ids)), queue.get(job_id).retry()),
+        "cancel and retry": cancel_and_retry,
         "tag 1,000": lambda: queue.add_bulk([NewJob("task", {}, JobOptions(tags=["t"])) for _ in range(1000)]),
         "tags.move": lambda: queue.tags.move("t", "other"),
         "tags.cancel": lambda: other.tags.cancel("t"),

@@ -131,7 +131,7 @@ def mixed() -> None:
 
 
 @dg.job(executor_def=queue_executor)
-def patient() -> None:
+def slowly_retried() -> None:
     """A step that is tried again later."""
     tries()
 
@@ -145,7 +145,7 @@ def urgent_late() -> None:
         waits.alias(name).tag({"dagster/priority": "5"})(x)
 
 
-defs = dg.Definitions(jobs=[chatty, fan, pooled, mixed, patient, urgent_late])
+defs = dg.Definitions(jobs=[chatty, fan, pooled, mixed, slowly_retried, urgent_late])
 
 
 def main(run_id: str, *rest: str) -> None:

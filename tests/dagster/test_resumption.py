@@ -172,9 +172,9 @@ def test_skipped_mapped_and_retried_steps_are_found_again(fleet: Fleet) -> None:
 
 
 def test_a_retry_waits_from_its_failure_not_from_the_resumption(fleet: Fleet) -> None:
-    run_id = create(fleet, "patient", **NO_RETRIES)
+    run_id = create(fleet, "slowly_retried", **NO_RETRIES)
     kill_when(fleet, run_id, lambda: has(fleet, run_id, dg.DagsterEventType.STEP_UP_FOR_RETRY), "the step to fail")
-    with ActiveExecution(create_execution_plan(resumed.patient), RetryMode.ENABLED) as state:
+    with ActiveExecution(create_execution_plan(resumed.slowly_retried), RetryMode.ENABLED) as state:
         replay(state, RunLog(fleet.instance, run_id).read())
         (failure,) = fleet.instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY)
         assert state._waiting_to_retry == {"tries": failure.timestamp + 20}
@@ -194,7 +194,7 @@ def test_an_instance_in_memory_is_refused_before_anything_is_added(server_url: s
     storage = {"module": "dagster._core.storage.event_log", "class": "InMemoryEventLogStorage"}
     with dg.instance_for_test(overrides={"event_log_storage": storage}) as instance:
         fleet = Fleet(instance, server_url, f"memory-{uuid.uuid4().hex[:8]}", tmp_path)
-        result = fleet.run(resumed.patient)
+        result = fleet.run(resumed.slowly_retried)
         assert not result.success
         (failure,) = [event for event in result.all_events if event.is_run_failure]
         assert "keeps data in the memory of one process (InMemoryEventLogStorage)" in str(failure.event_specific_data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import redis
@@ -107,10 +108,10 @@ async def test_a_job_left_in_a_list_runs_once_when_it_waits_there_again(queue: A
     raw.hdel(queue.keys.job(job.id), "revoked")
     raw.ltrim(key, MIDDLE, MIDDLE)
     assert raw.lrange(key, 0, -1) == [job.id]
-    promote = ("glidemq_promote", 3, *(queue.keys.named(name) for name in ("scheduled", "stream", "events")))
+    due: list[Any] = [queue.keys.named(name) for name in ("scheduled", "stream", "events")]
     (taken,) = await queue.take()  # it makes the job ready, so that it is in the list twice, and takes one of them
     assert await queue.take() == []
-    assert raw.fcall(*promote, 1 << 40) == 0
+    assert raw.fcall("glidemq_promote", 3, *due, 1 << 40) == 0
     await taken.complete()
     assert not raw.exists(key)
     assert raw.get(queue.keys.list_active) in (None, "0")

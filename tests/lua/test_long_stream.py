@@ -177,7 +177,8 @@ def test_the_record_names_the_entry_however_the_job_was_made_ready(wire: Wire, h
     job_id = wire.add(timestamp=NOW - 12_345)
     wire.add(timestamp=NOW + 12_345)
     MADE_READY[how](wire, job_id)
-    (entry,) = (entry_id for entry_id, fields in wire.client.xrange(wire.key("stream")) if fields["jobId"] == job_id)
+    entries: Any = wire.client.xrange(wire.key("stream"))
+    (entry,) = (entry_id for entry_id, fields in entries if fields["jobId"] == job_id)
     assert wire.hash(f"job:{job_id}")["entry"] == entry
     assert commands_of_cancel(wire, job_id) == 1
     assert job_id not in wire.stream_ids()

@@ -87,9 +87,21 @@ class Long:
         with suppress(StateError, JobNotFoundError):
             ACTS[name](self, job_id)
 
+    def cancel_and_retry(self, job_id: str) -> None:
+        self.queue.cancel(job_id)
+        self.queue.get(job_id).retry()
+
+    def take_and_release(self, _: str) -> None:
+        for job in self.queue.take(2):
+            job.release()
+
+    def pause_and_resume(self, _: str) -> None:
+        self.queue.pause()
+        self.queue.resume()
+
     def cpu_ms(self) -> float:
         """The processor time of the server's main thread."""
-        usage = self.raw.info("cpu")
+        usage: dict[str, float] = self.raw.info("cpu")
         return 1000 * (usage["used_cpu_user_main_thread"] + usage["used_cpu_sys_main_thread"])
 
     def close(self) -> None:
@@ -102,7 +114,7 @@ ACTS: dict[str, Callable[[Long, str], Any]] = {
     "add": Long.add,
     "cancel": lambda long, job_id: long.queue.cancel(job_id),
     "retry": lambda long, job_id: long.queue.get(job_id).retry(),
-    "cancel and retry": lambda long, job_id: (long.queue.cancel(job_id), long.queue.get(job_id).retry()),
+    "cancel and retry": Long.cancel_and_retry,
     "promote": lambda long, job_id: long.queue.get(job_id).promote(),
     "delay": lambda long, job_id: long.queue.get(job_id).change_delay(60),
     "delay no more": lambda long, job_id: long.queue.get(job_id).change_delay(0),
@@ -112,8 +124,8 @@ ACTS: dict[str, Callable[[Long, str], Any]] = {
     "move back": Long.move_back,
     "remove": lambda long, job_id: long.queue.remove(job_id),
     "release": lambda long, job_id: long.queue.get(job_id).release(),
-    "take": lambda long, _: [job.release() for job in long.queue.take(2)],
-    "pause": lambda long, _: (long.queue.pause(), long.queue.resume()),
+    "take": Long.take_and_release,
+    "pause": Long.pause_and_resume,
     "counts": lambda long, _: long.queue.counts(),
     "oldest": lambda long, _: long.queue.oldest_ready(),
 }
