@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestration_queue.dialects.chasquimq.keys import LIBRARY as CHASQUIMQ
-from orchestration_queue.dialects.qless.commands import LIBRARY as QLESS
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, text
+from orchestration_queue.protocol.functions import REVISIONS
 from orchestration_queue.protocol.library import (
     LIBRARIES,
     Library,
@@ -23,8 +22,9 @@ from orchestration_queue.server import Connection
 
 __all__ = ["BUNDLED", "LoadedLibrary", "Owner", "read_libraries"]
 
-BUNDLED = (*LIBRARIES, CHASQUIMQ, QLESS)
-"""Every library of this package. Only clients of their wires load the last two."""
+_OF_OTHER_WIRES = ("chasquimq", "qless")
+BUNDLED = (*LIBRARIES, *(Library(name, str(REVISIONS[name]), f"{name}_version") for name in _OF_OTHER_WIRES))
+"""Every library of this package. Only clients of their wires, which need more packages, load the last two."""
 
 
 class Owner(StrEnum):

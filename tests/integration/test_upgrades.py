@@ -11,7 +11,10 @@ import pytest
 import redis
 
 from orchestration_queue.client import Queue
+from orchestration_queue.dialects.chasquimq.keys import LIBRARY as CHASQUIMQ
+from orchestration_queue.dialects.qless.commands import LIBRARY as QLESS
 from orchestration_queue.doctor.libraries import BUNDLED
+from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import Connection
 from tests.nodes import Node, Nodes
 from tests.releases import ROOT, Release, make_release
@@ -137,3 +140,7 @@ def test_clients_that_connect_while_it_is_replaced_see_one_text_or_the_other(
         assert [process.wait(120) for process in processes] == [0] * len(processes)
     assert texts(node.raw) == {each: later.text(each) for each in NAMES}
     assert loads(node.raw) <= 2 * len(NAMES)
+
+
+def test_the_libraries_of_other_wires_are_those_that_their_clients_load() -> None:
+    assert set(BUNDLED) == {*LIBRARIES, CHASQUIMQ, QLESS}
