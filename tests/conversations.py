@@ -47,8 +47,11 @@ def hold(
     written: list[Call] = [] if calls_to is None else calls_to
 
     def reply_to(call: Call) -> Reply:
-        if call.name in ("HMGET", "HGET") and call.keys[0].endswith((":flow:f", ":flow-ends:f")):
-            return [None, None] if call.name == "HMGET" else answer(call) if call.args == ("state",) else None
+        of_flow = call.name in ("HMGET", "HGET") and call.keys[0].endswith((":flow:f", ":flow-ends:f"))
+        if of_flow and call.keys[0] not in stored:
+            return (
+                [None] * len(call.args) if call.name == "HMGET" else answer(call) if call.args == ("state",) else None
+            )
         if call.name == "HMGET":
             fields = stored[call.keys[0].rpartition("f.")[2]] or {}
             return [fields[name].encode() if name in fields else None for name in map(str, call.args)]

@@ -104,8 +104,8 @@ class ServerUrl:
     master: str = ""
     sentinel_username: str | None = None
     sentinel_password: str | None = field(default=None, repr=False)
-    timeout: timedelta = DEFAULT_TIMEOUT
-    connect_timeout: timedelta = DEFAULT_CONNECT_TIMEOUT
+    timeout: Duration = DEFAULT_TIMEOUT
+    connect_timeout: Duration = DEFAULT_CONNECT_TIMEOUT
 
     def at(self, address: Address) -> ServerUrl:
         """Return the URL of the single server at an address, with this URL's credentials and settings."""

@@ -27,7 +27,7 @@ EXTENSIONS = "subjectAltName=DNS:localhost,IP:127.0.0.1\n"
 
 def openssl(folder: Path, *arguments: str) -> None:
     assert OPENSSL is not None
-    subprocess.run([OPENSSL, *arguments], cwd=folder, check=True, capture_output=True)
+    subprocess.run([OPENSSL, *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
 
 
 def certify(folder: Path, name: str) -> None:

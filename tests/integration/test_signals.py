@@ -230,5 +230,6 @@ def child_of(process: subprocess.Popen[bytes]) -> int:
 
 def skip_without_namespaces() -> None:
     """Skip a test where this user may not create process namespaces."""
-    if shutil.which("unshare") is None or subprocess.run([*WAYS["process 1"], "true"], capture_output=True).returncode:
+    trial = [*WAYS["process 1"], "true"]
+    if shutil.which("unshare") is None or subprocess.run(trial, capture_output=True, timeout=60).returncode:
         pytest.skip("process namespaces are not allowed here")

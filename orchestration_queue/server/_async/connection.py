@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar, cast
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
-from orchestration_queue.options.durations import Duration, checked_duration
+from orchestration_queue.options.durations import Duration, as_timedelta, checked_duration
 from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server._async.cluster import AsyncCluster
@@ -126,7 +126,9 @@ class AsyncConnection:
             raise UsageError("This client is closed; create a new one.")
         url = parse_url(self._url)
         serves = AsyncCluster if url.mode == "cluster" else AsyncNode
-        timeouts = Timeouts(self._timeout or url.timeout, self._connect_timeout or url.connect_timeout)
+        timeouts = Timeouts(
+            self._timeout or as_timedelta(url.timeout), self._connect_timeout or as_timedelta(url.connect_timeout)
+        )
         server: AsyncCluster | AsyncNode = serves(url, self._libraries, timeouts)
         try:
             await server.greet()
