@@ -25,7 +25,8 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.withdraw(queue, job_id, job)
+    local is_elsewhere = redis.call("ZREM", queue .. "scheduled", job_id) == 1
+      or withdrawal.withdraw(queue, job_id, job)
     if not is_elsewhere and not stream.remove(queue, group, job_id, job) then
       stream.disown(queue, job_id)
     end

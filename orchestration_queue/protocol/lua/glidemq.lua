@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "7"
+local REVISION = "8"
 
 local _cjson_decode, _cjson_encode, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _table_concat, _tonumber, _tostring, _type, _unpack
 
@@ -656,7 +656,8 @@ local LONGEST_REASON = 500
 local function note_ends(queue, job_ids)
   for _, job_id in _ipairs(job_ids) do
     if job_id:find(".", 1, true) then
-      local fields = _redis_pcall("HMGET", queue .. "job:" .. job_id, "flow", "state", "outcome", "finishedOn", "failedReason")
+      local key = queue .. "job:" .. job_id
+      local fields = _redis_pcall("HMGET", key, "flow", "state", "outcome", "finishedOn", "failedReason")
       local flow, state = fields[1], fields[2]
       if flow and (state == "completed" or state == "failed") then
         local key = queue .. "flow-ends:" .. flow
@@ -3907,7 +3908,8 @@ function revocation.revoke(queue, job_id, now_ms, group)
   if job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. job.groupKey, job_id)
   else
-    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1 or withdrawal.withdraw(queue, job_id, job)
+    local is_elsewhere = _redis_call("ZREM", queue .. "scheduled", job_id) == 1
+      or withdrawal.withdraw(queue, job_id, job)
     if not is_elsewhere and not stream.remove(queue, group, job_id, job) then
       stream.disown(queue, job_id)
     end
