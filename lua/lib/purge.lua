@@ -18,8 +18,8 @@ local LONGEST_REASON = 500
 local function note_ends(queue, job_ids)
   for _, job_id in ipairs(job_ids) do
     if job_id:find(".", 1, true) then
-      local key = queue .. "job:" .. job_id
-      local fields = redis.pcall("HMGET", key, "flow", "state", "outcome", "finishedOn", "failedReason")
+      local record = queue .. "job:" .. job_id
+      local fields = redis.pcall("HMGET", record, "flow", "state", "outcome", "finishedOn", "failedReason")
       local flow, state = fields[1], fields[2]
       if flow and (state == "completed" or state == "failed") then
         local key = queue .. "flow-ends:" .. flow

@@ -6,8 +6,8 @@ __all__ = ["REVISIONS"]
 
 REVISIONS: Final = {
     "chasquimq": 5,
-    "glidemq": 8,
-    "orchestration_queue_1": 35,
+    "glidemq": 9,
+    "orchestration_queue_1": 36,
     "qless": 6,
 }
 """Each library's number, which grows with every change of its text."""

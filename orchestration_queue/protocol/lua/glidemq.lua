@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "8"
+local REVISION = "9"
 
 local _cjson_decode, _cjson_encode, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _table_concat, _tonumber, _tostring, _type, _unpack
 
@@ -656,8 +656,8 @@ local LONGEST_REASON = 500
 local function note_ends(queue, job_ids)
   for _, job_id in _ipairs(job_ids) do
     if job_id:find(".", 1, true) then
-      local key = queue .. "job:" .. job_id
-      local fields = _redis_pcall("HMGET", key, "flow", "state", "outcome", "finishedOn", "failedReason")
+      local record = queue .. "job:" .. job_id
+      local fields = _redis_pcall("HMGET", record, "flow", "state", "outcome", "finishedOn", "failedReason")
       local flow, state = fields[1], fields[2]
       if flow and (state == "completed" or state == "failed") then
         local key = queue .. "flow-ends:" .. flow
