@@ -24,7 +24,7 @@ def test_the_reply_is_the_hash_as_it_now_stands(wire: Wire) -> None:
     entry_id, _ = wire.fetched()
     wire.forget_events()
     reply = wire.call("moveToActive", jobId="1", entryId=entry_id, timestamp=LATER)
-    assert as_hash(reply) == wire.job("1")
+    assert as_hash(reply) == wire.hash("job:1")
     job = wire.job("1")
     assert (job["state"], job["processedOn"], job["lastActive"]) == ("active", str(LATER), str(LATER))
     assert (job["name"], job["data"], job["attemptsMade"]) == ("mail", "[1]", "0")
