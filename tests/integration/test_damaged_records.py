@@ -116,7 +116,7 @@ async def test_a_failed_attempt_is_logged_and_stored_with_its_traceback(
     assert len(traceback.encode()) <= 8_192
     logged = [record.getMessage() for record in caplog.records if "failed: KeyError" in record.getMessage()]
     assert [text.partition(" of ")[0] for text in logged] == ["Attempt 1", "Attempt 2"]
-    assert 'in look_up\n    return {"present"' in logged[0]
+    assert 'in look_up\n      return {"present"' in logged[0]
     assert "runner.py" not in logged[0]
 
 

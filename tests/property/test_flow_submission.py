@@ -152,6 +152,8 @@ class Server:
 def _normal(kind: str, value: Any) -> Any:
     if kind == "stream":
         return sorted((fields for _, fields in value), key=str)
+    if kind == "hash":
+        value.pop("entry", None)
     if kind == "hash" and "parentIds" in value:
         ids, queues = json.loads(value.pop("parentIds")), json.loads(value.pop("parentQueues"))
         value["parents"] = sorted(zip(queues, ids, strict=True))
