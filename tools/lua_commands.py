@@ -68,12 +68,22 @@ local function run(name, now, words, more)
   return commands[name](now, all)
 end
 
-local function register(name, keys, callback)
-  redis.register_function(name, function(KEYS, ARGV)
+-- Refusals are replied, not raised: to what is raised, the server adds its line in this text.
+local function register(name, title, keys, words, callback)
+  local function call(KEYS, ARGV)
     if #KEYS ~= keys then
-      error(name .. ": takes " .. keys .. " keys, not " .. #KEYS)
+      calls.refuse(title, name .. " takes " .. keys .. " keys, got " .. #KEYS)
+    elseif words and #ARGV > words then
+      calls.refuse(title, name .. " takes at most " .. words .. " arguments, got " .. #ARGV)
     end
     return callback(KEYS, ARGV)
+  end
+  redis.register_function(name, function(KEYS, ARGV)
+    local is_done, reply = pcall(call, KEYS, ARGV)
+    if is_done then
+      return reply
+    end
+    return {{ err = type(reply) == "table" and reply.err or "ERR " .. reply:gsub("^user_function:%d+: ", "") }}
   end)
 end
 """
@@ -105,22 +115,35 @@ def _command(contract: Contract) -> str:
 def _function(library: str, contract: Contract) -> str:
     body = contract.body + "\n"
     requires = "".join(f"  {match[0]}" for match in _REQUIRE.finditer(body) if match[1] != "calls")
-    keys = [f"local {key.name} = KEYS[{position}]" for position, key in enumerate(contract.keys, 1)]
+    title = _title(contract)
+    keys = [
+        f'local {key.name} = calls.name("{title}", "{key.name}", KEYS[{position}])'
+        for position, key in enumerate(contract.keys, 1)
+    ]
     words = "\n".join([*keys, *_words(contract, first=1)])
     body = textwrap.indent(f"{words}\n" + _REQUIRE.sub("", body).strip("\n"), "    ")
-    name = f'"{library}_{contract.name}", {len(contract.keys)}'
-    return f"do\n{requires}  register({name}, function(KEYS, ARGV)\n{body}\n  end)\nend\n"
+    most = "nil" if any(argument.repeats for argument in contract.arguments) else len(contract.arguments)
+    facts = f'"{library}_{contract.name}", "{title}", {len(contract.keys)}, {most}'
+    return f"do\n{requires}  register({facts}, function(KEYS, ARGV)\n{body}\n  end)\nend\n"
+
+
+def _title(contract: Contract) -> str:
+    return contract.name[0].upper() + contract.name[1:]
 
 
 def _words(contract: Contract, first: int = 3) -> Iterator[str]:
-    title = contract.name[0].upper() + contract.name[1:]
+    title = _title(contract)
     for position, argument in enumerate(contract.arguments, first):
         if argument.repeats:
-            yield f"local {argument.name} = rest(ARGV, {position})"
+            words = f"rest(ARGV, {position})"
+            if argument.type == "name":
+                words = f'calls.names("{title}", "{argument.name}", {words})'
+            yield f"local {argument.name} = {words}"
         else:
             yield f"local {argument.name} = {_value(argument, title, f'ARGV[{position}]')}"
 
 
 def _value(argument: Argument, title: str, word: str) -> str:
     default = "" if argument.default is None else f" or {argument.default}"
-    return f'calls.{argument.type}("{title}", "{argument.name}", {word}{default})'
+    given = f"{word} and " if argument.maybe else ""
+    return f'{given}calls.{argument.type}("{title}", "{argument.name}", {word}{default})'

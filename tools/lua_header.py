@@ -8,6 +8,8 @@ One line per fact::
     --- @key?  parent_deps   set              may be left out by callers
     --- @arg   job_name      text             text, bytes, json, int, number or flag ("0" or "1")
     --- @arg   priority      int?             nil if it is not a number; without `?` that is an error
+    --- @arg   jid           name             qless only: not empty; so are `count` (from 1) and `offset` (from 0)
+    --- @arg   limit         count?           qless only: nil if it is left out
     --- @arg   delay_ms      int =0           with a default
     --- @arg   child_count   int #children    the length of a list that follows
     --- @arg*  extra_deps    text             all that is left, or as many as were counted
@@ -30,7 +32,7 @@ from pathlib import Path
 
 __all__ = ["Argument", "Contract", "HeaderError", "Key", "Repeated", "read_contract"]
 
-_TYPES = {"text", "bytes", "json", "int", "number", "flag"}
+_TYPES = {"text", "bytes", "json", "int", "number", "flag", "name", "count", "offset"}
 _FACT = re.compile(r"@(?P<tag>\w+)(?P<mark>[?*]?)\s+(?P<body>.*)")
 _KEY = re.compile(r"(?P<name>[a-z_]+)\s+(?P<type>[a-z]+)\s*(?P<what>.*)")
 _ARGUMENT = re.compile(

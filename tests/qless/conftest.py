@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from orchestration_queue.dialects.qless.commands import LIBRARY
+from tests.qless.older import Older
 from tests.qless.oracle import Both
 
 
@@ -19,6 +20,12 @@ def server(server_url: str) -> Iterator[redis.Redis]:
     client.function_load(LIBRARY.text, replace=True)
     yield client
     client.close()
+
+
+@pytest.fixture
+def older(server: redis.Redis) -> Older:
+    """The calls of the older form."""
+    return Older(server)
 
 
 @pytest.fixture

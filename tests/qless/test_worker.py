@@ -216,22 +216,19 @@ async def test_tasks_run_by_name(qless: AsyncQlessClient, server: redis.Redis, s
 async def test_queues_are_served_in_order_or_in_turn(
     qless: AsyncQlessClient, server: redis.Redis, server_url: str
 ) -> None:
-    for order, expected in (
-        ("ordered", ["a", "a", "a", "b", "b", "b"]),
-        ("round-robin", ["a", "b", "a", "b", "a", "b"]),
-    ):
+    for order, expected in (("ordered", "CCCBBAAAAA"), ("round-robin", "CBACBACAAA")):
         served: list[str] = []
-        for queue in "ab":
-            for _ in range(3):
+        for queue, count in (("A", 5), ("B", 2), ("C", 3)):
+            for _ in range(count):
                 await qless.put(queue, "K")
 
         async def handler(job: QlessJob, served: list[str] = served) -> None:
             served.append(job.queue)
 
-        async with working(server_url, ["a", "b"], handler, order=order, concurrency=1):
-            await wait_until(lambda: len(served) == 6, "all to run")  # noqa: B023  it is over before the next
-            await wait_until(lambda: not server.exists("ql:q:a-locks", "ql:q:b-locks"), "all to be complete")
-        assert served == expected
+        async with working(server_url, ["C", "B", "A"], handler, order=order, concurrency=1):
+            await wait_until(lambda: len(served) == 10, "all to run")  # noqa: B023  it is over before the next
+            await wait_until(lambda: not server.keys("ql:q:*-locks"), "all to be complete")
+        assert "".join(served) == expected
 
 
 def test_wrong_arguments_are_refused() -> None:

@@ -26,6 +26,39 @@ function calls.number(command, name, word)
   return number
 end
 
+--- Return text that keys are made of.
+function calls.name(command, name, word)
+  if calls.text(command, name, word) == "" then
+    calls.refuse(command, 'Arg "' .. name .. '" must not be empty')
+  end
+  return word
+end
+
+function calls.names(command, name, words)
+  for _, word in ipairs(words) do
+    calls.name(command, name, word)
+  end
+  return words
+end
+
+local function at_least(command, name, word, least)
+  local number = calls.number(command, name, word)
+  if number < least then
+    calls.refuse(command, 'Arg "' .. name .. '" must be at least ' .. least .. ", got " .. word)
+  end
+  return math.floor(number)
+end
+
+--- Return how many are asked for.
+function calls.count(command, name, word)
+  return at_least(command, name, word, 1)
+end
+
+--- Return how many are skipped, or may be none.
+function calls.offset(command, name, word)
+  return at_least(command, name, word, 0)
+end
+
 --- Decode JSON text. `null` is a value, `false` is refused, as clients expect.
 function calls.decoded(command, name, word)
   local is_json, value = pcall(cjson.decode, calls.text(command, name, word))

@@ -41,6 +41,25 @@ function failures.exhausted(now, group_queue, queue)
   }
 end
 
+--- Fail a job for good, in whatever state it is. `data` is its new data as JSON, nil to keep the old.
+function failures.fail(now, job, failure, data)
+  local jid, worker, group = job.jid, failure.worker, failure.group
+  failure.when = math.floor(now)
+  messages.log("failed", { jid = jid, worker = worker, group = group, message = failure.message })
+  messages.tracked("failed", jid)
+  places.release(job.worker, jid)
+  history.add(jid, now, "failed", { worker = worker, group = group })
+  places.leave(job.queue, jid)
+  if data then
+    redis.call("HSET", "ql:j:" .. jid, "data", data)
+  end
+  redis.call(
+    "HMSET", "ql:j:" .. jid,
+    "state", "failed", "worker", "", "expires", "", "failure", cjson.encode(failure)
+  )
+  failures.add(now, job.queue, jid, group)
+end
+
 --- Fail a job that used up its retries.
 function failures.exhaust(now, queue, job, failure)
   places.leave(queue, job.jid)

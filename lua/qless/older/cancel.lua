@@ -1,7 +1,8 @@
 --- Remove jobs, or none when another job depends on one of them. Completed jobs stay.
---- @arg* jids text their ids
+--- @arg  jid  name its id
+--- @arg* more name ids of other jobs
 --- @returns nil
 --- @error   a job that is not named depends on one of them
 --- @cost    O(log N) per job
 
-run("cancel", 0, {}, jids)
+run("cancel", 0, { jid }, more)

@@ -2,11 +2,19 @@
 --- @arg* words text `resolve` to repair them, a cursor to check one page of keys, a key to check one page of what it holds
 --- @returns JSON: counts by kind; with a cursor, the next `cursor` (`0` at the end), and of keys how many were `checked`
 --- and which are so `large` that they must be checked by pages
+--- @error   another option than `resolve`
 --- @cost    O(N) of all keys, or of a page
 
+local calls = require("calls")
 local consistency = require("consistency")
+local older = require("older")
 
-local resolve = words[1] == "resolve" or words[1] == "1"
+local change = words[1] or ""
+if change ~= "" and change ~= "resolve" and change ~= "1" then
+  calls.refuse("ConsistencyCheck", 'Unknown option "' .. change .. '"')
+end
+older.most("ConsistencyCheck", words, 3)
+local resolve = change ~= ""
 local cursor, key, found = words[2], words[3], {}
 local now = tonumber(redis.call("TIME")[1])
 if key then
@@ -28,7 +36,8 @@ repeat
     end
   end
 until cursor or next_cursor == "0"
-if cursor then
-  found.cursor, found.checked, found.large = next_cursor, checked, large
+if not cursor then
+  return cjson.encode(found)
 end
-return cjson.encode(found)
+found.cursor, found.checked = next_cursor, checked
+return older.object(found, { large = older.array(large) })

@@ -1,18 +1,23 @@
 --- Return the ids of jobs in a state. Scheduled jobs that are due stay where they are.
---- @arg  state text `complete`, or `running`, `stalled`, `scheduled`, `depends` or `recurring`
---- @arg* words text for `complete` an offset and a count, else the time, the queue, an offset and a count
---- @returns an array of ids
+--- @arg  state text `running`, `stalled`, `scheduled`, `depends` or `recurring`, or `complete`
+--- @arg* words text the time, the queue (neither for `complete`), an offset and a count
+--- @returns an array of ids: all, or as many as are counted; of those that are complete 25
+--- @error   an unknown state
 --- @cost    O(log N + M) for M found
 
 local calls = require("calls")
+local older = require("older")
 
-if state == "complete" then
-  return run("jobs", 0, { state }, words)
+local is_complete = state == "complete"
+local now = is_complete and 0 or calls.number("Jobs", "now", table.remove(words, 1))
+local queue = not is_complete and calls.name("Jobs", "queue", table.remove(words, 1))
+older.most("Jobs", words, 2)
+local offset = calls.offset("Jobs", "offset", words[1] or 0)
+local count = words[2] and calls.count("Jobs", "count", words[2])
+if is_complete then
+  return run("jobs", now, { state, offset, count })
+elseif state == "scheduled" then
+  -- The command makes those ready that are due.
+  return redis.call("ZRANGEBYSCORE", "ql:q:" .. queue .. "-scheduled", "-inf", "+inf", "LIMIT", offset, count or -1)
 end
-local now = calls.number("Jobs", "now", table.remove(words, 1))
-if state ~= "scheduled" then
-  return run("jobs", now, { state }, words)
-end
-local key = "ql:q:" .. calls.text("Jobs", "queue", words[1]) .. "-scheduled"
-local offset = calls.number("Jobs", "offset", words[2] or 0)
-return redis.call("ZRANGE", key, offset, offset + calls.number("Jobs", "count", words[3] or 25) - 1)
+return run("jobs", now, { state, queue, offset, count or -1 })

@@ -1,6 +1,6 @@
 --- Return the jobs that would be handed out next.
 --- @key  queue name   of this queue
---- @arg  count number at most this many
+--- @arg  count count  at most this many
 --- @arg  now   number the time in seconds
 --- @returns JSON texts, a job each
 --- @cost    O(log N) per job
@@ -9,4 +9,4 @@ local jobs = require("jobs")
 local older = require("older")
 local popping = require("popping")
 
-return older.list(jobs.list(popping.peek(now, queue, count)))
+return older.texts(jobs.list(popping.peek(now, queue, count)))

@@ -1,7 +1,7 @@
---- Hand out jobs. A job whose lock expired is taken from its worker at once.
+--- Hand out jobs: those of the lowest priority first. A job whose lock expired is taken from its worker at once.
 --- @key  queue  name   of this queue
---- @arg  worker text   to this worker
---- @arg  count  number at most this many
+--- @arg  worker name   to this worker
+--- @arg  count  count  at most this many
 --- @arg  now    number the time in seconds
 --- @returns JSON texts, a job each
 --- @cost    O(log N) per job
@@ -9,4 +9,4 @@
 local older = require("older")
 local popping = require("popping")
 
-return older.list(popping.pop(now, queue, worker, count, 0))
+return older.texts(popping.pop(now, queue, worker, count, 0))

@@ -1,20 +1,23 @@
 --- Make a job, or move one that exists.
 --- @key  queue  name   where it goes
---- @arg  jid    text   its id
+--- @arg  jid    name   its id
 --- @arg  klass  text   what runs it
 --- @arg  data   json   its data
 --- @arg  now    number the time in seconds
 --- @arg  delay  number seconds to wait
---- @arg* words  text   `priority` n, `tags` json, `retries` n, `depends` json
+--- @arg* words  text   `priority` n (lower comes first), `tags` json, `retries` n, `depends` json
 --- @returns the jid
---- @error   both a delay and dependencies
+--- @error   an unknown option, or both a delay and dependencies
 --- @cost    O(log N), and O(log N) per tag and dependency
 
 local calls = require("calls")
+local creation = require("creation")
+local older = require("older")
 
-for index = 1, #words, 2 do
-  if words[index] == "depends" and delay > 0 and #calls.list("Put", "depends", words[index + 1]) > 0 then
-    calls.refuse("Put", '"delay" and "depends" are not allowed to be used together')
-  end
-end
-return run("put", now, { "", queue, jid, klass, data, delay }, words)
+local READERS = { priority = calls.number, retries = older.retries, tags = older.distinct, depends = older.distinct }
+local options = older.options("Put", words, READERS, delay)
+options.priority = options.priority and older.flip(options.priority)
+return creation.put(
+  now,
+  { me = "", queue = queue, jid = jid, klass = klass, data = data, delay = delay, options = options }
+)

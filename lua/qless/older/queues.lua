@@ -1,22 +1,23 @@
 --- Count the jobs of one queue, or of all. Scheduled jobs that are due stay where they are.
 --- @arg  now   number the time in seconds
---- @arg* words text   none, or a queue
+--- @arg  queue name?  one queue
 --- @returns JSON: one object, or an array in the order in which the queues were first seen
 --- @cost    O(log N) per queue
 
+local older = require("older")
 local places = require("places")
 
-local function count(queue)
-  local counts = places.count(now, queue)
+local function count(each)
+  local counts = places.count(now, each)
   counts.paused = nil
   return counts
 end
 
-if words[1] then
-  return cjson.encode(count(words[1]))
+if queue then
+  return cjson.encode(count(queue))
 end
 local counted = {}
-for index, queue in ipairs(redis.call("ZRANGE", "ql:queues", 0, -1)) do
-  counted[index] = count(queue)
+for index, each in ipairs(redis.call("ZRANGE", "ql:queues", 0, -1)) do
+  counted[index] = count(each)
 end
-return cjson.encode(counted)
+return older.array(counted)

@@ -1,12 +1,27 @@
---- Have a running job run again.
---- @arg  jid    text   its id
---- @arg  queue  text   where it waits
---- @arg  worker text   its worker
+--- Have a running job run again: it moves to the queue.
+--- @arg  jid    name   its id
+--- @arg  queue  name   where it waits
+--- @arg  worker name   its worker
 --- @arg  now    number the time in seconds
 --- @arg  delay  number =0 seconds to wait
 --- @returns how many retries it has left, -1 when it failed; nil when it does not run for this worker
 --- @cost    O(log N)
 
+local jobs = require("jobs")
 local older = require("older")
+local places = require("places")
+local stats = require("stats")
 
-return older.running(jid, worker) and run("retry", now, { jid, queue, worker, delay })
+local job = older.running(jid, worker)
+if not job then
+  return nil
+end
+local remaining = run("retry", now, { jid, queue, worker, delay })
+older.see(now, worker)
+if remaining >= 0 then
+  -- The command leaves the old queue and worker, and counts nothing.
+  redis.call("HSET", "ql:j:" .. jid, "queue", queue, "worker", "", "expires", 0, "time", jobs.time(now))
+  places.learn(now, queue)
+  stats.count(now, job.queue, "retries", 1)
+end
+return remaining

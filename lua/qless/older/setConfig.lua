@@ -1,10 +1,12 @@
 --- Set an option, or set it back to its default.
---- @arg  option text its name
---- @arg* words  text its value
+--- @arg  option name  its name; a queue's own is `heartbeat-<queue>`
+--- @arg  value  text? its value
 --- @returns nil
 --- @cost    O(1)
 
-if words[1] then
-  return run("config.set", 0, { option, words[1] })
+local older = require("older")
+
+if value then
+  return run("config.set", 0, { older.option(option), value })
 end
-return run("config.unset", 0, { option })
+return run("config.unset", 0, { older.option(option) })

@@ -16,7 +16,7 @@ local function rest(words, first)
   return list
 end
 
-local REVISION = "6"
+local REVISION = "9"
 
 modules.calls = (function()
 -- What a call says: its words checked, and refusals in the form `Put(): Arg "jid" missing`.
@@ -45,6 +45,39 @@ function calls.number(command, name, word)
     calls.refuse(command, 'Arg "' .. name .. '" not a number: ' .. tostring(word))
   end
   return number
+end
+
+--- Return text that keys are made of.
+function calls.name(command, name, word)
+  if calls.text(command, name, word) == "" then
+    calls.refuse(command, 'Arg "' .. name .. '" must not be empty')
+  end
+  return word
+end
+
+function calls.names(command, name, words)
+  for _, word in ipairs(words) do
+    calls.name(command, name, word)
+  end
+  return words
+end
+
+local function at_least(command, name, word, least)
+  local number = calls.number(command, name, word)
+  if number < least then
+    calls.refuse(command, 'Arg "' .. name .. '" must be at least ' .. least .. ", got " .. word)
+  end
+  return math.floor(number)
+end
+
+--- Return how many are asked for.
+function calls.count(command, name, word)
+  return at_least(command, name, word, 1)
+end
+
+--- Return how many are skipped, or may be none.
+function calls.offset(command, name, word)
+  return at_least(command, name, word, 0)
 end
 
 --- Decode JSON text. `null` is a value, `false` is refused, as clients expect.
@@ -619,6 +652,25 @@ function failures.exhausted(now, group_queue, queue)
   }
 end
 
+--- Fail a job for good, in whatever state it is. `data` is its new data as JSON, nil to keep the old.
+function failures.fail(now, job, failure, data)
+  local jid, worker, group = job.jid, failure.worker, failure.group
+  failure.when = math.floor(now)
+  messages.log("failed", { jid = jid, worker = worker, group = group, message = failure.message })
+  messages.tracked("failed", jid)
+  places.release(job.worker, jid)
+  history.add(jid, now, "failed", { worker = worker, group = group })
+  places.leave(job.queue, jid)
+  if data then
+    redis.call("HSET", "ql:j:" .. jid, "data", data)
+  end
+  redis.call(
+    "HMSET", "ql:j:" .. jid,
+    "state", "failed", "worker", "", "expires", "", "failure", cjson.encode(failure)
+  )
+  failures.add(now, job.queue, jid, group)
+end
+
 --- Fail a job that used up its retries.
 function failures.exhaust(now, queue, job, failure)
   places.leave(queue, job.jid)
@@ -1067,47 +1119,147 @@ return creation
 end)()
 
 modules.older = (function()
--- What the calls of the older form share: a refusal is nil, and a job's data are an object.
+-- What the calls of the older form share: lower priorities come first, empty lists are arrays, and a refusal is nil.
+local calls = require("calls")
 local jobs = require("jobs")
 
 local older = {}
 
---- Return a job that clients see as old clients see it: its history has an object per stage.
-local function present(job)
-  local stages = {}
-  for _, entry in ipairs(job.history) do
-    local stage = stages[#stages]
-    if entry.what == "put" or not stage then
-      stage = { q = entry.q or job.queue }
-      stages[#stages + 1] = stage
-    end
-    stage[entry.what] = entry.when
-    stage.worker = entry.worker or stage.worker
-  end
-  job.history = stages
-  job.data = cjson.decode(job.data)
-  return job
+-- What the history of a stage says besides its queue and worker.
+local TIMES = { put = true, popped = true, done = true, failed = true }
+
+--- Turn a priority of this form, in which lower comes first, into one of the commands, or back. Never `-0`.
+function older.flip(priority)
+  return 0 - priority
 end
 
---- Return a job as old clients see it; nil when it does not exist.
-function older.show(jid)
-  local job = jobs.show(jid)
-  return job and present(job)
+--- Return the core's name of an option: this form puts the queue last.
+function older.option(name)
+  local queue = name:match("^heartbeat%-(.+)$")
+  return queue and queue .. "-heartbeat" or name
+end
+
+--- Refuse more words than a call has.
+function older.most(command, words, most)
+  if #words > most then
+    calls.refuse(command, 'Unknown argument "' .. words[most + 1] .. '"')
+  end
+end
+
+--- Return an array of text that came as JSON, each once and none empty.
+function older.distinct(command, name, word)
+  local list, has = {}, {}
+  for _, item in ipairs(calls.list(command, name, word)) do
+    if not has[calls.name(command, name, tostring(item))] then
+      list[#list + 1], has[tostring(item)] = item, true
+    end
+  end
+  return list
+end
+
+--- Return how often a job may be retried. The server counts down only whole numbers.
+function older.retries(command, name, word)
+  local retries = calls.number(command, name, word)
+  if retries % 1 ~= 0 then
+    calls.refuse(command, 'Arg "' .. name .. '" must be a whole number, got ' .. word)
+  end
+  return retries
+end
+
+--- Return options given as alternating names and values, which must all be known. `delay` is one that is no option.
+function older.options(command, words, readers, delay)
+  for index = 1, #words, 2 do
+    if not readers[words[index]] then
+      calls.refuse(command, 'Unknown option "' .. words[index] .. '"')
+    end
+  end
+  local options = calls.options(command, words, readers)
+  if (delay or options.delay or 0) > 0 and #(options.depends or {}) > 0 then
+    calls.refuse(command, '"delay" and "depends" are not allowed to be used together')
+  end
+  return options
+end
+
+--- Return an array of JSON texts as JSON.
+function older.join(texts)
+  return "[" .. table.concat(texts, ",") .. "]"
+end
+
+--- Return an array as JSON, also when it is empty, which is an object to the server.
+function older.array(list)
+  local texts = {}
+  for index, value in ipairs(list) do
+    texts[index] = cjson.encode(value)
+  end
+  return older.join(texts)
+end
+
+--- Return an object as JSON: `fields`, and those that are JSON `texts` already.
+function older.object(fields, texts)
+  local parts = {}
+  for name, value in pairs(fields) do
+    parts[#parts + 1] = cjson.encode(name) .. ":" .. cjson.encode(value)
+  end
+  for name, text in pairs(texts) do
+    parts[#parts + 1] = cjson.encode(name) .. ":" .. text
+  end
+  return "{" .. table.concat(parts, ",") .. "}"
+end
+
+--- Return the stages of a job: an object for each queue that it was put in.
+local function stages(job)
+  local list = {}
+  for _, entry in ipairs(job.history) do
+    local stage = list[#list]
+    if entry.what == "put" or not stage then
+      stage = { q = entry.q or job.queue }
+      list[#list + 1] = stage
+    end
+    if TIMES[entry.what] then
+      stage[entry.what] = entry.when
+    end
+    if entry.what == "popped" then
+      stage.worker = entry.worker
+    end
+  end
+  return list
+end
+
+--- Return a job that clients see as JSON, with its data as they came, and with `more` fields.
+function older.text(job, more)
+  local texts = { data = job.data, history = older.array(stages(job)) }
+  for _, name in ipairs({ "tags", "dependents", "dependencies" }) do
+    texts[name] = older.array(job[name])
+  end
+  for name in pairs(texts) do
+    job[name] = nil
+  end
+  for name, value in pairs(more or {}) do
+    job[name] = value
+  end
+  job.priority = older.flip(job.priority or 0)
+  job.queue = job.queue ~= "" and job.queue or cjson.null
+  return older.object(job, texts)
 end
 
 --- Return jobs that clients see as a list of JSON texts.
-function older.list(shown)
+function older.texts(shown)
   local texts = {}
   for index, job in ipairs(shown) do
-    texts[index] = cjson.encode(present(job))
+    texts[index] = older.text(job)
   end
   return texts
 end
 
---- Return a job that runs, for `worker` unless that is nil; nil when it does not.
+--- Return a job that runs for `worker`; nil when it does not.
 function older.running(jid, worker)
   local job = jobs.read(jid)
-  return job and job.state == "running" and (not worker or job.worker == worker) and job or nil
+  return job and job.state == "running" and job.worker == worker and job or nil
+end
+
+--- Note when a worker was last active.
+function older.see(now, worker)
+  redis.call("ZADD", "ql:workers", now, worker)
 end
 
 return older
@@ -1434,10 +1586,7 @@ end
 
 do
   local failures = require("failures")
-  local history = require("history")
   local jobs = require("jobs")
-  local messages = require("messages")
-  local places = require("places")
   commands["fail"] = function(now, ARGV)
     local jid = calls.text("Fail", "jid", ARGV[3])
     local worker = calls.text("Fail", "worker", ARGV[4])
@@ -1446,20 +1595,7 @@ do
     local words = rest(ARGV, 7)
     local data = words[1] and calls.decoded("Fail", "data", words[1])
     local job = jobs.read_running("Fail", jid, worker)
-    messages.log("failed", { jid = jid, worker = worker, group = group, message = message })
-    messages.tracked("failed", jid)
-    places.release(worker, jid)
-    history.add(jid, now, "failed", { worker = worker, group = group })
-    places.leave(job.queue, jid)
-    if data then
-      redis.call("HSET", "ql:j:" .. jid, "data", cjson.encode(data))
-    end
-    local failure = { group = group, message = message, when = math.floor(now), worker = worker }
-    redis.call(
-      "HMSET", "ql:j:" .. jid,
-      "state", "failed", "worker", "", "expires", "", "failure", cjson.encode(failure)
-    )
-    failures.add(now, job.queue, jid, group)
+    failures.fail(now, job, { group = group, message = message, worker = worker }, data and cjson.encode(data))
     return jid
   end
 end
@@ -2150,41 +2286,68 @@ local function run(name, now, words, more)
   return commands[name](now, all)
 end
 
-local function register(name, keys, callback)
-  redis.register_function(name, function(KEYS, ARGV)
+-- Refusals are replied, not raised: to what is raised, the server adds its line in this text.
+local function register(name, title, keys, words, callback)
+  local function call(KEYS, ARGV)
     if #KEYS ~= keys then
-      error(name .. ": takes " .. keys .. " keys, not " .. #KEYS)
+      calls.refuse(title, name .. " takes " .. keys .. " keys, got " .. #KEYS)
+    elseif words and #ARGV > words then
+      calls.refuse(title, name .. " takes at most " .. words .. " arguments, got " .. #ARGV)
     end
     return callback(KEYS, ARGV)
+  end
+  redis.register_function(name, function(KEYS, ARGV)
+    local is_done, reply = pcall(call, KEYS, ARGV)
+    if is_done then
+      return reply
+    end
+    return { err = type(reply) == "table" and reply.err or "ERR " .. reply:gsub("^user_function:%d+: ", "") }
   end)
 end
 
 do
-  register("qless_cancel", 0, function(KEYS, ARGV)
-    local jids = rest(ARGV, 1)
-    run("cancel", 0, {}, jids)
+  register("qless_cancel", "Cancel", 0, nil, function(KEYS, ARGV)
+    local jid = calls.name("Cancel", "jid", ARGV[1])
+    local more = calls.names("Cancel", "more", rest(ARGV, 2))
+    run("cancel", 0, { jid }, more)
   end)
 end
 
 do
   local older = require("older")
-  register("qless_complete", 0, function(KEYS, ARGV)
-    local jid = calls.text("Complete", "jid", ARGV[1])
-    local worker = calls.text("Complete", "worker", ARGV[2])
-    local queue = calls.text("Complete", "queue", ARGV[3])
+  register("qless_complete", "Complete", 0, nil, function(KEYS, ARGV)
+    local jid = calls.name("Complete", "jid", ARGV[1])
+    local worker = calls.name("Complete", "worker", ARGV[2])
+    local queue = calls.name("Complete", "queue", ARGV[3])
     local now = calls.number("Complete", "now", ARGV[4])
     local data = calls.json("Complete", "data", ARGV[5])
     local words = rest(ARGV, 6)
+    older.options("Complete", words, { next = calls.name, delay = calls.number, depends = older.distinct })
     local job = older.running(jid, worker)
-    return job and run("complete", now, { jid, worker, job.queue or queue, data }, words)
+    if not job then
+      return nil
+    end
+    local state = run("complete", now, { jid, worker, job.queue or queue, data }, words)
+    older.see(now, worker)
+    if state == "scheduled" then
+      -- The command leaves `waiting`, which contradicts its own reply.
+      redis.call("HSET", "ql:j:" .. jid, "state", state)
+    end
+    return state
   end)
 end
 
 do
   local consistency = require("consistency")
-  register("qless_consistencyCheck", 0, function(KEYS, ARGV)
+  local older = require("older")
+  register("qless_consistencyCheck", "ConsistencyCheck", 0, nil, function(KEYS, ARGV)
     local words = rest(ARGV, 1)
-    local resolve = words[1] == "resolve" or words[1] == "1"
+    local change = words[1] or ""
+    if change ~= "" and change ~= "resolve" and change ~= "1" then
+      calls.refuse("ConsistencyCheck", 'Unknown option "' .. change .. '"')
+    end
+    older.most("ConsistencyCheck", words, 3)
+    local resolve = change ~= ""
     local cursor, key, found = words[2], words[3], {}
     local now = tonumber(redis.call("TIME")[1])
     if key then
@@ -2206,100 +2369,148 @@ do
         end
       end
     until cursor or next_cursor == "0"
-    if cursor then
-      found.cursor, found.checked, found.large = next_cursor, checked, large
+    if not cursor then
+      return cjson.encode(found)
     end
-    return cjson.encode(found)
+    found.cursor, found.checked = next_cursor, checked
+    return older.object(found, { large = older.array(large) })
   end)
 end
 
 do
-  register("qless_depends", 0, function(KEYS, ARGV)
-    local jid = calls.text("Depends", "jid", ARGV[1])
+  register("qless_depends", "Depends", 0, nil, function(KEYS, ARGV)
+    local jid = calls.name("Depends", "jid", ARGV[1])
     local change = calls.text("Depends", "change", ARGV[2])
-    local words = rest(ARGV, 3)
-    if redis.call("HGET", "ql:j:" .. jid, "state") ~= "depends" then
+    local others = calls.names("Depends", "others", rest(ARGV, 3))
+    if change ~= "on" and change ~= "off" then
+      calls.refuse("Depends", 'Arg "change" must be "on" or "off", got "' .. change .. '"')
+    elseif redis.call("HGET", "ql:j:" .. jid, "state") ~= "depends" then
       return nil
     end
     -- This form names no time: the job is put as of when it began to wait.
     local queue = redis.call("HGET", "ql:j:" .. jid, "queue")
     local since = redis.call("ZSCORE", "ql:q:" .. queue .. "-depends", jid)
-    return run("depends", tonumber(since) or 0, { jid, change }, words)
+    return run("depends", tonumber(since) or 0, { jid, change }, others)
   end)
 end
 
 do
+  local failures = require("failures")
+  local history = require("history")
+  local jobs = require("jobs")
+  local messages = require("messages")
   local older = require("older")
-  register("qless_fail", 0, function(KEYS, ARGV)
-    local jid = calls.text("Fail", "jid", ARGV[1])
-    local worker = calls.text("Fail", "worker", ARGV[2])
-    local group = calls.text("Fail", "group", ARGV[3])
+  register("qless_fail", "Fail", 0, 6, function(KEYS, ARGV)
+    local jid = calls.name("Fail", "jid", ARGV[1])
+    local worker = calls.name("Fail", "worker", ARGV[2])
+    local group = calls.name("Fail", "group", ARGV[3])
     local message = calls.text("Fail", "message", ARGV[4])
     local now = calls.number("Fail", "now", ARGV[5])
-    local words = rest(ARGV, 6)
-    local job = older.running(jid)
-    return job and run("fail", now, { jid, job.worker, group, message }, words)
+    local data = ARGV[6] and calls.json("Fail", "data", ARGV[6])
+    local job = jobs.read(jid)
+    if not job then
+      return nil
+    elseif job.state == "running" and job.worker == worker then
+      older.see(now, worker)
+    elseif job.state == "running" then
+      messages.lock_lost(jid, job.worker)
+    elseif job.state == "failed" then
+      failures.remove(job.queue, jid, job.failure)
+    elseif job.state == "complete" then
+      redis.call("ZREM", "ql:completed", jid)
+      -- A completed job is in no queue: its failure counts in the last one.
+      for _, entry in ipairs(history.read(jid)) do
+        job.queue = entry.q or job.queue
+      end
+      redis.call("HSET", "ql:j:" .. jid, "queue", job.queue)
+    end
+    failures.fail(now, job, { group = group, message = message, worker = worker }, data)
+    return jid
   end)
 end
 
 do
+  local jobs = require("jobs")
   local older = require("older")
-  register("qless_failed", 0, function(KEYS, ARGV)
-    local words = rest(ARGV, 1)
-    local group = words[1]
+  register("qless_failed", "Failed", 0, 3, function(KEYS, ARGV)
+    local group = ARGV[1] and calls.name("Failed", "group", ARGV[1])
+    local start = calls.offset("Failed", "start", ARGV[2] or 0)
+    local limit = calls.count("Failed", "limit", ARGV[3] or 25)
     if not group then
       return run("failed", 0, {})
     end
     local key = "ql:f:" .. group
-    local found = {}
-    for index, jid in ipairs(redis.call("LRANGE", key, words[2] or 0, words[3] or 25)) do
-      found[index] = older.show(jid)
+    local texts = {}
+    for _, job in ipairs(jobs.list(redis.call("LRANGE", key, start, start + limit - 1))) do
+      texts[#texts + 1] = older.text(job, { message = job.failure.message, type = job.failure.group })
     end
-    return cjson.encode({ total = redis.call("LLEN", key), jobs = found })
+    return older.object({ total = redis.call("LLEN", key) }, { jobs = older.join(texts) })
+  end)
+end
+
+do
+  local jobs = require("jobs")
+  local older = require("older")
+  register("qless_get", "Get", 0, 1, function(KEYS, ARGV)
+    local jid = calls.name("Get", "jid", ARGV[1])
+    local job = jobs.show(jid)
+    return job and older.text(job)
   end)
 end
 
 do
   local older = require("older")
-  register("qless_get", 0, function(KEYS, ARGV)
-    local jid = calls.text("Get", "jid", ARGV[1])
-    local job = older.show(jid)
-    return job and cjson.encode(job)
-  end)
-end
-
-do
-  register("qless_getConfig", 0, function(KEYS, ARGV)
-    local words = rest(ARGV, 1)
-    return run("config.get", 0, words)
+  register("qless_getConfig", "GetConfig", 0, 1, function(KEYS, ARGV)
+    local option = ARGV[1] and calls.name("GetConfig", "option", ARGV[1])
+    if option then
+      return run("config.get", 0, { older.option(option) })
+    end
+    local named = {}
+    for name, value in pairs(cjson.decode(run("config.get", 0, {}))) do
+      local queue = name:match("^(.+)%-heartbeat$")
+      named[queue and "heartbeat-" .. queue or name] = value
+    end
+    return cjson.encode(named)
   end)
 end
 
 do
   local older = require("older")
-  register("qless_heartbeat", 0, function(KEYS, ARGV)
-    local jid = calls.text("Heartbeat", "jid", ARGV[1])
-    local worker = calls.text("Heartbeat", "worker", ARGV[2])
+  register("qless_heartbeat", "Heartbeat", 0, 4, function(KEYS, ARGV)
+    local jid = calls.name("Heartbeat", "jid", ARGV[1])
+    local worker = calls.name("Heartbeat", "worker", ARGV[2])
     local now = calls.number("Heartbeat", "now", ARGV[3])
-    local words = rest(ARGV, 4)
-    return older.running(jid, worker) and run("heartbeat", now, { jid, worker }, words)
+    local data = ARGV[4] and calls.json("Heartbeat", "data", ARGV[4])
+    if not older.running(jid, worker) then
+      return nil
+    end
+    run("heartbeat", now, { jid, worker })
+    local key = "ql:j:" .. jid
+    if data then
+      redis.call("HSET", key, "data", data)
+    end
+    return redis.call("HGET", key, "expires")
   end)
 end
 
 do
-  register("qless_jobs", 0, function(KEYS, ARGV)
+  local older = require("older")
+  register("qless_jobs", "Jobs", 0, nil, function(KEYS, ARGV)
     local state = calls.text("Jobs", "state", ARGV[1])
     local words = rest(ARGV, 2)
-    if state == "complete" then
-      return run("jobs", 0, { state }, words)
+    local is_complete = state == "complete"
+    local now = is_complete and 0 or calls.number("Jobs", "now", table.remove(words, 1))
+    local queue = not is_complete and calls.name("Jobs", "queue", table.remove(words, 1))
+    older.most("Jobs", words, 2)
+    local offset = calls.offset("Jobs", "offset", words[1] or 0)
+    local count = words[2] and calls.count("Jobs", "count", words[2])
+    if is_complete then
+      return run("jobs", now, { state, offset, count })
+    elseif state == "scheduled" then
+      -- The command makes those ready that are due.
+      return redis.call("ZRANGEBYSCORE", "ql:q:" .. queue .. "-scheduled", "-inf", "+inf", "LIMIT", offset, count or -1)
     end
-    local now = calls.number("Jobs", "now", table.remove(words, 1))
-    if state ~= "scheduled" then
-      return run("jobs", now, { state }, words)
-    end
-    local key = "ql:q:" .. calls.text("Jobs", "queue", words[1]) .. "-scheduled"
-    local offset = calls.number("Jobs", "offset", words[2] or 0)
-    return redis.call("ZRANGE", key, offset, offset + calls.number("Jobs", "count", words[3] or 25) - 1)
+    return run("jobs", now, { state, queue, offset, count or -1 })
   end)
 end
 
@@ -2307,155 +2518,249 @@ do
   local jobs = require("jobs")
   local older = require("older")
   local popping = require("popping")
-  register("qless_peek", 1, function(KEYS, ARGV)
-    local queue = KEYS[1]
-    local count = calls.number("Peek", "count", ARGV[1])
+  register("qless_peek", "Peek", 1, 2, function(KEYS, ARGV)
+    local queue = calls.name("Peek", "queue", KEYS[1])
+    local count = calls.count("Peek", "count", ARGV[1])
     local now = calls.number("Peek", "now", ARGV[2])
-    return older.list(jobs.list(popping.peek(now, queue, count)))
+    return older.texts(jobs.list(popping.peek(now, queue, count)))
   end)
 end
 
 do
   local older = require("older")
   local popping = require("popping")
-  register("qless_pop", 1, function(KEYS, ARGV)
-    local queue = KEYS[1]
-    local worker = calls.text("Pop", "worker", ARGV[1])
-    local count = calls.number("Pop", "count", ARGV[2])
+  register("qless_pop", "Pop", 1, 3, function(KEYS, ARGV)
+    local queue = calls.name("Pop", "queue", KEYS[1])
+    local worker = calls.name("Pop", "worker", ARGV[1])
+    local count = calls.count("Pop", "count", ARGV[2])
     local now = calls.number("Pop", "now", ARGV[3])
-    return older.list(popping.pop(now, queue, worker, count, 0))
+    return older.texts(popping.pop(now, queue, worker, count, 0))
   end)
 end
 
 do
-  register("qless_priority", 0, function(KEYS, ARGV)
-    local jid = calls.text("Priority", "jid", ARGV[1])
+  local jobs = require("jobs")
+  local older = require("older")
+  register("qless_priority", "Priority", 0, 2, function(KEYS, ARGV)
+    local jid = calls.name("Priority", "jid", ARGV[1])
     local priority = calls.number("Priority", "priority", ARGV[2])
-    if redis.call("EXISTS", "ql:j:" .. jid) == 1 then
-      return run("priority", 0, { jid, priority })
+    local job = jobs.read(jid)
+    if not job then
+      return nil
     end
+    local stored = older.flip(priority)
+    local work = "ql:q:" .. (job.queue or "") .. "-work"
+    if redis.call("ZSCORE", work, jid) then
+      redis.call("ZINCRBY", work, stored - (tonumber(job.priority) or 0), jid)
+    end
+    redis.call("HSET", "ql:j:" .. jid, "priority", stored)
+    return priority % 1 == 0 and priority or tostring(priority)
   end)
 end
 
 do
-  register("qless_put", 1, function(KEYS, ARGV)
-    local queue = KEYS[1]
-    local jid = calls.text("Put", "jid", ARGV[1])
+  local creation = require("creation")
+  local older = require("older")
+  register("qless_put", "Put", 1, nil, function(KEYS, ARGV)
+    local queue = calls.name("Put", "queue", KEYS[1])
+    local jid = calls.name("Put", "jid", ARGV[1])
     local klass = calls.text("Put", "klass", ARGV[2])
     local data = calls.json("Put", "data", ARGV[3])
     local now = calls.number("Put", "now", ARGV[4])
     local delay = calls.number("Put", "delay", ARGV[5])
     local words = rest(ARGV, 6)
-    for index = 1, #words, 2 do
-      if words[index] == "depends" and delay > 0 and #calls.list("Put", "depends", words[index + 1]) > 0 then
-        calls.refuse("Put", '"delay" and "depends" are not allowed to be used together')
-      end
-    end
-    return run("put", now, { "", queue, jid, klass, data, delay }, words)
+    local READERS = { priority = calls.number, retries = older.retries, tags = older.distinct, depends = older.distinct }
+    local options = older.options("Put", words, READERS, delay)
+    options.priority = options.priority and older.flip(options.priority)
+    return creation.put(
+      now,
+      { me = "", queue = queue, jid = jid, klass = klass, data = data, delay = delay, options = options }
+    )
   end)
 end
 
 do
+  local older = require("older")
   local places = require("places")
-  register("qless_queues", 0, function(KEYS, ARGV)
+  register("qless_queues", "Queues", 0, 2, function(KEYS, ARGV)
     local now = calls.number("Queues", "now", ARGV[1])
-    local words = rest(ARGV, 2)
-    local function count(queue)
-      local counts = places.count(now, queue)
+    local queue = ARGV[2] and calls.name("Queues", "queue", ARGV[2])
+    local function count(each)
+      local counts = places.count(now, each)
       counts.paused = nil
       return counts
     end
 
-    if words[1] then
-      return cjson.encode(count(words[1]))
+    if queue then
+      return cjson.encode(count(queue))
     end
     local counted = {}
-    for index, queue in ipairs(redis.call("ZRANGE", "ql:queues", 0, -1)) do
-      counted[index] = count(queue)
+    for index, each in ipairs(redis.call("ZRANGE", "ql:queues", 0, -1)) do
+      counted[index] = count(each)
     end
-    return cjson.encode(counted)
+    return older.array(counted)
   end)
 end
 
 do
+  local jobs = require("jobs")
   local older = require("older")
-  register("qless_retry", 0, function(KEYS, ARGV)
-    local jid = calls.text("Retry", "jid", ARGV[1])
-    local queue = calls.text("Retry", "queue", ARGV[2])
-    local worker = calls.text("Retry", "worker", ARGV[3])
+  local places = require("places")
+  local stats = require("stats")
+  register("qless_retry", "Retry", 0, 5, function(KEYS, ARGV)
+    local jid = calls.name("Retry", "jid", ARGV[1])
+    local queue = calls.name("Retry", "queue", ARGV[2])
+    local worker = calls.name("Retry", "worker", ARGV[3])
     local now = calls.number("Retry", "now", ARGV[4])
     local delay = calls.number("Retry", "delay", ARGV[5] or 0)
-    return older.running(jid, worker) and run("retry", now, { jid, queue, worker, delay })
-  end)
-end
-
-do
-  register("qless_setConfig", 0, function(KEYS, ARGV)
-    local option = calls.text("SetConfig", "option", ARGV[1])
-    local words = rest(ARGV, 2)
-    if words[1] then
-      return run("config.set", 0, { option, words[1] })
+    local job = older.running(jid, worker)
+    if not job then
+      return nil
     end
-    return run("config.unset", 0, { option })
-  end)
-end
-
-do
-  register("qless_stats", 0, function(KEYS, ARGV)
-    local queue = calls.text("Stats", "queue", ARGV[1])
-    local date = calls.number("Stats", "date", ARGV[2])
-    return run("stats", 0, { queue, date })
-  end)
-end
-
-do
-  register("qless_tag", 0, function(KEYS, ARGV)
-    local verb = calls.text("Tag", "verb", ARGV[1])
-    local words = rest(ARGV, 2)
-    if verb == "get" then
-      local key = "ql:t:" .. calls.text("Tag", "tag", words[1])
-      local jids = redis.call("ZRANGE", key, words[2] or 0, words[3] or 25)
-      return cjson.encode({ total = redis.call("ZCARD", key), jobs = jids })
-    elseif verb == "top" then
-      return run("tag", 0, { verb }, words)
+    local remaining = run("retry", now, { jid, queue, worker, delay })
+    older.see(now, worker)
+    if remaining >= 0 then
+      -- The command leaves the old queue and worker, and counts nothing.
+      redis.call("HSET", "ql:j:" .. jid, "queue", queue, "worker", "", "expires", 0, "time", jobs.time(now))
+      places.learn(now, queue)
+      stats.count(now, job.queue, "retries", 1)
     end
-    local jid = calls.text("Tag", "jid", table.remove(words, 1))
-    local now = calls.number("Tag", "now", table.remove(words, 1))
-    return redis.call("EXISTS", "ql:j:" .. jid) == 1 and run("tag", now, { verb, jid }, words) or nil
+    return remaining
   end)
 end
 
 do
   local older = require("older")
-  register("qless_track", 0, function(KEYS, ARGV)
+  register("qless_setConfig", "SetConfig", 0, 2, function(KEYS, ARGV)
+    local option = calls.name("SetConfig", "option", ARGV[1])
+    local value = ARGV[2] and calls.text("SetConfig", "value", ARGV[2])
+    if value then
+      return run("config.set", 0, { older.option(option), value })
+    end
+    return run("config.unset", 0, { older.option(option) })
+  end)
+end
+
+do
+  local older = require("older")
+  local stats = require("stats")
+  register("qless_stats", "Stats", 0, 2, function(KEYS, ARGV)
+    local queue = calls.name("Stats", "queue", ARGV[1])
+    local date = calls.number("Stats", "date", ARGV[2])
+    -- Where the counts of each unit are: after 60 of seconds, 59 of minutes and 23 of hours.
+    local FIRST = { s = 1, m = 60, h = 119, d = 142 }
+    -- Longer than a year is counted as a year, since a wrong clock can make any number of days.
+    local LEAST, MOST = 148, 142 + 365
+
+    local function histogram(key)
+      local counts = {}
+      for index = 1, LEAST do
+        counts[index] = 0
+      end
+      local held = redis.call("HGETALL", key)
+      for index = 1, #held, 2 do
+        local unit, number = held[index]:match("^([smhd])(%-?%d+)$")
+        if unit then
+          local place = math.min(FIRST[unit] + math.max(tonumber(number), 0), MOST)
+          for missing = #counts + 1, place do
+            counts[missing] = 0
+          end
+          counts[place] = counts[place] + tonumber(held[index + 1])
+        end
+      end
+      return counts
+    end
+
+    local found = stats.read(queue, date)
+    local texts = {}
+    for _, kind in ipairs({ "wait", "run" }) do
+      local durations = found[kind]
+      durations.total, durations.variance = durations.count, durations.std ^ 2
+      durations.histogram = histogram("ql:s:" .. kind .. ":" .. stats.day(date) .. ":" .. queue)
+      texts[kind] = cjson.encode(durations)
+      found[kind] = nil
+    end
+    return older.object(found, texts)
+  end)
+end
+
+do
+  local older = require("older")
+  register("qless_tag", "Tag", 0, nil, function(KEYS, ARGV)
+    local verb = calls.text("Tag", "verb", ARGV[1])
+    local words = rest(ARGV, 2)
+    if verb == "get" or verb == "top" then
+      local tag = verb == "get" and calls.name("Tag", "tag", table.remove(words, 1))
+      older.most("Tag", words, 2)
+      local page = { calls.offset("Tag", "offset", words[1] or 0), calls.count("Tag", "count", words[2] or 25) }
+      local found = cjson.decode(run("tag", 0, { verb, tag or nil }, page))
+      return tag and older.object({ total = found.total }, { jobs = older.array(found.jobs) }) or older.array(found)
+    elseif verb ~= "add" and verb ~= "remove" then
+      calls.refuse("Tag", 'Arg "verb" must be "add", "remove", "get" or "top", got "' .. verb .. '"')
+    end
+    local jid = calls.name("Tag", "jid", table.remove(words, 1))
+    local now = calls.number("Tag", "now", table.remove(words, 1))
+    calls.name("Tag", "tag", words[1])
+    calls.names("Tag", "tag", words)
+    local encoded = redis.call("HGET", "ql:j:" .. jid, "tags")
+    if not encoded then
+      return nil
+    end
+    local has, changed = {}, {}
+    for _, tag in ipairs(cjson.decode(encoded)) do
+      has[tostring(tag)] = true
+    end
+    for _, tag in ipairs(words) do
+      if (has[tag] or false) == (verb == "remove") then
+        changed[#changed + 1] = tag
+        has[tag] = verb == "add"
+      end
+    end
+    return older.array(cjson.decode(run("tag", now, { verb, jid }, changed)))
+  end)
+end
+
+do
+  local jobs = require("jobs")
+  local older = require("older")
+  register("qless_track", "Track", 0, nil, function(KEYS, ARGV)
     local words = rest(ARGV, 1)
     local verb = words[1]
     if not verb then
-      local found = { jobs = {}, expired = {} }
+      local texts, expired = {}, {}
       for _, jid in ipairs(redis.call("ZRANGE", "ql:tracked", 0, -1)) do
-        local job = older.show(jid)
-        local list = job and found.jobs or found.expired
-        list[#list + 1] = job or jid
+        local job = jobs.show(jid)
+        if job then
+          texts[#texts + 1] = older.text(job)
+        else
+          expired[#expired + 1] = jid
+        end
       end
-      return cjson.encode(found)
+      return older.object({}, { jobs = older.join(texts), expired = older.array(expired) })
+    elseif verb ~= "track" and verb ~= "untrack" then
+      calls.refuse("Track", 'Arg "verb" must be "track" or "untrack", got "' .. verb .. '"')
     end
-    local jid = calls.text("Track", "jid", words[2])
+    local jid = calls.name("Track", "jid", words[2])
     if verb == "track" then
       local now = calls.number("Track", "now", words[3])
       redis.call("PUBLISH", "ql:track", jid)
       return redis.call("ZADD", "ql:tracked", now, jid)
-    elseif verb == "untrack" then
-      redis.call("PUBLISH", "ql:untrack", jid)
-      return redis.call("ZREM", "ql:tracked", jid)
     end
-    calls.refuse("Track", "Unknown action " .. verb)
+    older.most("Track", words, 3)
+    redis.call("PUBLISH", "ql:untrack", jid)
+    return redis.call("ZREM", "ql:tracked", jid)
   end)
 end
 
 do
-  register("qless_workers", 0, function(KEYS, ARGV)
+  local older = require("older")
+  register("qless_workers", "Workers", 0, 2, function(KEYS, ARGV)
     local now = calls.number("Workers", "now", ARGV[1])
-    local words = rest(ARGV, 2)
-    return run("workers", now, words)
+    local worker = ARGV[2] and calls.name("Workers", "worker", ARGV[2])
+    local found = cjson.decode(run("workers", now, { worker }))
+    if worker then
+      return older.object({}, { jobs = older.array(found.jobs), stalled = older.array(found.stalled) })
+    end
+    return older.array(found)
   end)
 end
