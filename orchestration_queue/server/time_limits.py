@@ -13,7 +13,7 @@ from typing import Protocol
 
 from redis.exceptions import TimeoutError as DriverTimeoutError
 
-__all__ = ["AsyncConnectLimit", "AsyncTimeLimits", "ConnectLimit", "TimeLimits"]
+__all__ = ["AsyncConnectLimit", "AsyncReadLimit", "AsyncTimeLimits", "ConnectLimit", "ReadLimit", "TimeLimits"]
 
 _LATE_S = 0.1
 """A timer that fires this much later was delayed by a busy event loop or process, which has not read replies either."""
@@ -145,3 +145,35 @@ class ConnectLimit:
 
     def __exit__(self, *error: object) -> None:
         """Do nothing."""
+
+
+class AsyncReadLimit:
+    """A context in which a link waits for a message for a limited time; it can be read again after a TimeoutError."""
+
+    def __init__(self, _: _AsyncLink, seconds: float) -> None:
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        """Begin."""
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._timeout.__aexit__(kind, error, trace)
+
+
+class ReadLimit:
+    """The same for links of threads."""
+
+    def __init__(self, link: _Link, seconds: float) -> None:
+        link.limit(seconds)
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, DriverTimeoutError):
+            raise TimeoutError from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,3 +218,21 @@ async def test_many_jobs_are_taken_in_one_exchange(qless: AsyncQlessClient, serv
     server.set("ql:q:r-work", "no sorted set")
     with pytest.raises(ServerError):
         await qless.pop("r", 45)
+
+
+async def test_messages_of_an_embedded_server_are_read(tmp_path: Path) -> None:
+    url = f"embedded://{tmp_path}"
+    async with AsyncQlessClient(url=url) as client, AsyncQlessEvents(url=url) as events:
+        await events.start()
+        await client.put("q", "K", jid="j")
+        assert (await anext(events)).jid == "j"
+
+
+async def test_a_user_who_may_not_subscribe_is_refused(server: redis.Redis, server_url: str) -> None:
+    server.acl_setuser("mute", enabled=True, passwords=["+x"], categories=["+@all"], keys=["*"], reset_channels=True)
+    address = server_url.replace("unix://", "unix://mute:x@")
+    async with AsyncQlessEvents(url=address) as events:
+        with pytest.raises(ServerError, match="refused SUBSCRIBE") as caught:
+            await events.read()
+    assert caught.value.code == "NOPERM"
+    server.acl_deluser("mute")

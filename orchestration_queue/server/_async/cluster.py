@@ -13,6 +13,7 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.protocol.slots import CLUSTER_SLOTS, Address, SlotMap, read_slot_map
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server._async.node import CONNECT_PAUSES_S, AsyncNode
+from orchestration_queue.server._async.subscription import AsyncSubscription
 from orchestration_queue.server.clock import Pauses
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -91,6 +92,16 @@ class AsyncCluster:
         """Return the current URL of each primary."""
         await self._refresh()
         return [self._url.at(address) for address in self._slots.primaries]
+
+    async def subscribe(self, channels: Sequence[str]) -> AsyncSubscription:
+        """Subscribe as :meth:`AsyncNode.subscribe` does, on any primary: messages reach all nodes."""
+        await self._refresh()
+        for address in self._slots.primaries:
+            try:
+                return await self._node(address).subscribe(channels)
+            except TransportError as error:
+                unreached = error
+        raise unreached
 
     async def exchange(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
         """Send calls as :meth:`AsyncNode.exchange` does, each to the primary that serves its slot, even if it moves.

@@ -13,6 +13,7 @@ from orchestration_queue.protocol.call import Call, Conversation, Operation, Rep
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server._async.cluster import AsyncCluster
 from orchestration_queue.server._async.node import AsyncNode
+from orchestration_queue.server._async.subscription import AsyncSubscription
 from orchestration_queue.server.driver_errors import REFUSALS, loop_error, refused
 from orchestration_queue.server.instrumentation import exchange_hooks, report_exchange
 from orchestration_queue.server.url import ServerUrl, Timeouts, parse_url
@@ -173,6 +174,11 @@ class AsyncConnection:
         """Return the current URL of each primary; without a cluster there is one."""
         server = self._server or await self._greet()
         return await server.urls() if isinstance(server, AsyncCluster) else [self.url]
+
+    async def subscribe(self, channels: Sequence[str]) -> AsyncSubscription:
+        """Subscribe to channels, on a socket of their own that the caller closes; raise what :meth:`execute` does."""
+        server = self._server or await self._greet()
+        return await server.subscribe(channels)
 
     async def leave_old_primary(self) -> None:
         """Abort the calls in progress if sentinels are replacing the primary. Does nothing for other servers."""

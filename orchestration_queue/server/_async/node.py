@@ -21,6 +21,7 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._async.library import ensure_libraries
 from orchestration_queue.server._async.link import AsyncLink
 from orchestration_queue.server._async.sentinel import AsyncSentinelWatch
+from orchestration_queue.server._async.subscription import AsyncSubscription
 from orchestration_queue.server.clock import Pauses
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -280,6 +281,21 @@ class AsyncNode:
                 done.append((calls, replies))
             if not is_lost or any(isinstance(replies[0], REFUSALS) for _, replies in done):
                 return done
+
+    async def subscribe(self, channels: Sequence[str]) -> AsyncSubscription:
+        """Subscribe to channels, on a socket of their own that the caller closes.
+
+        Raises:
+            TransportError: The server was unreachable.
+            ServerError: It refused.
+        """
+        subscription = AsyncSubscription(await self._connect(), self._url, self._timeout_s)
+        try:
+            await subscription.start(channels)
+        except BaseException:
+            await subscription.aclose()
+            raise
+        return subscription
 
     async def _with_link(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
         """Make an exchange on a link; a link that breaks is not used again."""

@@ -14,6 +14,7 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.protocol.slots import CLUSTER_SLOTS, Address, SlotMap, read_slot_map
 from orchestration_queue.server._sync.link import Link
 from orchestration_queue.server._sync.node import CONNECT_PAUSES_S, Node
+from orchestration_queue.server._sync.subscription import Subscription
 from orchestration_queue.server.clock import Pauses
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -92,6 +93,16 @@ class Cluster:
         """Return the current URL of each primary."""
         self._refresh()
         return [self._url.at(address) for address in self._slots.primaries]
+
+    def subscribe(self, channels: Sequence[str]) -> Subscription:
+        """Subscribe as :meth:`Node.subscribe` does, on any primary: messages reach all nodes."""
+        self._refresh()
+        for address in self._slots.primaries:
+            try:
+                return self._node(address).subscribe(channels)
+            except TransportError as error:
+                unreached = error
+        raise unreached
 
     def exchange(self, calls: Sequence[Call], *, atomic: bool = False, repeatable: bool = False) -> list[Reply]:
         """Send calls as :meth:`Node.exchange` does, each to the primary that serves its slot, even if it moves.

@@ -14,6 +14,7 @@ from orchestration_queue.protocol.call import Call, Conversation, Operation, Rep
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server._sync.cluster import Cluster
 from orchestration_queue.server._sync.node import Node
+from orchestration_queue.server._sync.subscription import Subscription
 from orchestration_queue.server.driver_errors import REFUSALS, loop_error, refused
 from orchestration_queue.server.instrumentation import exchange_hooks, report_exchange
 from orchestration_queue.server.url import ServerUrl, Timeouts, parse_url
@@ -174,6 +175,11 @@ class Connection:
         """Return the current URL of each primary; without a cluster there is one."""
         server = self._server or self._greet()
         return server.urls() if isinstance(server, Cluster) else [self.url]
+
+    def subscribe(self, channels: Sequence[str]) -> Subscription:
+        """Subscribe to channels, on a socket of their own that the caller closes; raise what :meth:`execute` does."""
+        server = self._server or self._greet()
+        return server.subscribe(channels)
 
     def leave_old_primary(self) -> None:
         """Abort the calls in progress if sentinels are replacing the primary. Does nothing for other servers."""

@@ -22,6 +22,7 @@ from orchestration_queue.protocol.library import Library
 from orchestration_queue.server._sync.library import ensure_libraries
 from orchestration_queue.server._sync.link import Link
 from orchestration_queue.server._sync.sentinel import SentinelWatch
+from orchestration_queue.server._sync.subscription import Subscription
 from orchestration_queue.server.clock import Pauses
 from orchestration_queue.server.driver_errors import (
     LINK_ERRORS,
@@ -281,6 +282,21 @@ class Node:
                 done.append((calls, replies))
             if not is_lost or any(isinstance(replies[0], REFUSALS) for _, replies in done):
                 return done
+
+    def subscribe(self, channels: Sequence[str]) -> Subscription:
+        """Subscribe to channels, on a socket of their own that the caller closes.
+
+        Raises:
+            TransportError: The server was unreachable.
+            ServerError: It refused.
+        """
+        subscription = Subscription(self._connect(), self._url, self._timeout_s)
+        try:
+            subscription.start(channels)
+        except BaseException:
+            subscription.close()
+            raise
+        return subscription
 
     def _with_link(self, calls: Sequence[Call], converse: _Converse[T], *, repeatable: bool) -> T:
         """Make an exchange on a link; a link that breaks is not used again."""

@@ -15,6 +15,7 @@ from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncChasquiClient", "AsyncChasquiEvents"]
 
@@ -118,13 +119,19 @@ class AsyncChasquiEvents(AsyncChasquiClient):
             InvalidOptionError: A value is out of range; nothing was sent.
         """
         wait_ms, most = duration_ms(timeout, "timeout"), checked_count(limit, "limit")
-        block = ("BLOCK", wait_ms) if wait_ms else ()
-        args = ("COUNT", most, *block, "STREAMS", self.keys.events, await self.start())
-        reply = await self._execute(Call("XREAD", args=args, near=self.keys.events), repeatable=True)
-        events = read_events(reply)
-        if events:
-            self.cursor = events[-1].id
-        return events
+        ends_at = now_ms() + wait_ms
+        while True:
+            left_ms = max(
+                0, min(ends_at - now_ms(), round(_BLOCK_S * 1000))
+            )  # in parts, so that a silent server is noticed
+            block = ("BLOCK", left_ms) if left_ms else ()
+            args = ("COUNT", most, *block, "STREAMS", self.keys.events, await self.start())
+            reply = await self._execute(Call("XREAD", args=args, near=self.keys.events), repeatable=True)
+            events = read_events(reply)
+            if events:
+                self.cursor = events[-1].id
+            if events or ends_at <= now_ms():
+                return events
 
     async def check_cursor(self) -> None:
         """Check that the queue has kept the events after the cursor.

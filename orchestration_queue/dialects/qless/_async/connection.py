@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -21,18 +20,14 @@ from orchestration_queue.dialects.qless.commands import (
 )
 from orchestration_queue.dialects.qless.records import QlessEvent, QlessJob, read_event
 from orchestration_queue.errors import ServerError, TransportError, UsageError
-from orchestration_queue.options import as_timedelta
-from orchestration_queue.protocol.call import Call, Reply, Word, pack
+from orchestration_queue.protocol.call import Call, Reply, Word
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
-from orchestration_queue.server._async.link import AsyncLink
+from orchestration_queue.server._async.subscription import AsyncSubscription
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.server.driver_errors import LINK_ERRORS, reason, unreachable
 
 __all__ = ["AsyncQlessConnection", "AsyncQlessEvents"]
 
-_CONNECT_TIMEOUT = as_timedelta(10)
 _LOOK_AGAIN_S = 0.05
-_PING = pack([Call("PING")])
 
 
 class AsyncQlessConnection:
@@ -124,31 +119,27 @@ class AsyncQlessEvents(AsyncQlessConnection):
     def __init__(self, *channels: str, url: str | ServerUrl | None = None) -> None:
         super().__init__(url=url)
         self._channels = tuple(f"ql:{name}" for name in text_words(channels or ("log",), "channels"))
-        self._link: AsyncLink | None = None
-        self._ahead: deque[QlessEvent] = deque()
+        self._subscription: AsyncSubscription | None = None
 
     async def start(self) -> None:
         """Subscribe, so that no later message is missed."""
-        if self._link is not None:
-            return
-        (primary, *_) = await (await self._connection()).primaries()
-        link = AsyncLink(primary, _CONNECT_TIMEOUT)
-        try:
-            await link.connect()
-            await link.send([Call("SUBSCRIBE", args=(channel,)) for channel in self._channels])
-        except LINK_ERRORS as error:
-            await link.close()
-            raise unreachable(primary, 0.0, reason(error)) from error
-        self._link = link
+        await self._subscribed()
+
+    async def _subscribed(self) -> AsyncSubscription:
+        if self._subscription is None:
+            self._subscription = await (await self._connection()).subscribe(self._channels)
+        return self._subscription
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> QlessEvent:
-        if self._ahead:
-            return self._ahead.popleft()
-        await self.start()
-        message = await self._receive(b"")
+        subscription = await self._subscribed()
+        try:
+            message = await subscription.next()
+        except TransportError:
+            await self._unsubscribe()
+            raise
         return read_event(message[1], message[2])
 
     async def read(self, timeout: Duration = 0, limit: int = 100) -> list[QlessEvent]:  # noqa: ASYNC109  both faces have it
@@ -159,35 +150,28 @@ class AsyncQlessEvents(AsyncQlessConnection):
             limit: At most this many.
 
         Raises:
-            TransportError: The subscription broke. Read again to resubscribe.
+            TransportError: The subscription broke, or the server is silent for the URL's ``timeout``. Read again to
+                resubscribe.
         """
         most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + duration_s(timeout, "timeout")
-        await self.start()
-        while True:
-            # The reply to a ping comes after the messages that were published before it.
-            message = await self._receive(_PING)
-            while message[0] == b"message":
-                self._ahead.append(read_event(message[1], message[2]))
-                message = await self._receive(b"")
-            left = ends_at - now_ms() / 1000
-            if self._ahead or left <= 0:
-                return [self._ahead.popleft() for _ in range(min(most, len(self._ahead)))]
-            await asyncio.sleep(min(left, _LOOK_AGAIN_S))
-
-    async def _receive(self, packed: bytes) -> Reply:
-        if self._link is None:
-            raise StopAsyncIteration
+        subscription = await self._subscribed()
         try:
-            (message,) = await self._link.exchange(packed, 1)
-        except LINK_ERRORS as error:
-            await self._link.close()
-            self._link = None
-            broke = f"The subscription broke ({reason(error)}); iterate again to resubscribe."
-            raise TransportError(broke, maybe_applied=False) from error
-        return message
+            while True:
+                messages = await subscription.read(most)
+                left = ends_at - now_ms() / 1000
+                if messages or left <= 0:
+                    return [read_event(message[1], message[2]) for message in messages]
+                await asyncio.sleep(min(left, _LOOK_AGAIN_S))
+        except TransportError:
+            await self._unsubscribe()
+            raise
+
+    async def _unsubscribe(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.aclose()
 
     async def aclose(self) -> None:
         """End the subscription."""
-        if self._link is not None:
-            await self._link.close()
+        await self._unsubscribe()
         await super().aclose()

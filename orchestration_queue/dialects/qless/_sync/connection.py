@@ -7,7 +7,6 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -23,18 +22,14 @@ from orchestration_queue.dialects.qless.commands import (
 )
 from orchestration_queue.dialects.qless.records import QlessEvent, QlessJob, read_event
 from orchestration_queue.errors import ServerError, TransportError, UsageError
-from orchestration_queue.options import as_timedelta
-from orchestration_queue.protocol.call import Call, Reply, Word, pack
+from orchestration_queue.protocol.call import Call, Reply, Word
 from orchestration_queue.server import Connection, ServerUrl, parse_url
-from orchestration_queue.server._sync.link import Link
+from orchestration_queue.server._sync.subscription import Subscription
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.server.driver_errors import LINK_ERRORS, reason, unreachable
 
 __all__ = ["QlessConnection", "QlessEvents"]
 
-_CONNECT_TIMEOUT = as_timedelta(10)
 _LOOK_AGAIN_S = 0.05
-_PING = pack([Call("PING")])
 
 
 class QlessConnection:
@@ -126,31 +121,27 @@ class QlessEvents(QlessConnection):
     def __init__(self, *channels: str, url: str | ServerUrl | None = None) -> None:
         super().__init__(url=url)
         self._channels = tuple(f"ql:{name}" for name in text_words(channels or ("log",), "channels"))
-        self._link: Link | None = None
-        self._ahead: deque[QlessEvent] = deque()
+        self._subscription: Subscription | None = None
 
     def start(self) -> None:
         """Subscribe, so that no later message is missed."""
-        if self._link is not None:
-            return
-        (primary, *_) = (self._connection()).primaries()
-        link = Link(primary, _CONNECT_TIMEOUT)
-        try:
-            link.connect()
-            link.send([Call("SUBSCRIBE", args=(channel,)) for channel in self._channels])
-        except LINK_ERRORS as error:
-            link.close()
-            raise unreachable(primary, 0.0, reason(error)) from error
-        self._link = link
+        self._subscribed()
+
+    def _subscribed(self) -> Subscription:
+        if self._subscription is None:
+            self._subscription = (self._connection()).subscribe(self._channels)
+        return self._subscription
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> QlessEvent:
-        if self._ahead:
-            return self._ahead.popleft()
-        self.start()
-        message = self._receive(b"")
+        subscription = self._subscribed()
+        try:
+            message = subscription.next()
+        except TransportError:
+            self._unsubscribe()
+            raise
         return read_event(message[1], message[2])
 
     def read(self, timeout: Duration = 0, limit: int = 100) -> list[QlessEvent]:  # noqa: ASYNC109  both faces have it
@@ -161,35 +152,28 @@ class QlessEvents(QlessConnection):
             limit: At most this many.
 
         Raises:
-            TransportError: The subscription broke. Read again to resubscribe.
+            TransportError: The subscription broke, or the server is silent for the URL's ``timeout``. Read again to
+                resubscribe.
         """
         most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + duration_s(timeout, "timeout")
-        self.start()
-        while True:
-            # The reply to a ping comes after the messages that were published before it.
-            message = self._receive(_PING)
-            while message[0] == b"message":
-                self._ahead.append(read_event(message[1], message[2]))
-                message = self._receive(b"")
-            left = ends_at - now_ms() / 1000
-            if self._ahead or left <= 0:
-                return [self._ahead.popleft() for _ in range(min(most, len(self._ahead)))]
-            time.sleep(min(left, _LOOK_AGAIN_S))
-
-    def _receive(self, packed: bytes) -> Reply:
-        if self._link is None:
-            raise StopIteration
+        subscription = self._subscribed()
         try:
-            (message,) = self._link.exchange(packed, 1)
-        except LINK_ERRORS as error:
-            self._link.close()
-            self._link = None
-            broke = f"The subscription broke ({reason(error)}); iterate again to resubscribe."
-            raise TransportError(broke, maybe_applied=False) from error
-        return message
+            while True:
+                messages = subscription.read(most)
+                left = ends_at - now_ms() / 1000
+                if messages or left <= 0:
+                    return [read_event(message[1], message[2]) for message in messages]
+                time.sleep(min(left, _LOOK_AGAIN_S))
+        except TransportError:
+            self._unsubscribe()
+            raise
+
+    def _unsubscribe(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
 
     def close(self) -> None:
         """End the subscription."""
-        if self._link is not None:
-            self._link.close()
+        self._unsubscribe()
         super().close()
