@@ -13,6 +13,7 @@ from reference_cli import cli
 from reference_doctor import doctor
 from reference_functions import functions
 from reference_python import MODULES, error_tree, errors_module, python_page
+from reference_seeds import seed_statements
 
 from orchestration_queue.http.app import API_ROUTES
 from orchestration_queue.http.openapi import openapi
@@ -126,6 +127,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "orchestration_queue/errors.py": errors_module,
     "docs/reference/errors.md": partial(error_tree, NOTE),
     "docs/reference/functions.md": partial(functions, NOTE),
+    "docs/reference/seeds.md": partial(seed_statements, NOTE),
     **{f"docs/reference/python/{name}.md": partial(python_page, NOTE, name) for name in MODULES},
     "helm/orchestration-queue/files/dashboard.json": dashboard,
 }

@@ -398,7 +398,7 @@ SEED = Seed(
         _row(
             "Stats (features)",
             "Grouped by day: waits by that of the pop, runs by that of the completion",
-            "So",
+            "As stated",
             "stats_are_of_the_day_of_the_pop_and_of_the_completion",
         ),
         _row(
@@ -422,7 +422,7 @@ SEED = Seed(
         _row(
             "Worker Data",
             "`ql:workers` is sorted by the last activity",
-            "So",
+            "As stated",
             "workers_are_sorted_by_their_last_activity",
         ),
         _row(
@@ -543,25 +543,25 @@ SEED = Seed(
         _row(
             "Queues (keys)",
             "`ql:queues` is sorted by when a queue was first seen",
-            "So",
+            "As stated",
             "queues_count_what_is_scheduled_waiting_running_and_stalled",
         ),
         _row(
             "Queues (keys)",
             "A completed job is no longer a dependency; the last one makes its dependents ready",
-            "So",
+            "As stated",
             "the_last_completed_dependency_makes_a_job_ready",
         ),
         _row(
             "Stats (keys)",
             "A day is `time - time % 86400`; `ql:s:wait:<day>:<queue>`, `ql:s:run:<day>:<queue>`",
-            "So",
+            "As stated",
             "stats_are_of_the_day_of_the_pop_and_of_the_completion",
         ),
         _row(
             "Stats (keys)",
             "`total`, `mean`, `vk`, and counts `s`, `m`, `h`, `d`",
-            "So",
+            "As stated",
             "stats_have_the_names_of_the_document",
         ),
         _row(
@@ -580,7 +580,7 @@ SEED = Seed(
         _row(
             "Tags (keys)",
             "`ql:t:<tag>` is sorted by when the tag was added",
-            "So",
+            "As stated",
             "a_tag_that_a_job_has_is_not_added_again",
         ),
         _row(
