@@ -221,6 +221,12 @@ function stream.delivered(queue, group)
   return "0-0"
 end
 
+--- Whether a consumer of the group holds an entry.
+function stream.is_held(key, group, entry_id)
+  local found = redis.pcall("XPENDING", key, group, entry_id, entry_id, 1)
+  return not found.err and found[1] ~= nil
+end
+
 --- Entries the group holds; 0 when there is no such group.
 function stream.pending(key, group)
   local summary = redis.pcall("XPENDING", key, group)

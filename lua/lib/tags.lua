@@ -7,7 +7,7 @@ local tags = { MOST = 20 }
 
 local MOST_BYTES = 400
 local SAMPLE = 2
-local MOST_CHECKED = 1000
+local MOST_CHECKED = 500
 
 local function valid(names)
   local found = {}

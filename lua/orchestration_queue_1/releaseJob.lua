@@ -10,9 +10,9 @@
 --- @arg   job_id               text         the job
 --- @arg   now_ms               int          epoch ms
 --- @arg   group                text         consumer group of its entry
---- @returns text `ok`, `not_found`, `not_active`, or `not_in_stream` when its entry was not among the 5,000 oldest in hand, and then nothing was changed
+--- @returns text `ok`, `not_found`, `not_active`, or `not_in_stream` when its entry was not among the 1,000 oldest, and then nothing was changed
 --- @error   the stream key does not end in `:stream`
---- @cost    O(log N); O(A) for A active jobs where the stream is long
+--- @cost    O(log N); it reads up to 1,000 entries if the record does not name the job's
 
 local events = require("events")
 local history = require("history")
@@ -23,26 +23,25 @@ local stalled = require("stalled")
 local stream = require("stream")
 local wake = require("wake")
 
-local MOST_HELD, PAGE = 5000, 500
+local MOST_HELD, PAGE = 1000, 250
 
 -- For jobs that another library made ready again: their records name no entry, and they are older than theirs.
 local function settle_held()
-  local from = "-"
-  for _ = 1, MOST_HELD / PAGE do
-    local page = redis.call("XPENDING", stream_key, group, from, "+", PAGE)
-    for _, pending in ipairs(page) do
-      local entry = redis.call("XRANGE", stream_key, pending[1], pending[1])[1]
-      if entry and stream.field(entry[2], "jobId") == job_id then
-        stream.settle(queue, group, pending[1])
+  local looked, found = 0, nil
+  stream.pages(stream_key, PAGE, function(page)
+    for _, entry in ipairs(page) do
+      if stream.field(entry[2], "jobId") == job_id and stream.is_held(stream_key, group, entry[1]) then
+        found = entry[1]
         return true
       end
     end
-    if #page < PAGE then
-      return false
-    end
-    from = "(" .. page[#page][1]
+    looked = looked + #page
+    return looked >= MOST_HELD
+  end)
+  if found then
+    stream.settle(queue, group, found)
   end
-  return false
+  return found ~= nil
 end
 
 local job = record.load(queue, job_id)

@@ -6,7 +6,7 @@
 --- @arg   limit                int          most jobs to list, at most 1,000
 --- @returns array 1: ids of jobs; 2: 1 when there may be more, else 0
 --- @error   the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a limit of 0 or above 1,000
---- @cost    O(log N) per job, of which it checks at most 2,000
+--- @cost    O(log N) per job, of which it checks at most 1,500
 
 local tags = require("tags")
 local validate = require("validate")

@@ -3,9 +3,10 @@
 Before that, some of the jobs are delayed and promoted, and moved there and back, so that the stream is not in the order
 of the jobs' times. The queue also has 100,000 failed jobs.
 
-``python -m tests.bench.holds [--jobs 1000000]`` prints JSON: for each call the longest of its commands in milliseconds,
-from the server's slow log, and the limit. A server runs one command at a time, so this is what all other clients wait.
-The slow log counts what other processes take of the processor, too, so most calls are repeated and the best counts.
+``python -m tests.bench.holds [--jobs 1000000]`` prints JSON: for each call the processor time of the server for the
+longest of its exchanges in milliseconds, the longest command by the server's slow log, and the limit. A server runs
+one command at a time, so this is what all other clients wait. Most calls are repeated and the best counts: the slow log
+also counts what other processes take of the processor, and processor time doubles beside busy ones.
 """
 
 from __future__ import annotations
@@ -22,11 +23,25 @@ import redis
 from orchestration_queue import Dag, Every, Flow, FlowProducer, JobOptions, NewJob, Node, Queue
 from orchestration_queue.server.clock import now_ms
 from tests.bench.server import server
+from tests.holds import Judge
 
 LIMIT_MS = 10.0
 REPEATS = 5
 ONCE = ("tags.", "tick", "retry_jobs", "clean failed", "drain", "obliterate, lifo")
 CHUNK = 10_000
+FILL = """
+for n = tonumber(ARGV[1]), tonumber(ARGV[2]) do
+  local job = KEYS[2] .. n
+  redis.call("HSET", job, "id", n, "name", "task", "data", "{}", "opts", "{}", "timestamp", ARGV[3],
+    "attemptsMade", "0", "delay", "0", "priority", "0", "maxAttempts", "0", "state", "waiting")
+  if ARGV[4] == "XADD" then
+    redis.call("HSET", job, "entry", redis.call("XADD", KEYS[1], "*", "jobId", n, "name", "task"))
+  else
+    redis.call(ARGV[4], KEYS[1], n)
+    redis.call("HSET", job, ARGV[5], ARGV[6])
+  end
+end
+"""
 FAILED = 100_000
 FAIL = """
 for n = ARGV[1], ARGV[2] do
@@ -37,12 +52,13 @@ end
 """
 
 
-def fill(queue: Queue, jobs: int, **options: object) -> None:
-    """Add waiting jobs, in chunks."""
-    values = JobOptions.model_validate(options)
-    for first in range(0, jobs, CHUNK):
-        queue.add_bulk([NewJob("task", {"n": n}, options=values) for n in range(first, min(first + CHUNK, jobs))])
-        print(f"\r{queue.name}: {first + CHUNK:,} of {jobs:,}", end="", file=sys.stderr)
+def fill(client: redis.Redis, queue: Queue, jobs: int, push: str, *fields: str) -> None:
+    """Write waiting jobs as a bulk of them leaves them, into the stream or a list."""
+    where = queue.keys.stream if push == "XADD" else queue.keys.named(fields[0])
+    for first in range(1, jobs + 1, CHUNK):
+        client.eval(FILL, 2, where, queue.keys.job(""), first, min(first + CHUNK - 1, jobs), now_ms(), push, *fields)
+        print(f"\r{queue.name}: {first + CHUNK - 1:,} of {jobs:,}", end="", file=sys.stderr)
+    client.set(queue.keys.id, jobs)
     print(file=sys.stderr)
 
 
@@ -56,14 +72,6 @@ def disorder(client: redis.Redis, queue: Queue, other: Queue, jobs: int) -> None
         other.get(moved).move(queue.name)
     for first in range(1, FAILED, 1000):
         client.eval(FAIL, 2, queue.keys.failed, queue.keys.job(""), first, first + 999)
-
-
-def make_due(queue: Queue, client: redis.Redis) -> None:
-    """Have all prioritized jobs wait in the list of those that are due, as workers do."""
-    keys, size = queue.keys, 1
-    while size:
-        client.fcall("glidemq_promote", 3, keys.scheduled, keys.stream, keys.events, now_ms())
-        size = client.zcard(keys.scheduled)
 
 
 def middle(queue: Queue, jobs: int) -> Iterator[str]:
@@ -135,17 +143,6 @@ def calls(
     }
 
 
-def hold(client: redis.Redis, call: Callable[[], object]) -> tuple[float, str]:
-    """Make a call; returns the milliseconds of its longest command, and that command."""
-    client.slowlog_reset()
-    call()
-    entries = [entry for entry in client.slowlog_get(100_000) if not entry["command"].startswith(b"SLOWLOG")]
-    longest = max(entries, key=lambda entry: entry["duration"], default=None)
-    if longest is None:
-        return 0.0, ""
-    return longest["duration"] / 1000, b" ".join(longest["command"].split()[:2]).decode()
-
-
 def main() -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.holds", description=__doc__)
@@ -157,21 +154,19 @@ def main() -> None:
     with server() as url, redis.Redis.from_url(url) as client:
         queue, other, lifo, urgent = (Queue(name, url=url) for name in ("holds", "other", "lifo", "urgent"))
         producer = FlowProducer(url=url)
-        fill(queue, arguments.jobs)
+        queue.counts()  # loads the libraries
+        fill(client, queue, arguments.jobs, "XADD")
         disorder(client, queue, other, arguments.jobs)
         listed = arguments.listed or arguments.jobs
-        fill(lifo, listed, lifo=True)
-        fill(urgent, listed, priority=3)
-        make_due(urgent, client)
-        client.config_set("slowlog-log-slower-than", 100)
-        client.config_set("slowlog-max-len", 100_000)
+        fill(client, lifo, listed, "RPUSH", "lifo", "1")
+        fill(client, urgent, listed, "LPUSH", "priority", "3")
+        judge = Judge(client)
         for name, call in calls(queue, other, lifo, urgent, producer, arguments.jobs, listed).items():
             if arguments.only and not name.startswith(tuple(arguments.only)):
                 continue
-            rounds = [hold(client, call) for _ in range(1 if name.startswith(ONCE) else REPEATS)]
-            milliseconds, words = min(rounds)
-            report[name] = {"longest_ms": milliseconds, "limit_ms": LIMIT_MS}
-            print(f"{name:32}{milliseconds:9.1f} ms  {words}", file=sys.stderr)
+            best = min(judge.hold(call) for _ in range(1 if name.startswith(ONCE) else REPEATS))
+            report[name] = {"exchange_ms": best.exchange_ms, "command_ms": best.command_ms, "limit_ms": LIMIT_MS}
+            print(f"{name:32}{best.exchange_ms:8.1f} ms {best.command_ms:8.1f} ms  {best.words}", file=sys.stderr)
     print(json.dumps({"jobs": arguments.jobs, "calls": report}, indent=2))
 
 

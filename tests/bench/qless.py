@@ -19,8 +19,9 @@ from typing import Any
 import redis
 
 from orchestration_queue.dialects.qless import QlessClient, QlessJob, QlessWorker, QlessWorkerOptions
-from tests.bench.holds import LIMIT_MS, REPEATS, hold
+from tests.bench.holds import LIMIT_MS, REPEATS
 from tests.bench.server import Meter, server
+from tests.holds import watch_commands
 
 _CHUNK = 5_000
 _MANY = 100
@@ -151,7 +152,7 @@ def _holds(url: str, raw: redis.Redis, jobs: int) -> dict[str, Any]:
         raw.config_set("slowlog-max-len", 100_000)
         report = {}
         for name, call in _calls(client, jobs).items():
-            longest, _ = min(hold(raw, call) for _ in range(REPEATS))
+            longest, _ = min(watch_commands(raw, call) for _ in range(REPEATS))
             report[name] = longest
             print(f"{name:28}{longest:9.2f} ms", file=sys.stderr)
     return {"jobs": jobs, "limit_ms": LIMIT_MS, "longest_ms": report}

@@ -74,6 +74,17 @@ def test_a_release_that_cannot_find_the_entry_changes_nothing(own: Own) -> None:
     assert own.send(control.release(keys_of(own), "gone", NOW).call) == "not_found"
 
 
+def test_a_release_finds_an_entry_that_its_record_does_not_name(own: Own) -> None:
+    older, entry_id = own.wire.active()
+    for _ in range(1100):
+        own.wire.active()
+    own.wire.ask("HDEL", own.wire.key(f"job:{older}"), "entry")
+    own.wire.ask("HSET", own.wire.key(f"job:{older}"), "timestamp", NOW + 10**9)
+    assert own.send(control.release(keys_of(own), older, NOW).call) == "ok"
+    assert own.wire.ask("XRANGE", own.wire.key("stream"), entry_id, entry_id) == []
+    assert own.wire.state(older) == "waiting"
+
+
 def test_a_job_is_left_while_a_job_of_another_queue_is_named_as_waiting_for_it(own: Own) -> None:
     keys = keys_of(own)
     job_id = own.wire.add()

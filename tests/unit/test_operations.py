@@ -14,6 +14,7 @@ import pytest
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError, UsageError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol.call import Call, Operation, pack
+from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import (
     additions,
@@ -76,6 +77,29 @@ def test_many_jobs_are_cut_by_number_and_by_size(sizes: list[int], portions: lis
     cut = list(additions.portions(jobs))
     assert [len(portion) for portion in cut] == portions
     assert [job for portion in cut for job in portion] == jobs
+
+
+@pytest.mark.parametrize(
+    ("options", "portions"),
+    [
+        ({"tags": ["a"]}, [50, 50]),
+        ({"tags": [f"t{n}" for n in range(20)]}, [3] * 33 + [1]),
+        ({"share": "s"}, [50, 50]),
+        ({"ordering": {"key": "o"}, "tags": ["a"]}, [30, 30, 30, 10]),
+        ({"delay": 5, "priority": 3, "lifo": False}, [100]),
+    ],
+)
+def test_many_jobs_are_cut_by_what_they_cost_the_server(options: dict[str, Any], portions: list[int]) -> None:
+    jobs = [NewJob("work", EncodedData("1"), options) for _ in range(100)]
+    assert [len(portion) for portion in additions.portions(jobs)] == portions
+    texts = [oq1.NewJob("work", "1", json.dumps(options), NOW)] * 100
+    if "tags" in options and "ordering" not in options:
+        assert [len(portion) for portion in additions.portions(texts)] == portions
+
+
+@pytest.mark.parametrize("opts", ['{"tags"', '{"tags":5}', '["tags"]'])
+def test_options_that_the_server_will_refuse_cost_nothing_more(opts: str) -> None:
+    assert len(list(additions.portions([oq1.NewJob("work", "1", opts, NOW)] * 100))) == 1
 
 
 def test_a_job_too_large_to_share_a_call_has_one_of_its_own() -> None:

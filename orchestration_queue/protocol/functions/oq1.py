@@ -1986,11 +1986,11 @@ def release_job(
 
     Returns:
         The call. Its reply (text): `ok`, `not_found`, `not_active`, or `not_in_stream` when its entry was not among the
-        5,000 oldest in hand, and then nothing was changed.
+        1,000 oldest, and then nothing was changed.
 
     The server refuses it when the stream key does not end in `:stream`.
 
-    Cost: O(log N); O(A) for A active jobs where the stream is long.
+    Cost: O(log N); it reads up to 1,000 entries if the record does not name the job's.
     """
     return Call(
         "oq1_releaseJob",
@@ -2800,7 +2800,7 @@ def tagged(
     The server refuses it when the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for a limit of 0 or above
     1,000.
 
-    Cost: O(log N) per job, of which it checks at most 2,000.
+    Cost: O(log N) per job, of which it checks at most 1,500.
     """
     return Call(
         "oq1_tagged",

@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "9"
+local REVISION = "10"
 
 local _cjson_decode, _cjson_encode, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _table_concat, _tonumber, _tostring, _type, _unpack
 
@@ -1027,6 +1027,12 @@ function stream.delivered(queue, group)
     end
   end
   return "0-0"
+end
+
+--- Whether a consumer of the group holds an entry.
+function stream.is_held(key, group, entry_id)
+  local found = _redis_pcall("XPENDING", key, group, entry_id, entry_id, 1)
+  return not found.err and found[1] ~= nil
 end
 
 --- Entries the group holds; 0 when there is no such group.
@@ -2049,7 +2055,7 @@ local tags = { MOST = 20 }
 
 local MOST_BYTES = 400
 local SAMPLE = 2
-local MOST_CHECKED = 1000
+local MOST_CHECKED = 500
 
 local function valid(names)
   local found = {}

@@ -7,7 +7,7 @@ local function require(name)
   return modules[name]
 end
 
-local REVISION = "36"
+local REVISION = "37"
 
 local _cjson_decode, _cjson_encode, _cjson_new, _error, _ipairs, _math_ceil, _math_floor, _math_max, _math_min, _next, _pairs, _pcall, _redis_call, _redis_pcall, _string_format, _string_rep, _table_concat, _table_remove, _table_sort, _tonumber, _type, _unpack
 
@@ -1423,6 +1423,12 @@ function stream.delivered(queue, group)
   return "0-0"
 end
 
+--- Whether a consumer of the group holds an entry.
+function stream.is_held(key, group, entry_id)
+  local found = _redis_pcall("XPENDING", key, group, entry_id, entry_id, 1)
+  return not found.err and found[1] ~= nil
+end
+
 --- Entries the group holds; 0 when there is no such group.
 function stream.pending(key, group)
   local summary = _redis_pcall("XPENDING", key, group)
@@ -2443,7 +2449,7 @@ local tags = { MOST = 20 }
 
 local MOST_BYTES = 400
 local SAMPLE = 2
-local MOST_CHECKED = 1000
+local MOST_CHECKED = 500
 
 local function valid(names)
   local found = {}
@@ -7826,26 +7832,25 @@ do -- releaseJob
     count_words("releaseJob", #KEYS, 6, #ARGV, 3)
     local queue = queue_of("releaseJob", KEYS[1], ":stream") .. ":"
     local stream_key = KEYS[1]
-    local MOST_HELD, PAGE = 5000, 500
+    local MOST_HELD, PAGE = 1000, 250
 
     -- For jobs that another library made ready again: their records name no entry, and they are older than theirs.
     local function settle_held()
-      local from = "-"
-      for _ = 1, MOST_HELD / PAGE do
-        local page = _redis_call("XPENDING", stream_key, group, from, "+", PAGE)
-        for _, pending in _ipairs(page) do
-          local entry = _redis_call("XRANGE", stream_key, pending[1], pending[1])[1]
-          if entry and stream.field(entry[2], "jobId") == job_id then
-            stream.settle(queue, group, pending[1])
+      local looked, found = 0, nil
+      stream.pages(stream_key, PAGE, function(page)
+        for _, entry in _ipairs(page) do
+          if stream.field(entry[2], "jobId") == job_id and stream.is_held(stream_key, group, entry[1]) then
+            found = entry[1]
             return true
           end
         end
-        if #page < PAGE then
-          return false
-        end
-        from = "(" .. page[#page][1]
+        looked = looked + #page
+        return looked >= MOST_HELD
+      end)
+      if found then
+        stream.settle(queue, group, found)
       end
-      return false
+      return found ~= nil
     end
 
     local job = record.load(queue, job_id)
