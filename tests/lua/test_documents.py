@@ -1,9 +1,10 @@
-"""What the public wire document states and no other test shows: `tests/seeds` names these tests."""
+"""What the public documents of glide-mq state and no other test shows: `tests/seeds` names these tests."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.lua.signatures import SIGNATURES
 from tests.lua.wire import NOW, SHIFT, Wire, Word
 
 
@@ -103,3 +104,19 @@ def test_workers_of_other_languages_read_as_the_document_says(wire: Wire) -> Non
     reply = wire.ask("XREADGROUP", "GROUP", "workers", "worker-1", "COUNT", 1, "STREAMS", wire.key("stream"), ">")
     assert reply[0][1][0][1] == {"jobId": job_id, "name": "send-email"}
     assert wire.ask("XLEN", wire.key("stream")) == len(wire.pending()) == 1
+
+
+KEYS_OF_THE_ARCHITECTURE_DOCUMENT = """\
+version 0, addJob 4, promote 3, nextDue 2, tryLock 1, unlock 1, renewLock 1, complete 5, completeAndFetchNext 5, fail 6,
+reclaimStalled 2, reclaimStalledListJobs 2, pause 2, resume 2, dedup 5, rateLimit 2, promoteRateLimited 2,
+checkConcurrency 3, rpopAndReserve 4, moveToActive 2, deferActive 3, completeChild 4, registerParent 6, removeJob 7,
+clean 3, revoke 5, changePriority 4, changeDelay 4, promoteJob 4, moveActiveToDelayed 4, moveToWaitingChildren 3,
+searchByName 1, drain 6, retryJobs 4, healListActive 1, popLists 2"""
+
+
+def test_each_function_takes_the_keys_of_the_architecture_document() -> None:
+    """Every test here calls the functions by these signatures."""
+    pairs = (entry.split() for entry in KEYS_OF_THE_ARCHITECTURE_DOCUMENT.replace("\n", " ").split(", "))
+    documented = {name: int(count) for name, count in pairs}
+    assert len(documented) == 36  # addFlow has 4 keys for each job
+    assert {name: len(SIGNATURES[name].keys) for name in documented} == documented
