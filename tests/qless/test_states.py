@@ -167,13 +167,79 @@ class Machine(RuleBasedStateMachine):
                 assert self.held(jid)[0] == "running", jid
 
 
+class BothForms(Machine):
+    """Processes of the older form, among those of the newer one."""
+
+    def older(self, name: str, *words: str | float, keys: int = 0) -> Any:
+        self.now += 0.5
+        return self.server.fcall(f"qless_{name}", keys, *words)
+
+    @rule(jid=jids, queue=queues, delay=delays, depends=st.lists(jids, max_size=2), priority=st.integers(-3, 3))
+    def put_older(self, jid: str, queue: str, delay: float, depends: list[str], priority: int) -> None:
+        others = [] if delay else [other for other in depends if other != jid]
+        words = ("depends", json.dumps(others), "priority", priority)
+        assert self.older("put", queue, jid, "K", "{}", self.now, delay, *words, keys=1) == jid
+        self.alive.add(jid)
+
+    @rule(queue=queues, worker=workers, count=st.integers(1, 4))
+    def pop_older(self, queue: str, worker: str, count: int) -> None:
+        for text in self.older("pop", queue, worker, count, self.now, keys=1):
+            job = json.loads(text)
+            assert (job["state"], job["worker"], job["queue"]) == ("running", worker, queue)
+
+    @rule(jid=jids, next_queue=st.one_of(st.none(), queues), delay=delays)
+    def complete_older(self, jid: str, next_queue: str | None, delay: float) -> None:
+        state, worker, queue = self.held(jid)
+        if state == "running":
+            more = () if next_queue is None else ("next", next_queue, "delay", delay)
+            assert self.older("complete", jid, worker, queue, self.now, "[]", *more) == self.held(jid)[0]
+
+    @rule(jid=jids, worker=workers)
+    def fail_older(self, jid: str, worker: str) -> None:
+        assert self.older("fail", jid, worker, "g", "m", self.now) == (jid if jid in self.alive else None)
+        assert jid not in self.alive or self.held(jid)[0] == "failed"
+
+    @rule(jid=jids, queue=queues, delay=delays)
+    def retry_older(self, jid: str, queue: str, delay: float) -> None:
+        state, worker, _ = self.held(jid)
+        if state == "running" and self.older("retry", jid, queue, worker, self.now, delay) >= 0:
+            assert self.held(jid) == ("scheduled" if delay else "waiting", "", queue)
+
+    @rule(jid=jids, priority=st.integers(-3, 3))
+    def prioritize_older(self, jid: str, priority: int) -> None:
+        assert self.older("priority", jid, priority) == (priority if jid in self.alive else None)
+
+    @rule(jid=jids)
+    def cancel_older(self, jid: str) -> None:
+        if not self.server.exists(f"ql:j:{jid}-dependents") and self.held(jid)[0] != "complete":
+            self.older("cancel", jid)
+            self.alive.discard(jid)
+
+    @rule(jid=jids)
+    def look(self, jid: str) -> None:
+        text = self.older("get", jid)
+        if text is not None:
+            older, newer = json.loads(text), json.loads(self.call("get", jid))
+            assert older["priority"] == -newer["priority"]
+            assert (older["state"], older["queue"] or "") == (newer["state"], newer["queue"])
+            assert all(isinstance(older[name], list) for name in ("tags", "dependents", "dependencies", "history"))
+
+    @invariant()
+    def ready_jobs_are_ordered_by_their_priorities(self) -> None:
+        for queue in ("q", "r"):
+            for jid, score in self.server.zrange(f"ql:q:{queue}-work", 0, -1, withscores=True):
+                priority = float(self.server.hget(f"ql:j:{jid}", "priority"))
+                assert score == float("inf") or -0.001 < score - priority <= 0, (jid, score, priority)
+
+
 @pytest.fixture
-def machine(server: redis.Redis) -> Iterator[type[Machine]]:
+def machine(server: redis.Redis, request: pytest.FixtureRequest) -> Iterator[type[Machine]]:
     server.function_load(LIBRARY.text, replace=True)
     Machine.server = server
-    yield Machine
+    yield request.param
     server.flushdb()
 
 
+@pytest.mark.parametrize("machine", [Machine, BothForms], indirect=True)
 def test_no_job_is_lost_or_in_two_places(machine: type[Machine]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=40))
