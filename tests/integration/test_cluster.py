@@ -59,6 +59,7 @@ from orchestration_queue.protocol.slots import key_slot
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker, shard_workers
+from tests.faces import Face
 from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
 from tests.waiting import wait_until
@@ -498,6 +499,30 @@ def test_keys_on_their_way_are_asked_for_at_both_ends(nodes: Nodes, cluster: Clu
         assert together == [connection.execute(Call("GET", (each,))) for each in (key, other)]
         finish.join()
         assert connection.execute(Call("DEL", tuple(call.keys[0] for call in calls))) == 20
+
+
+def tries_again(cluster: Cluster) -> int:
+    """How many calls the nodes have refused because a part of their keys was elsewhere."""
+    counts = (node.raw.info("errorstats").get("errorstat_TRYAGAIN", {"count": 0})["count"] for node in cluster.nodes)
+    return sum(map(int, counts))
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+async def test_a_call_is_sent_again_until_all_of_its_keys_are_moved(
+    cluster: Cluster, queue_name: str, face: str
+) -> None:
+    target = next(node for node in cluster.nodes if node is not cluster.owner(queue_name))
+    async with Face(face, f"{cluster.url}?connect_timeout=60").queue(queue_name) as queue:
+        for _ in range(3):
+            await queue.add("work")
+        assert cluster.begin_move(queue_name, target, 3)
+        refused = tries_again(cluster)
+        adding = asyncio.ensure_future(queue.add("work"))
+        await wait_until(lambda: tries_again(cluster) > refused + 2, "the call to be refused several times")
+        assert not adding.done()
+        cluster.end_move(queue_name, target)
+        assert (await adding).id == "4", "a refused add counted"
+        assert (await queue.counts()).waiting == target.raw.xlen(queue.keys.stream) == 4
 
 
 async def test_a_worker_and_its_client_go_on_while_their_queue_moves(cluster: Cluster, queues: list[str]) -> None:
