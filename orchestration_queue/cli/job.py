@@ -38,6 +38,7 @@ from orchestration_queue.cli.verbs import open_queue
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError
 from orchestration_queue.options import Deduplication, Fallback, JobOptions, Ordering, Retention
+from orchestration_queue.options.job import BACKOFF_TYPES
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY
@@ -140,7 +141,7 @@ def add(
         job = client.add(name, parse_json(data), options)
         added: dict[str, Any] = {"queue": queue, "id": job.id, "is_new": job.is_new}
         with suppress(OrchestrationQueueError):  # only a warning, which a producer may not be allowed to look for
-            _warn_of_unknown_task(client, name)
+            _warn_of_unknown_task(client, name, options)
         if wait is not None:
             added["result"] = job.wait(wait)
     if as_json:
@@ -151,9 +152,16 @@ def add(
         print_line(f"Added job {job.id} to queue {queue}." if job.is_new else f"Job {job.id} already exists.")
 
 
-def _warn_of_unknown_task(client: Queue, name: str) -> None:
-    """Say that no live worker has this task, if all of them have registered what they run."""
+def _warn_of_unknown_task(client: Queue, name: str, options: JobOptions) -> None:
+    """Say that no live worker has this task or backoff, if all of them have registered what they have."""
     workers = client.workers()
+    backoff = "fixed" if options.backoff is None else options.backoff.type
+    may_know = not workers or any(worker.strategies is None or backoff in worker.strategies for worker in workers)
+    if backoff not in BACKOFF_TYPES and not may_know:
+        warn(
+            f"No live worker of queue {client.name!r} has a strategy {backoff!r}, so the job's retries wait for its "
+            "plain delay; use fixed or exponential, or start workers with that strategy."
+        )
     known = {task for worker in workers for task in worker.tasks}
     if name in known or not all(0 < len(worker.tasks) < MOST_TASKS for worker in workers) or not workers:
         return

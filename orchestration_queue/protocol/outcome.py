@@ -28,6 +28,7 @@ from orchestration_queue.options import (
     retention_from_wire,
     wire_number,
 )
+from orchestration_queue.options.job import BACKOFF_TYPES
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.lease import (
@@ -242,7 +243,7 @@ def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Fai
 
 
 def _wait_ms(lease: Lease, error: BaseException, chance: float, strategies: Mapping[str, Strategy]) -> int:
-    """Return the pause before the next attempt. A strategy that fails costs no outcome: the stored delay is used."""
+    """Return the pause before the next attempt. A strategy that fails or is missing costs no outcome."""
     backoff = backoff_from_wire(lease.record.options) or _AT_ONCE
     failures = lease.record.attempts_made + 1
     if strategy := strategies.get(backoff.type):
@@ -254,6 +255,14 @@ def _wait_ms(lease: Lease, error: BaseException, chance: float, strategies: Mapp
                 backoff.type,
                 lease.job_id,
             )
+    elif backoff.type not in BACKOFF_TYPES:
+        log.warning(
+            "Job %s has a backoff of type %r, which is not among this worker's strategies; its stored delay is used, "
+            "so pass `strategies={%r: ...}` to the worker",
+            lease.job_id,
+            backoff.type,
+            backoff.type,
+        )
     return backoff.wait_ms(failures, chance)
 
 

@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ _SOON_S = 0.005
 
 
 def describe_worker(
-    worker: Worker, started_ms: int, leases: Iterable[Lease], tasks: tuple[str, ...]
+    worker: Worker, started_ms: int, leases: Iterable[Lease], tasks: tuple[str, ...], strategies: Iterable[str]
 ) -> dict[str, object]:
     """Return the entry: the wire's fields first, then those that only this library reads."""
     oldest = sorted(leases, key=lambda lease: lease.taken_ms)[:_MOST_JOBS]
@@ -46,6 +47,7 @@ def describe_worker(
             [_plain(lease.job_id, MAX_NAME_LENGTH), _plain(lease.record.name), lease.taken_ms] for lease in oldest
         ],
         "tasks": tasks,
+        "strategies": [_plain(name) for name in islice(strategies, MOST_TASKS)],
         "concurrency": worker.concurrency,
         "lease": worker.io.defaults.lease_ms,
         "paused": worker.is_paused,

@@ -336,7 +336,10 @@ class Worker(WorkerControl):
 
     async def _register(self) -> None:
         running = self._loop.running if self._loop is not None else ()
-        description = describe_worker(self, self._started_ms, running, task_names(self._handler)) | self._describe()
+        description = describe_worker(
+            self, self._started_ms, running, task_names(self._handler), self._strategies or ()
+        )
+        description |= self._describe()
         await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 

@@ -389,6 +389,11 @@ def test_a_name_that_no_worker_knows_is_warned_of(
     with Queue(queue_name, url=server_url) as queue, worker_process("mine:tasks", queue_name, server_url):
         wait_until_sync(lambda: queue.workers(), "the worker to register")
         assert oq("job", "add", queue_name, "where").stderr == ""
+        assert oq("job", "add", queue_name, "where", "--backoff", "exponential:2").stderr == ""
+        assert oq("job", "add", queue_name, "where", "--attempts", "3", "--backoff", "mine:2").stderr == (
+            f"No live worker of queue '{queue_name}' has a strategy 'mine', so the job's retries wait for its plain "
+            "delay; use fixed or exponential, or start workers with that strategy.\n"
+        )
         assert oq("job", "add", queue_name, "dubble").stderr.endswith("; did you mean 'double'?\n")
         unlike = oq("job", "add", queue_name, "nix")
         assert unlike.exit_code == 0

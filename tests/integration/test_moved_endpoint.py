@@ -18,9 +18,8 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.schedules import Every
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob
-from tests.chaos.saboteur import Saboteur
+from tests.endpoints import Endpoint, moving_endpoint
 from tests.faces import Face
-from tests.nodes import Node, Nodes
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -28,45 +27,14 @@ SOON = timedelta(seconds=60)
 INCR, READ = Call("INCR", ("counter",)), Call("GET", ("counter",))
 
 
-class Endpoint:
-    """A primary with a replica, and one address for both: it leads to the primary until the replica is promoted."""
-
-    def __init__(self, nodes: Nodes, directory: Path) -> None:
-        self.primary = nodes.start()
-        self.replica = nodes.start_replica(self.primary)
-        self.proxy = Saboteur(_socket(self.primary), directory / "endpoint.sock")
-
-    @property
-    def url(self) -> str:
-        return self.proxy.url
-
-    def fail_over(self) -> None:
-        """Promote the replica and demote the primary. Connections stay open, and so does where the address leads."""
-        self.primary.ask("SET", "mark", "x")
-        assert self.primary.ask("WAIT", 1, 60_000) == 1
-        self.replica.ask("REPLICAOF", "NO", "ONE")
-        self.primary.ask("REPLICAOF", "127.0.0.1", self.replica.port)
-
-    def follow(self) -> None:
-        """Lead new connections to the new primary."""
-        self.proxy.move(_socket(self.replica))
-
-
-def _socket(node: Node) -> Path:
-    return Path(node.raw.connection_pool.connection_kwargs["path"])
-
-
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
-    with Nodes(tmp_path) as nodes:
-        endpoint = Endpoint(nodes, tmp_path)
-        with endpoint.proxy:
-            yield endpoint
+    with moving_endpoint(tmp_path) as made:
+        yield made
 
 
 def moves(endpoint: Endpoint) -> None:
-    endpoint.fail_over()
-    endpoint.follow()
+    endpoint.move()
 
 
 def moves_and_cuts(endpoint: Endpoint) -> None:

@@ -227,6 +227,19 @@ async def test_a_strategy_ignores_jitter_and_another_type_is_a_fixed_delay(execu
         assert failure.backoff_ms == wait_ms
 
 
+async def test_a_backoff_that_no_worker_here_knows_waits_for_its_delay_and_is_logged(
+    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise ValueError("bad")
+
+    for kind, said in (("other", 1), ("steady", 0), ("fixed", 0), ("exponential", 0)):
+        caplog.clear()
+        run = Run(executor, handler, strategies={"steady": lambda failures, error: timedelta(seconds=1)})
+        await run.failure(attempts=5, backoff={"type": kind, "delay": 100})
+        assert caplog.text.count("not among this worker's strategies; its stored delay is used") == said
+
+
 async def test_a_strategy_is_not_asked_after_the_last_attempt(executor: ThreadPoolExecutor) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise UnrecoverableError("never")

@@ -81,6 +81,7 @@ class WorkerInfo:
         active_jobs: How many jobs it was running at its last report.
         jobs: The longest running of these, at most 100.
         tasks: The names of the tasks that it runs; empty if one handler runs all jobs.
+        strategies: The names of its custom backoffs; None if it does not report them.
         concurrency: How many jobs it runs at a time; None if it does not report this, as Node's workers.
         is_paused: Whether it takes no jobs, for any reason.
         memory_bytes: The memory that its process occupies; None if unknown.
@@ -98,6 +99,7 @@ class WorkerInfo:
     active_jobs: int
     jobs: tuple[WorkerJob, ...] = ()
     tasks: tuple[str, ...] = ()
+    strategies: tuple[str, ...] | None = None
     concurrency: int | None = None
     is_paused: bool = False
     memory_bytes: int | None = None
@@ -176,6 +178,7 @@ def _read_worker(consumer: str, stored: str) -> WorkerInfo | None:
             int(fields.get("activeJobs") or 0),
             jobs=tuple(WorkerJob(str(id_), str(name), when(int(since))) for id_, name, since in fields.get("jobs", ())),
             tasks=tuple(map(str, fields.get("tasks", ()))),
+            strategies=tuple(map(str, fields["strategies"])) if "strategies" in fields else None,
             concurrency=_whole(fields.get("concurrency")),
             is_paused=fields.get("paused") is True,
             memory_bytes=_whole(fields.get("memory")),
