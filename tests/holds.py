@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -21,11 +22,13 @@ class Hold(NamedTuple):
         exchange_ms: Processor time that the server spent on the longest of the call's exchanges, all commands of a
             pipeline or a transaction together.
         words: What that exchange carried.
+        median_ms: The median over the call's exchanges.
         command_ms: The longest command by the server's slow log. It counts what other processes take of the processor.
     """
 
     exchange_ms: float
     words: str
+    median_ms: float
     command_ms: float
 
 
@@ -47,7 +50,7 @@ class Judge:
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._before = 0.0
-        self._longest = (0.0, "")
+        self._spent: list[tuple[float, str]] = []
         client.config_set("slowlog-log-slower-than", 100)
         client.config_set("slowlog-max-len", 10_000)
 
@@ -55,11 +58,11 @@ class Judge:
         """Make a call."""
         with self._watching():
             command_ms, _ = watch_commands(self._client, call)
-        return Hold(*self._longest, command_ms)
+        return Hold(*max(self._spent), statistics.median(spent_ms for spent_ms, _ in self._spent), command_ms)
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        self._longest = (0.0, "")
+        self._spent = []
         self._before = self._spent_ms()
         exchange_hooks.append(self._note)
         try:
@@ -70,7 +73,7 @@ class Judge:
     def _note(self, calls: Sequence[Call], _took: float, _failed: object) -> None:
         spent_ms = self._spent_ms()
         names = dict.fromkeys(call.name for call in calls)
-        self._longest = max(self._longest, (spent_ms - self._before, f"{len(calls)} x {', '.join(names)}"))
+        self._spent.append((spent_ms - self._before, f"{len(calls)} x {', '.join(names)}"))
         self._before = spent_ms
 
     def _spent_ms(self) -> float:

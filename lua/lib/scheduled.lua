@@ -29,4 +29,14 @@ function scheduled.first(key, band)
   return nil
 end
 
+--- Due time of the first member of a band that is due after a time; nil without one.
+function scheduled.first_after(key, band, time)
+  local from, to = "(" .. scheduled.bound(band, time), "(" .. scheduled.bound(band + 1, 0)
+  local lowest = redis.call("ZRANGE", key, from, to, "BYSCORE", "LIMIT", 0, 1, "WITHSCORES")
+  if lowest[2] then
+    return select(2, scheduled.split(tonumber(lowest[2])))
+  end
+  return nil
+end
+
 return scheduled

@@ -23,7 +23,7 @@ local shares = require("shares")
 local wake = require("wake")
 
 local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
-local moved = promotion.due(queue, now_ms, 100) + promotion.limited(queue, now_ms, 100)
+local moved = promotion.due(queue, now_ms, 100, true) + promotion.limited(queue, now_ms, 100)
 propagation.finish(outcomes)
 shares.mend(queue)
 if heal then
@@ -34,7 +34,7 @@ local time = redis.call("TIME")
 local settings = redis.call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
 return {
   moved,
-  promotion.next_due(scheduled_key, ratelimited_key),
+  promotion.next_due(scheduled_key, ratelimited_key, queue, now_ms),
   redis.call("HLEN", schedulers_key),
   settings[1] == "1" and 1 or 0,
   tonumber(settings[2]) or 0,

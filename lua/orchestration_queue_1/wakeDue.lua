@@ -15,7 +15,7 @@
 local promotion = require("promotion")
 local wake = require("wake")
 
-local due = promotion.next_due(scheduled_key, ratelimited_key)
+local due = promotion.next_due(scheduled_key, ratelimited_key, queue, now_ms)
 if due >= 0 and wake.for_due(queue, watch_key, due, now_ms) then
   return 1
 elseif wake.has_listed(queue) then

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncQueue, Job
+from orchestration_queue.client import AsyncQueue, Job, NewJob
 from orchestration_queue.options import JobOptions
 from tests.waiting import wait_until
 from tests.workers import working
@@ -139,4 +139,34 @@ async def test_a_job_in_the_middle_of_the_priority_list_moves(queue: AsyncQueue,
     raw.ltrim(key, MIDDLE, MIDDLE)
     assert await queue.take() == []
     assert (await moved.refresh()).state == "waiting"
+    raw.flushall()
+
+
+async def test_prioritized_jobs_start_in_order_from_a_list_that_is_kept_short(
+    queue: AsyncQueue, raw: redis.Redis
+) -> None:
+    async def add(jobs: int, priority: int) -> None:
+        new = [NewJob("work", n, JobOptions(priority=priority)) for n in range(jobs)]
+        priorities.update({job.id: priority for job in await queue.add_bulk(new)})
+
+    async def take(count: int) -> list[int]:
+        taken = await queue.take(count)
+        for job in taken:
+            await job.complete()
+        return [priorities[job.id] for job in taken]
+
+    priorities: dict[str, int] = {}
+    await add(1500, 5)
+    for _ in range(15):  # each take makes up to 100 jobs ready
+        assert await take(1) == [5]
+    assert raw.llen(queue.keys.priority) == 999
+    assert raw.zcard(queue.keys.scheduled) == 1500 - 15 - 999
+    await add(40, 7)
+    await add(150, 2)
+    await add(150, 4)
+    ran: list[int] = []
+    while some := await take(20):
+        ran += some
+        assert raw.llen(queue.keys.priority) <= 1000 + 300
+    assert ran == [2] * 150 + [4] * 150 + [5] * 1485 + [7] * 40
     raw.flushall()

@@ -80,3 +80,21 @@ def test_a_group_of_another_type_is_set_aside(wire: Wire) -> None:
     assert wire.take()[0] == job_id
     assert wire.get("damaged:group:one") == "foreign"
     assert 0 < wire.ask("TTL", wire.key("damaged:group:one")) <= 7 * 86400
+
+
+@pytest.mark.parametrize(("priority", "place"), [(1, 0), (2, 500), (4, 2600), (6, 2600), (8, 2600)])
+def test_a_promoted_job_takes_its_place_near_an_end_or_the_last(wire: Wire, priority: int, place: int) -> None:
+    """From the right, where a worker pops: 500 jobs of priority 2, 1,000 of 3, 1,100 of 5; 4 is far from both ends."""
+    pipeline = wire.client.pipeline(transaction=False)
+    listed = [(f"{of}-{n}", of) for of, jobs in ((2, 500), (3, 1000), (5, 1100)) for n in range(jobs)]
+    for job_id, of in listed:
+        pipeline.hset(wire.key(f"job:{job_id}"), mapping={"state": "waiting", "priority": of, "timestamp": NOW})
+        pipeline.lpush(wire.key("priority"), job_id)
+    pipeline.execute()
+    for job_id in ("a", "b", "c"):
+        wire.make_job(job_id, state="prioritized", priority=priority)
+        wire.ask("ZADD", wire.key("scheduled"), due(NOW, priority), job_id)
+    assert wire.call("promote") == 3
+    found = wire.elements("priority")[::-1]
+    assert found[place : place + 3] == ["a", "b", "c"]
+    assert [job_id for job_id in found if job_id not in ("a", "b", "c")] == [job_id for job_id, _ in listed]

@@ -14,6 +14,7 @@ local dispatch = {}
 
 --- How many candidates are inspected for `want` jobs: some are gone, expired or have to wait for their group.
 local LOOKS_PER_JOB, SPARE_LOOKS = 3, 10
+local MOST_PROMOTED = 100
 
 --- Start one job; returns 1 if it runs now. The worker no longer has one that doesn't.
 local function start(self, job_id, entry_id)
@@ -125,7 +126,7 @@ function dispatch.serve(self, deliveries, want, honor_pause)
     and redis.call("EXISTS", self.queue .. "scheduled", self.queue .. "priority", self.queue .. "lifo") > 0
   if has_others then
     -- What is due now must not wait for the next round of promotions.
-    promoted = promotion.due(self.queue, self.now, 100)
+    promoted = promotion.due(self.queue, self.now, MOST_PROMOTED, true)
     self.has_shares = self.has_shares or promoted > 0 and shares.any_wait(self.queue)
   end
   local listed, looks = 0, want * LOOKS_PER_JOB + SPARE_LOOKS
@@ -140,6 +141,9 @@ function dispatch.serve(self, deliveries, want, honor_pause)
     shares.feed(self.queue, most - listed)
   end
   local stopped = from_stream(self, most - listed, looks)
+  if promoted == MOST_PROMOTED and stopped == "empty" then
+    stopped = "enough" -- more may be due
+  end
   if most < want and stopped == "enough" or kept < #deliveries then
     return "full"
   end

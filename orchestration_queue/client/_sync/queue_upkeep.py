@@ -208,7 +208,7 @@ class QueueUpkeep(QueueClient):
         return done
 
     def move_jobs(self, job_ids: Iterable[str], queue: str, *, delay: Duration | None = None) -> MovedJobs:
-        """Move jobs that are not running to another queue, 20 per four or five exchanges.
+        """Move jobs that are not running to another queue, 10 per four or five exchanges.
 
         Each is moved as :meth:`Job.move` does it: with its id, history, tags and the jobs that wait for it. Jobs that
         can't be moved stay unchanged. If interrupted, every job is in one of the two queues; call it again.

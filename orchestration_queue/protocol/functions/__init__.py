@@ -6,8 +6,8 @@ __all__ = ["REVISIONS"]
 
 REVISIONS: Final = {
     "chasquimq": 5,
-    "glidemq": 10,
-    "orchestration_queue_1": 37,
+    "glidemq": 13,
+    "orchestration_queue_1": 40,
     "qless": 9,
 }
 """Each library's number, which grows with every change of its text."""

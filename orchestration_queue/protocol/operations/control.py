@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 
-MOST_WITHDRAWN = 20
+MOST_WITHDRAWN = 10
 """Maximum jobs that one pipeline takes from where they wait. A server runs most of a pipeline before it serves others,
 and the search for one job whose place no record names takes up to 0.5 ms."""
 

@@ -97,7 +97,7 @@ def move(
 def move_all(
     keys: QueueKeys, target: QueueKeys, job_ids: Sequence[str], now_ms: int, delay_ms: int | None = None
 ) -> Conversation[MovedJobs]:
-    """Move jobs to another queue, 20 per four exchanges. Jobs that can't be moved are skipped."""
+    """Move jobs to another queue, 10 per four exchanges. Jobs that can't be moved are skipped."""
     problems: list[str | None] = []
     for some in chunks(job_ids, MOST_WITHDRAWN):
         problems += yield from together([_attempt(keys, target, job_id, now_ms, delay_ms) for job_id in some])
