@@ -11,11 +11,12 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import SchemaSerializer, from_json, to_json
+from pydantic_core.core_schema import any_schema
 
 from orchestration_queue._extras import named_extra
 from orchestration_queue.errors import PayloadError, UsageError
@@ -34,8 +35,8 @@ __all__ = [
     "is_coded",
     "plain",
     "plain_number",
+    "refuse_changes",
     "refuse_equal_keys",
-    "refuse_lost_keys",
     "register_codec",
 ]
 
@@ -79,18 +80,49 @@ def plain(value: object) -> Any:
     """Return a value as JSON types, as pydantic writes it; numbers of numpy become numbers.
 
     Raises:
-        ValueError: Its type has no JSON form, it contains bytes that are not UTF-8, or keys of a dict become equal.
+        ValueError: Its type has no JSON form, it contains bytes that are not UTF-8, keys of a dict become equal or are
+            tuples, or a number is not finite.
     """
     text = to_json(value, by_alias=True, fallback=plain_number)
     read = from_json(text)
-    refuse_lost_keys(read, text)
+    refuse_changes(text, read, lambda: _ANYTHING.to_python(value, by_alias=True, fallback=plain_number))
     return read
 
 
-def refuse_lost_keys(read: object, text: bytes) -> None:
-    """Raise ValueError for JSON of pydantic's in which keys of an object are equal, given what remains without them."""
+_ANYTHING = SchemaSerializer(any_schema())
+_MAY_CHANGE = re.compile(rb'"[^"]*,[^"]*":|null')
+"""What pydantic writes for a key that is a tuple, and for a number that is not finite. Most JSON has neither."""
+
+
+def refuse_changes(text: bytes, read: object, dump: Callable[[], object]) -> None:
+    """Refuse JSON that pydantic wrote although it loses a part of the value.
+
+    Args:
+        text: The JSON.
+        read: What is read from it.
+        dump: Return the value as pydantic serializes it to Python.
+
+    Raises:
+        ValueError: Keys of an object are equal, or were tuples, or null was a number that is not finite.
+    """
     if isinstance(read, dict | list) and to_json(read) != text:
         json.loads(text, object_pairs_hook=_refuse_equal_keys_of)
+    if _MAY_CHANGE.search(text):
+        _refuse_changed(dump(), read)
+
+
+def _refuse_changed(given: object, written: object) -> None:
+    if isinstance(given, dict) and isinstance(written, dict):
+        _refuse_tuple_keys(given)
+        pairs: Iterable[tuple[object, object]] = zip(given.values(), written.values(), strict=False)
+    elif isinstance(given, list | tuple) and isinstance(written, list):
+        pairs = zip(given, written, strict=False)
+    elif isinstance(given, float) and written is None:
+        raise ValueError(f"{given} is not a finite number")
+    else:
+        return
+    for part, its_form in pairs:
+        _refuse_changed(part, its_form)
 
 
 def plain_number(value: Any) -> object:
@@ -159,12 +191,22 @@ def _refuse_equal_keys_of(pairs: list[tuple[Any, Any]]) -> None:
         raise ValueError(f"two keys of a dict become {key!r}, so that one of their values would be lost")
 
 
+def _refuse_equal_keys_in(value: object) -> None:
+    """Raise ValueError for keys of a dict that JSON, which other clients and the console show, has once."""
+    if isinstance(value, dict):
+        _refuse_equal_keys_of(list(value.items()))
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            _refuse_equal_keys_in(inner)
+
+
 def _refuse_tuple_keys(value: object) -> None:
     """Raise ValueError for a key that would come back as another: pydantic joins the parts of a tuple with commas."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if isinstance(key, tuple):
-                raise ValueError(f"the key {key!r} is a tuple, which would be read back as text")
+                raise ValueError(f"the key {key!r} is a tuple, which would be read back as something else")
             _refuse_tuple_keys(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -208,8 +250,18 @@ def _msgpack() -> ModuleType:
 
 
 def _to_msgpack(value: object) -> str:
-    packed: bytes = _msgpack().packb(value, datetime=True, default=plain)
-    _check_keys(packed)
+    converted: list[None] = []
+
+    def convert(other: object) -> Any:
+        converted.append(None)
+        return plain(other)
+
+    packed: bytes = _msgpack().packb(value, datetime=True, default=convert)
+    try:
+        _check_keys(packed, has_text_only=not converted)
+    except TypeError:  # a key that Python can't read back
+        _refuse_tuple_keys(value)
+        raise
     return base64.b64encode(packed).decode("ascii")
 
 
@@ -222,15 +274,22 @@ def _unpack(packed: bytes) -> Any:
     return _msgpack().unpackb(packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind)
 
 
-def _check_keys(packed: bytes) -> None:
-    """Raise ValueError or TypeError for keys that Python can't read back, or that JSON, which others see, has once."""
+def _check_keys(packed: bytes, *, has_text_only: bool) -> None:
+    """Raise ValueError or TypeError for keys that Python can't read back, or that JSON, which others see, has once.
+
+    Args:
+        packed: What was packed.
+        has_text_only: No key is text that was something else, such as a date.
+    """
     try:
         _msgpack().unpackb(packed, timestamp=3, ext_hook=_unknown_kind)  # accepts text and bytes as keys only
+        if has_text_only:
+            return
     except ValueError:
         _unpack(packed)
-        _msgpack().unpackb(
-            packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind, object_pairs_hook=_refuse_equal_keys_of
-        )
+    _msgpack().unpackb(
+        packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind, object_pairs_hook=_refuse_equal_keys_of
+    )
 
 
 def _unknown_kind(code: int, _: bytes) -> object:
@@ -241,7 +300,9 @@ JSON = Codec("json", "", _to_json, json.loads)
 _GZIP = Codec("gzip", "gz:", _to_gzip, _from_gzip)
 _MSGPACK = Codec("msgpack", "mp:", _to_msgpack, _from_msgpack)
 
-_by_name = {known.name: known for known in (JSON, _GZIP, _MSGPACK)}
+_OWN = (JSON, _GZIP, _MSGPACK)
+"""Codecs that check what they encode."""
+_by_name = {known.name: known for known in _OWN}
 _by_prefix = {known.prefix: known for known in (_GZIP, _MSGPACK)}
 
 
@@ -297,6 +358,8 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
         PayloadError: The codec can't represent it, or it is larger than 1 MiB (before compression).
     """
     try:
+        if codec not in _OWN:
+            _refuse_equal_keys_in(value)
         encoded = codec.prefix + codec.encode(value)
         if codec is not JSON and codec is not _GZIP:  # these have measured their JSON
             _fitting(encoded.encode())

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import TypedDict
 
 from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
-from orchestration_queue.protocol.codec import plain, plain_number, refuse_lost_keys
+from orchestration_queue.protocol.codec import plain, plain_number, refuse_changes
 from orchestration_queue.tasks.depends import JOB_TYPES, RunningJob, dependencies_of, provider_name, shared_dependencies
 
 __all__ = ["TaskSignature"]
@@ -78,7 +78,10 @@ class TaskSignature:
             written: dict[str, Any] = self._arguments.dump_python(
                 valid, mode="json", by_alias=True, fallback=plain_number
             )
-            refuse_lost_keys(written, self._arguments.dump_json(valid, by_alias=True, fallback=plain_number))
+            text = self._arguments.dump_json(valid, by_alias=True, fallback=plain_number)
+            refuse_changes(
+                text, written, lambda: self._arguments.dump_python(valid, by_alias=True, fallback=plain_number)
+            )
         except TypeError as error:
             raise UsageError(f"Task {self._name!r} cannot be called like this: {error}; see {self._shown}.") from None
         except ValidationError as error:

@@ -10,6 +10,7 @@ import json
 import math
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_serializer
 
 from orchestration_queue.client import AsyncQueue, Queue
 from orchestration_queue.dialects.chasquimq import packing as chasquimq
@@ -181,7 +182,68 @@ def test_keys_that_become_equal_are_refused_by_every_codec(value: Any, name: str
         codec.encode(value, codec=find_codec(name))
 
 
-@pytest.mark.parametrize("name", ["json", "gzip"])
+@dataclass
+class Untyped:
+    held: dict[Any, Any]
+
+
+class UntypedModel(BaseModel):
+    held: dict[Any, Any]
+
+
+CHANGED: list[tuple[dict[Any, Any], str]] = [
+    ({(1, 2): "a"}, r"the key \(1, 2\) is a tuple"),
+    ({"deep": [{(1, "b"): "a"}]}, r"the key \(1, 'b'\) is a tuple"),
+    ({"x": math.nan}, "not a finite number|not JSON compliant"),
+    ({"deep": [None, {"x": -math.inf}]}, "not a finite number|not JSON compliant"),
+]
+
+
+@pytest.mark.parametrize(
+    "hold", [Untyped, lambda held: UntypedModel(held=held), dict], ids=["dataclass", "model", "dict"]
+)
+@pytest.mark.parametrize(("value", "says"), CHANGED)
+def test_what_pydantic_would_change_is_refused(hold: Callable[[Any], Any], value: Any, says: str) -> None:
+    for name in ("json", "gzip"):
+        with pytest.raises(PayloadError, match=says):
+            codec.encode({"deep": [hold(value)]}, codec=find_codec(name))
+
+
+def takes_anything(given: Any) -> None: ...
+
+
+def takes_dataclass(given: Untyped) -> None: ...
+
+
+def takes_model(given: UntypedModel) -> None: ...
+
+
+@pytest.mark.parametrize("value", [{(1, 2): "a"}, {"x": math.nan}, {1: "a", "1": "b"}])
+def test_tasks_refuse_what_their_arguments_would_lose(value: Any) -> None:
+    for function, argument in (
+        (takes_anything, value),
+        (takes_dataclass, Untyped(value)),
+        (takes_model, UntypedModel(held=value)),
+    ):
+        with pytest.raises(PayloadError, match=r"is a tuple|not a finite number|two keys of a dict"):
+            TaskSignature(function, function.__name__).data((argument,), {})
+
+
+def test_what_pydantic_writes_as_its_owner_wants_is_kept() -> None:
+    class Grid(BaseModel):
+        cells: dict[tuple[int, int], str]
+        limit: float | None = None
+
+        @field_serializer("cells")
+        def _write(self, cells: dict[tuple[int, int], str]) -> list[Any]:
+            return [[*place, text] for place, text in cells.items()]
+
+    grid = Grid(cells={(1, 2): "a,b"})
+    assert codec.decode(codec.encode(grid)) == {"cells": [[1, 2, "a,b"]], "limit": None}
+    assert codec.decode(codec.encode(Untyped({"a,b": None}))) == {"held": {"a,b": None}}
+
+
+@pytest.mark.parametrize("name", ["json", "gzip", "msgpack"])
 @pytest.mark.parametrize("value", WRITTEN_EQUAL_KEYS)
 def test_keys_that_pydantic_writes_alike_are_refused(value: object, name: str) -> None:
     with pytest.raises(PayloadError, match=r"two keys of a dict become '.+', so that one"):
@@ -324,6 +386,8 @@ def test_a_codec_of_ones_own_is_found_by_name_and_told_by_prefix() -> None:
     register_codec(mine)
     assert codec.encode("abc", codec=find_codec("reversed")) == "rev:cba"
     assert codec.decode("rev:cba") == "abc"
+    with pytest.raises(PayloadError, match="two keys of a dict become '1'"):
+        codec.encode({"deep": [{1: "a", "1": "b"}]}, codec=mine)
     with pytest.raises(PayloadError, match="exceeds maximum size"):
         codec.encode("x" * codec.MAX_PAYLOAD_BYTES, codec=mine)
 
