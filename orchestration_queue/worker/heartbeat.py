@@ -24,6 +24,8 @@ log = get_logger("orchestration_queue.worker")
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """How long shutdown waits for an unresponsive server."""
+_RETRY_S = 5.0
+"""How long to wait after a failed renewal, at most: it may be about a job that was released, and leases may be long."""
 
 
 class Heartbeat:
@@ -100,9 +102,10 @@ class Heartbeat:
         self._thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _run(self) -> None:
+        has_failed = False
         while not self._is_closed:
             slept = time.monotonic()
-            self._wake.wait(self._tick_s)
+            self._wake.wait(min(self._tick_s, _RETRY_S) if has_failed else self._tick_s)
             self._wake.clear()
             asked = time.monotonic()
             if late := [kept for kept in list(self._kept.values()) if kept.has_expired(asked)]:
@@ -114,7 +117,9 @@ class Heartbeat:
                 answers = self._renew(self._connection, [kept.lease for kept in due], self._now_ms())
             except OrchestrationQueueError as error:
                 log.warning("Could not renew the leases of %d jobs, trying again soon: %s", len(due), error)
+                has_failed = True
                 continue
+            has_failed = False
             for kept, answer, planned_at in zip(due, answers, planned, strict=True):
                 if kept.next_at == planned_at:  # else a check was requested meanwhile
                     kept.next_at = asked + kept.interval_s  # immediately, if the reply took longer than that

@@ -187,14 +187,14 @@ async def test_the_page_of_a_run_shows_its_steps_their_output_and_links(dev: _De
 
 
 def test_it_ends_with_all_that_it_started(dev: _Dev) -> None:
-    mine = _processes_in(dev.directory)
+    mine = processes_in(dev.directory)
     assert len(mine) > 3
     dev.process.send_signal(signal.SIGTERM)
     assert dev.process.wait(60) == 0
     wait_until_sync(lambda: not any(Path(f"/proc/{pid}").exists() for pid in mine), "what it has started to end", 60)
 
 
-def _processes_in(directory: Path) -> list[str]:
+def processes_in(directory: Path) -> list[str]:
     """Return the processes whose working directory is this one."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):

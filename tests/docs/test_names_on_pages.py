@@ -64,3 +64,11 @@ def test_the_test_of_a_row_exists(row: list[str]) -> None:
     assert named
     for file, name in named:
         assert f"def {name}(" in (ROOT / "tests/dagster" / file).read_text()
+
+
+def test_the_tests_of_guarantees_exist() -> None:
+    page = (PAGES / "guarantees.md").read_text()
+    named = set(re.findall(r"`((?:tests/\w+/)?test_\w+)`", page))
+    assert len(named) > 40
+    known = {str(path.relative_to(ROOT).with_suffix("")) for path in (ROOT / "tests").rglob("test_*.py")}
+    assert named <= known | {path.removeprefix("tests/chaos/") for path in known if path.startswith("tests/chaos/")}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
+from orchestration_queue.errors import TransportError
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations.exchanges import Renewal
 from orchestration_queue.protocol.record import JobRecord
@@ -62,3 +63,22 @@ def test_a_check_during_a_renewal_is_not_lost(server_url: str) -> None:
         heartbeat.check(FRESH.job_id)
         wait_until_sync(lambda: ended, "the second renewal")
     assert ended == [FRESH]
+
+
+def test_a_check_that_fails_is_repeated_soon_however_long_the_lease(server_url: str) -> None:
+    answers: list[Renewal] = []
+    ended: list[Lease] = []
+
+    def renew(*_: object) -> list[Renewal]:
+        answers.append(Renewal.LOST)
+        if len(answers) == 1:
+            raise TransportError("The server did not reply.", maybe_applied=True)
+        return [Renewal.LOST]
+
+    connection = Connection(server_url)
+    heartbeat = Heartbeat(renew, now_ms, connection, 3600, lambda lease, _: ended.append(lease))
+    with connection, closing(heartbeat):
+        heartbeat.keep(FRESH, 3600, time.monotonic())
+        heartbeat.check(FRESH.job_id)
+        wait_until_sync(lambda: ended, "the second renewal")
+    assert (ended, len(answers)) == ([FRESH], 2)
