@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from typing import Any
 
 import pytest
 import redis
 
+from orchestration_queue.dialects.qless import QlessWorker
 from tests.qless.older import Older
 
 DAY = 86_400
@@ -611,3 +614,9 @@ def test_times_are_those_of_the_clients(older: Older) -> None:
     older.put("j", 1_352_075_209, 5)
     assert (older.pop(1_352_075_213), older.pop(1_352_075_214)) == ([], ["j"])
     assert older.json("get", "j")["expires"] == 1_352_075_274
+
+
+def test_a_worker_is_named_after_its_host_and_process() -> None:
+    names = {QlessWorker("q", print).name for _ in range(2)}
+    assert len(names) == 2
+    assert all(name.startswith(f"{socket.gethostname()}-{os.getpid()}-") for name in names)

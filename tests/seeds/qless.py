@@ -478,6 +478,12 @@ SEED = Seed(
         ),
         _row(
             "Jobs (keys)",
+            "The worker's id is `<hostname>-<pid>`",
+            "And a few letters, as a process can have several workers",
+            "a_worker_is_named_after_its_host_and_process",
+        ),
+        _row(
+            "Jobs (keys)",
             "`type` identifies what code runs",
             "`klass`",
             "a_job_is_kept_under_the_keys_of_the_document",
