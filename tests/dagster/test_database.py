@@ -14,8 +14,9 @@ import dagster as dg
 import pytest
 from dagster._core.execution.plan.objects import StepSuccessData
 from dagster._core.storage.event_log import SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import ConcurrencyLimitsTable
 from dagster_postgres import PostgresEventLogStorage
-from sqlalchemy import event
+from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from orchestration_queue.dagster._compat import warm_up
@@ -47,7 +48,8 @@ def database() -> Iterator[Database]:
 @pytest.fixture
 def instance(database: Database) -> Iterator[dg.DagsterInstance]:
     """An instance as a step's process has it, except for its retries."""
-    with dg.instance_for_test(overrides={"storage": {"postgres": {"postgres_url": database.url}}}) as made:
+    storage, pools = {"postgres": {"postgres_url": database.url}}, {"default_limit": 1}
+    with dg.instance_for_test(overrides={"storage": storage, "concurrency": {"pools": pools}}) as made:
         keep_connection(made)
         yield made
         sqlite_engines.close()  # which would keep the connections of later tests in this process, too
@@ -93,6 +95,32 @@ def test_the_end_of_a_step_whose_answer_was_lost_is_stored_once(instance: dg.Dag
     outlast_outages(instance)
     storage.store_event(end_of_step("lost"))
     assert len(calls) == len(storage.get_logs_for_run("lost")) == 1
+
+
+def test_a_pool_that_two_runs_create_at_once_is_created_once(database: Database, instance: dg.DagsterInstance) -> None:
+    outlast_outages(instance)
+    storage = instance.event_log_storage
+    assert isinstance(storage, PostgresEventLogStorage)
+    answers: list[bool] = []
+    engine = create_engine(database.url)
+    with engine.connect() as first:
+        values = {"concurrency_key": "narrow", "limit": 1, "using_default_limit": True}
+        first.execute(ConcurrencyLimitsTable.insert().values(**values))
+        second = threading.Thread(
+            target=lambda: answers.append(storage.initialize_concurrency_limit_to_default("narrow"))
+        )
+        second.start()
+        wait_until_sync(lambda: is_blocked(engine), "the second insertion to wait for the first")
+        first.commit()
+    second.join(60)
+    engine.dispose()
+    assert answers == [True]
+
+
+def is_blocked(engine: Engine) -> bool:
+    """Return whether a statement waits for another's transaction."""
+    with engine.connect() as third:
+        return bool(third.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar())
 
 
 def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(

@@ -233,8 +233,9 @@ def sqlite_kept_open(instance: dg.DagsterInstance) -> Iterator[None]:
 def outlast_outages(instance: dg.DagsterInstance) -> None:
     """Make the storages of this process retry calls whose connection failed, until the database is available.
 
-    An event whose reply was lost may be stored twice, except the end of a step, of which a run allows only one. Call
-    this after :func:`guard_events`, so that events after an outage are checked, too.
+    An event whose reply was lost may be stored twice, except the end of a step, of which a run allows only one. A pool
+    that two runs create at once is created by one of them. Call this after :func:`guard_events`, so that events after
+    an outage are checked, too.
     """
     for storage in _storages(instance):
         for name in dir(type(storage)):
@@ -249,6 +250,8 @@ def _with_retries(storage: Any, name: str, method: Callable[..., Any]) -> Callab
             try:
                 return method(*args, **kwargs)
             except Exception as error:
+                if name == "initialize_concurrency_limit_to_default" and _was_second(error):
+                    return True
                 if not _is_outage(error) or time.monotonic() > ends_at or check_captured_interrupt():
                     raise
                 log.warning("Dagster's database is unavailable; retrying: %s", error)
@@ -268,6 +271,14 @@ def _is_outage(error: Exception) -> bool:
             isinstance(error, DBAPIError) and error.connection_invalidated
         )
     return False
+
+
+def _was_second(error: Exception) -> bool:
+    """Return whether another process created a pool first.
+
+    Dagster updates the row that it could not insert, in the transaction that PostgreSQL ended for that.
+    """
+    return getattr(getattr(error, "orig", None), "pgcode", "") == "25P02"  # in_failed_sql_transaction
 
 
 def _is_stored(storage: Any, entry: dg.EventLogEntry) -> bool:
