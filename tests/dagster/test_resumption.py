@@ -9,15 +9,20 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 from dagster._core.execution.api import create_execution_plan
 from dagster._core.execution.plan.active import ActiveExecution
+from dagster._core.execution.plan.objects import StepRetryData
+from dagster._core.execution.plan.outputs import StepOutputData, StepOutputHandle
 from dagster._core.execution.retries import RetryMode
+from dagster._core.execution.step_dependency_config import StepDependencyConfig
+from dagster_shared.error import SerializableErrorInfo
 
 from orchestration_queue.dagster.steps.resumption import replay
 from orchestration_queue.dagster.steps.run_log import RunLog
@@ -199,3 +204,40 @@ def test_an_instance_in_memory_is_refused_before_anything_is_added(server_url: s
         (failure,) = [event for event in result.all_events if event.is_run_failure]
         assert "keeps data in the memory of one process (InMemoryEventLogStorage)" in str(failure.event_specific_data)
         assert not [event for event in result.all_events if event.event_type_value == "STEP_WORKER_STARTING"]
+
+
+@dg.op
+def yields() -> int:
+    """Yield an output, and be killed before it is stored."""
+    return 1
+
+
+@dg.op
+def takes(x: int) -> int:
+    """Need the output."""
+    return x
+
+
+@dg.job
+def early() -> None:
+    """A step, and one that starts when the first has yielded its output."""
+    takes(yields())
+
+
+def test_an_output_that_a_lost_attempt_yielded_starts_no_step() -> None:
+    """The attempt may have been killed before it stored the output."""
+
+    def event(kind: dg.DagsterEventType, data: Any = None) -> dg.DagsterEvent:
+        return dg.DagsterEvent(kind.value, "early", step_key="yields", event_specific_data=data)
+
+    output = event(dg.DagsterEventType.STEP_OUTPUT, StepOutputData(StepOutputHandle("yields", "result")))
+    started = event(dg.DagsterEventType.STEP_START)
+    lost = event(dg.DagsterEventType.STEP_UP_FOR_RETRY, StepRetryData(SerializableErrorInfo("lost", [], None)))
+    at_output = StepDependencyConfig(require_upstream_step_success=False)
+    for log, ready in (([started, output], ["takes"]), ([started, output, lost], ["yields"])):
+        plan = create_execution_plan(early)
+        state = ActiveExecution(plan, RetryMode.ENABLED, step_dependency_config=at_output)
+        with suppress(DagsterExecutionInterruptedError), state:  # two steps are left
+            replay(state, [(each, 0.0) for each in log])
+            assert [step.key for step in state.get_steps_to_execute()] == ready
+            state.mark_interrupted()

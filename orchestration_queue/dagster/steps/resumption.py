@@ -13,7 +13,7 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import ActiveExecution, InstanceConcurrencyContext, pool_of
 
-__all__ = ["DECISIVE", "replay", "restore_slots"]
+__all__ = ["DECISIVE", "follow", "replay", "restore_slots"]
 
 _SIGNS = frozenset(
     {
@@ -50,7 +50,7 @@ def replay(state: ActiveExecution, events: Iterable[tuple[dg.DagsterEvent, float
         if event.is_step_skipped:
             _skip(state, key)
         elif _is_launched(state, key, event):
-            state.handle_event(event)
+            follow(state, event)
             if event.is_resource_init_failure:
                 failed[key] = event
             elif key not in state._in_flight:
@@ -59,6 +59,17 @@ def replay(state: ActiveExecution, events: Iterable[tuple[dg.DagsterEvent, float
                 state._waiting_to_retry[key] = at + (event.step_retry_data.seconds_to_wait or 0)
     state._update()
     return failed
+
+
+def follow(state: ActiveExecution, event: dg.DagsterEvent) -> None:
+    """Bring a state to where it is after an event.
+
+    Outputs of an attempt that is followed by another no longer count. It may have been killed after it had yielded one
+    and before it had stored it, and a step that did not wait for its success would find nothing.
+    """
+    state.handle_event(event)
+    if event.is_step_up_for_retry:
+        state._step_outputs -= {output for output in state._step_outputs if output.step_key == event.step_key}
 
 
 def _is_launched(state: ActiveExecution, key: str, event: dg.DagsterEvent) -> bool:

@@ -26,7 +26,7 @@ from orchestration_queue.dagster._compat import (
     current_error,
 )
 from orchestration_queue.dagster.job_health import Cause
-from orchestration_queue.dagster.steps.resumption import DECISIVE, replay, restore_slots
+from orchestration_queue.dagster.steps.resumption import DECISIVE, follow, replay, restore_slots
 from orchestration_queue.dagster.steps.run_log import RunLog
 from orchestration_queue.dagster.steps.step_handler import QueueStepHandler
 from orchestration_queue.dagster.steps.step_health import StepVerdict
@@ -235,7 +235,7 @@ class RunLoop:
         key = str(event.step_key)
         if event.is_step_skipped or (_is_end(event) and key not in self._running):
             return  # the state has written the skip, and counts only one end of a step
-        self._state.handle_event(event)
+        follow(self._state, event)
         if event.is_resource_init_failure:
             self._fail_resources(event)
         if _is_end(event):
