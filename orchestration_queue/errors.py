@@ -328,8 +328,14 @@ class NotReplicatedError(TransportError):
         )
 
 
+STALLED_REASON = "job stalled more than maxStalledCount"
+"""What the wire's functions write as the failed reason of a job that was taken over too often."""
+
+
 class JobFailedError(OrchestrationQueueError):
     """The job failed; the message ends with its reason.
+
+    A note has advice if it stalled too often.
 
     Attributes:
         queue: The job's queue.
@@ -341,6 +347,11 @@ class JobFailedError(OrchestrationQueueError):
     def __init__(self, queue: str, job_id: str, reason: str, kind: str = "") -> None:
         self.queue, self.job_id, self.reason, self.kind = queue, job_id, reason, kind
         super().__init__(f"Job {job_id!r} of queue {queue!r} failed: {reason}")
+        if reason == STALLED_REASON:
+            self.add_note(
+                "The worker processes that ran it died, or its handler held Python's GIL for longer than the lease; "
+                "make the handler sandboxed."
+            )
 
 
 class SandboxedError(OrchestrationQueueError):

@@ -8,7 +8,7 @@ from enum import Enum
 from pathlib import Path
 
 from orchestration_queue.client import Queue
-from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.errors import STALLED_REASON, JobNotFoundError
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
 
@@ -38,7 +38,6 @@ OVERTIME = "Job timeout exceeded"
 """Failure reason of a job that exceeded its timeout; every worker of this wire writes it."""
 REVOKED = "revoked"
 """Failure reason of a job that was cancelled."""
-_STALLED = "job stalled more than maxStalledCount"
 _LINES = 40
 _TAIL_BYTES = 16_384
 
@@ -58,7 +57,7 @@ def cause_of(reason: str) -> Cause:
     """Return the cause that the failure reason of a job names."""
     if reason.startswith(CRASHED):
         return Cause.CRASHED
-    return Cause.LOST if reason.startswith(LOST) or reason == _STALLED else Cause.FAILED
+    return Cause.LOST if reason.startswith(LOST) or reason == STALLED_REASON else Cause.FAILED
 
 
 def last_lines(note: Mapping[str, str]) -> str:

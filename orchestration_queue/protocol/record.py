@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from orchestration_queue.errors import STALLED_REASON
 from orchestration_queue.options import plain_number, pools_from_wire, tags_from_wire, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.history import HistoryEntry, read_history
@@ -33,7 +34,7 @@ _KINDS_OF_SERVER = frozenset({FailureKind.CANCELLED, FailureKind.STALLED, Failur
 _KIND_OF_REASON = {
     "revoked": FailureKind.CANCELLED,
     "expired": FailureKind.EXPIRED,
-    "job stalled more than maxStalledCount": FailureKind.STALLED,
+    STALLED_REASON: FailureKind.STALLED,
     "Job timeout exceeded": FailureKind.TIMEOUT,
     "rate limited": FailureKind.RATE_LIMITED,
 }

@@ -135,6 +135,7 @@ OTHERWISE = {
     "run_checks": "below",
     "Tasks": "below",
     "parse_url": "connects to nothing",
+    "Subscription": "of QlessEvents",
     "report_usage": "of a job that a worker runs",
     "ActiveJob": "of a job that a worker runs",
     "Worker": "waits for its server: tests/chaos/test_outages",

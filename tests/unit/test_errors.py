@@ -8,6 +8,7 @@ import pytest
 
 import orchestration_queue
 from orchestration_queue import RateLimitError, UsageError, errors
+from orchestration_queue.errors import STALLED_REASON, JobFailedError
 
 
 def test_every_error_is_exported_at_the_top_level_and_in_the_docstring() -> None:
@@ -31,3 +32,9 @@ def test_a_rate_limit_takes_seconds_for_a_duration(given: float | None, delay: t
 def test_a_rate_limit_refuses_what_is_no_duration(given: object) -> None:
     with pytest.raises(UsageError, match="`delay` must be a timedelta or seconds"):
         RateLimitError(given)  # type: ignore[arg-type]  # what is tested
+
+
+def test_a_job_that_stalled_too_often_has_advice() -> None:
+    (advice,) = JobFailedError("q", "1", STALLED_REASON).__notes__
+    assert advice.endswith("make the handler sandboxed.")
+    assert not hasattr(JobFailedError("q", "1", "boom"), "__notes__")

@@ -13,10 +13,6 @@ import orchestration_queue
 
 ROOT: Final = Path(orchestration_queue.__file__).parent
 NAME: Final = ROOT.name
-KNOWN_GUESTS: Final = {
-    f"{NAME}.dialects.qless._{half}.connection imports {NAME}.server._{half}.link" for half in ("async", "sync")
-}
-"""Those that import another package's private half: qless listens by PUBLISH, which a connection cannot."""
 
 
 def module_name(path: Path) -> str:
@@ -77,7 +73,7 @@ def test_private_halves_are_imported_by_their_own_package_only() -> None:
         for name in imports(module)
         if (parts := re.split(r"\._a?sync\b", name))[1:] and not f"{module}.".startswith(f"{parts[0]}.")
     }
-    assert guests <= KNOWN_GUESTS
+    assert not guests
 
 
 def test_a_class_name_has_one_meaning() -> None:

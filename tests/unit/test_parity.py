@@ -72,6 +72,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncQueueEvents",
         "AsyncRegistration",
         "AsyncShares",
+        "AsyncSubscription",
         "AsyncTags",
         "AsyncUsageLedger",
     }

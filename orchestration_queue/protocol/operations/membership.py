@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from orchestration_queue.errors import STALLED_REASON
 from orchestration_queue.protocol.call import Call, Operation, Reply, integer, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
@@ -293,8 +294,6 @@ def _refusal(settlement: Settlement) -> str:
 
 _LEDGER_TTL_S = 86_400
 
-_STALLED = "job stalled more than maxStalledCount"
-
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
@@ -345,7 +344,7 @@ def claim(member: Member, message: Message, idle_ms: int) -> tuple[Call, Call]:
 def hand_on(member: Member, message: Message, stalls: int, most: int, now_ms: int) -> list[Call]:
     """Requeue a claimed message for another worker, or fail it if it stalled too often."""
     if stalls >= most:
-        return [member.fail(message, _STALLED, now_ms)]
+        return [member.fail(message, STALLED_REASON, now_ms)]
     ledger = member.ledger(message.job_id)
     event = ("*", "event", "stalled", "jobId", message.job_id)  # the next event of a function trims
     return [

@@ -21,8 +21,7 @@ from orchestration_queue.dialects.qless.commands import (
 from orchestration_queue.dialects.qless.records import QlessEvent, QlessJob, read_event
 from orchestration_queue.errors import ServerError, TransportError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word
-from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
-from orchestration_queue.server._async.subscription import AsyncSubscription
+from orchestration_queue.server import AsyncConnection, AsyncSubscription, ServerUrl, parse_url
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["AsyncQlessConnection", "AsyncQlessEvents"]

@@ -23,8 +23,7 @@ from orchestration_queue.dialects.qless.commands import (
 from orchestration_queue.dialects.qless.records import QlessEvent, QlessJob, read_event
 from orchestration_queue.errors import ServerError, TransportError, UsageError
 from orchestration_queue.protocol.call import Call, Reply, Word
-from orchestration_queue.server import Connection, ServerUrl, parse_url
-from orchestration_queue.server._sync.subscription import Subscription
+from orchestration_queue.server import Connection, ServerUrl, Subscription, parse_url
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["QlessConnection", "QlessEvents"]
