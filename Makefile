@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VOICED := README.md CHANGELOG.md CONTRIBUTING.md docs examples java lua orchestration_queue pyspark_* tests tools
 
-.PHONY: help demo demo-ui test quick durations mutants lua-coverage bench bench-peers chaos lint voice types check archive bytecode generate lock docs wheel sbom audit clean
+.PHONY: help demo demo-ui test quick compat durations mutants lua-coverage bench bench-peers chaos lint voice types check archive bytecode generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ quick: $(VENV)/.dev.stamp ## Run the tests of the inner loop: units, Lua, contra
 durations: $(VENV)/.dev.stamp ## Measure the tests, for the order of later runs (ARGS=tests/lua measures some)
 	$(ARCHIVE)
 	$(BIN)/python -m pytest $(PARALLEL) --write-durations $(ARGS)
+
+compat: $(VENV)/.dev.stamp ## Test the lowest and newest versions of all dependencies, other Pythons and servers (ARGS=lowest tests one)
+	$(BIN)/python tools/compat.py $(ARGS)
 
 mutants: $(VENV)/.dev.stamp ## Change operators of the pure layers and print what no unit test notices (ARGS="--only flows")
 	$(BIN)/python tools/mutants.py $(ARGS)

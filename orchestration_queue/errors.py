@@ -160,18 +160,20 @@ class EmbeddedServerError(UsageError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A package is not installed that an extra brings.
+    """A package is not installed that an extra brings, or in a version that does not fit.
 
     Attributes:
         extra: The extra that installs it.
     """
 
-    def __init__(self, package: str, extra: str) -> None:
+    def __init__(self, package: str, extra: str, installed: str = "", needed: str = "") -> None:
         self.extra = extra
-        super().__init__(
-            f"The package {package} is not installed, but needed here; "
-            f"run `pip install 'orchestration-queue[{extra}]'`."
+        what = (
+            f"{installed} is installed, but {needed} is"
+            if installed
+            else f"The package {package} is not installed, but"
         )
+        super().__init__(f"{what} needed here; run `pip install 'orchestration-queue[{extra}]'`.")
         self.name = package
 
 

@@ -42,10 +42,14 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("tests")
 
 
+SERVER = os.environ.get("OQ_TEST_BINARY") or str(get_binary_path())
+"""The server that tests start: the embedded one, or the one that `make compat` names."""
+
+
 def start_server(socket: Path, *arguments: str, binary: str | None = None) -> subprocess.Popen[bytes]:
     """Start a real server on a unix socket and wait until it answers."""
     process = subprocess.Popen(
-        [binary or str(get_binary_path()), "--port", "0", "--unixsocket", str(socket), "--save", "", *arguments],
+        [binary or SERVER, "--port", "0", "--unixsocket", str(socket), "--save", "", *arguments],
         cwd=socket.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

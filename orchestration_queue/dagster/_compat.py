@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from types import ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
@@ -32,6 +32,12 @@ from dagster._core.launcher.base import (
     RunLauncher,
     WorkerStatus,
 )
+from dagster._core.pipes.reattach import (
+    PipesLaunchHandle,
+    find_latest_launch_handle,
+    record_external_launch,
+    record_external_reattach,
+)
 from dagster._core.run_coordinator.base import RunCoordinator, SubmitRunContext
 from dagster._core.storage.cloud_storage_compute_log_manager import CloudStorageComputeLogManager
 from dagster._core.storage.compute_log_manager import (
@@ -54,14 +60,6 @@ from dagster_shared.serdes.errors import DeserializationError
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import UsageError
-
-with suppress(ImportError):  # before 1.13 Dagster had no launch handles; PipesQueueClient alone needs them
-    from dagster._core.pipes.reattach import (
-        PipesLaunchHandle,
-        find_latest_launch_handle,
-        record_external_launch,
-        record_external_reattach,
-    )
 
 __all__ = [
     "IO_TYPE_EXTENSION",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,8 @@ from tests.lua.wire import Wire, load_library
 
 SERVERS = ["valkey", "redis"] if shutil.which("redis-server") else ["valkey"]
 """The header of the session says when the second is not there: see tests/session.py."""
+if "OQ_TEST_BINARY" in os.environ:
+    SERVERS = ["named"]
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -343,7 +343,7 @@ def _packed(raw: bytes) -> str:
         (_packed(b"\xdd\xff\xff\xff\xff"), "max_array_len"),
         (_packed(b"\xdf\xff\xff\xff\xff"), "max_map_len"),
         (_packed(b"\x91" * 100_000), "StackError"),
-        (_packed(b"\xc7\x0c\xff" + b"\x00" * 4 + b"\x7f" + b"\xff" * 7), "too large"),
+        (_packed(b"\xc7\x0c\xff" + b"\x00" * 4 + b"\x7f" + b"\xff" * 7), "too large|out of range"),
     ],
 )
 def test_damaged_data_is_said_to_be_damaged(stored: str, why: str) -> None:

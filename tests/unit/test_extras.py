@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -79,3 +80,23 @@ def test_a_command_names_the_missing_extra(words: str, extra: str, tmp_path: Pat
 def test_every_extra_is_known() -> None:
     declared = tomllib.loads(Path("pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {*EXTRA_OF.values()} == declared.keys() - {"all"}
+
+
+def test_a_version_that_does_not_fit_is_named_beside_the_one_that_does(tmp_path: Path) -> None:
+    """The package in its place has its distribution's version, and nothing of what is imported from it."""
+    for name in ("dagster", "dagster_shared"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    own = {"PYTHONPATH": str(tmp_path), "DAGSTER_HOME": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", "from orchestration_queue.dagster import queue_asset"],
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    sentence = ended.stderr.splitlines()[-1]
+    assert f"dagster {version('dagster')} is installed, but dagster<" in sentence, ended.stderr
+    assert ">=" in sentence
+    assert "pip install 'orchestration-queue[dagster]'" in sentence
