@@ -80,7 +80,7 @@ ENVIRONMENTS: Final = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an environment.
+    """The outcome of an environment.
 
     Attributes:
         server: What the server says of its version.
@@ -270,7 +270,7 @@ def main() -> int:
 
 
 def stored(name: str) -> Path:
-    """Return the file with what came of an environment, so that one can be tested again without the others."""
+    """Return the file with the outcome of an environment, so that one can be tested again without the others."""
     return HOME / f"{name}.json"
 
 
