@@ -13,7 +13,7 @@
     │   │   └── UnknownDependencyError   A node depends on a node that is not in the flow
     │   ├── ScheduleError                A schedule that cannot be parsed, or never runs
     │   ├── EmbeddedServerError          The data directory of the embedded server cannot be used
-    │   ├── MissingExtraError            A package is not installed that an extra brings
+    │   ├── MissingExtraError            A package that an extra brings is missing, or its version does not fit
     │   └── JavaNotFoundError            No Java on this machine can run the installed Spark
     ├── StateError                       The state on the server does not allow the call
     │   ├── NotFoundError                The named object does not exist, or no longer exists
@@ -160,7 +160,7 @@ class EmbeddedServerError(UsageError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A package is not installed that an extra brings, or in a version that does not fit.
+    """A package that an extra brings is missing, or its version does not fit.
 
     Attributes:
         extra: The extra that installs it.
