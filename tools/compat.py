@@ -258,6 +258,7 @@ def main() -> int:
         outcome = test(environment)
         if outcome is None:
             print("not on this machine")
+            bad |= bool(asked)
             continue
         print(*outcome.failed, f"{outcome.passed} passed, {len(outcome.failed)} failed", sep="\n", flush=True)
         bad |= bool(outcome.failed) or not outcome.passed
