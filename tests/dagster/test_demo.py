@@ -81,7 +81,8 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     wait_until_sync(lambda: len(processes_of(directory)) >= 4, all_there, seconds=120)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=120)
-    assert process.returncode == 130, said
+    # Python ends by the signal itself, which shells see as 130, if it met code made from text, as imports do.
+    assert process.returncode in (130, -signal.SIGINT), said
     assert said.endswith("Stopped.\n")
     assert processes_of(directory) == []
 
