@@ -187,6 +187,7 @@ def test(environment: Environment) -> Outcome | None:
     options = ("-ofilterwarnings=ignore", "-pno:cacheprovider", "--numprocesses=3", "--dist=loadfile", *IGNORED)
     command = (str(python), "-m", "pytest", "-q", *options, f"--junit-xml={report}", *environment.tests)
     own = {"PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
+    report.unlink(missing_ok=True)  # an earlier run's, which would stand for one that breaks off
     subprocess.run(
         command,
         cwd=ROOT,
