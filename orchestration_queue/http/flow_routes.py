@@ -21,7 +21,7 @@ from orchestration_queue.errors import (
     UsageError,
 )
 from orchestration_queue.flows import Dag, Node
-from orchestration_queue.http.job_options import addition
+from orchestration_queue.http.job_options import addition, check_own_options
 from orchestration_queue.http.messages import HttpError, Json, Request, is_number
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.shapes import budget_shape, job_shape, totals_shape
@@ -175,6 +175,7 @@ def _node(node: _Planned) -> Node:
         raise HttpError(
             400, "opts.jobId is not supported in a flow, whose jobs are named after their nodes; leave it out"
         )
+    check_own_options(options)
     placed = addition(given["name"], "null", {key: value for key, value in options.items() if key != "parent"}).options
     return Node(
         node.name, task=given["name"], queue=given["queueName"], data=given["data"], options=placed, deps=node.deps

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
-from orchestration_queue.errors import PayloadError
+from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.http.messages import HttpError, is_number
 from orchestration_queue.options import (
     MAX_DURATION,
+    MAX_HEADER_LENGTH,
     MAX_NAME_LENGTH,
+    MAX_POOL_SLOTS,
     MAX_PRIORITY,
+    MAX_TAGS,
     Deduplication,
+    JobOptions,
     milliseconds,
     placement_from_wire,
     wire_number,
@@ -20,22 +24,58 @@ from orchestration_queue.options import (
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, dump_json, encode, find_codec
 from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 
-__all__ = ["addition", "check_options", "encode_data"]
+__all__ = ["OPTIONS", "addition", "check_options", "check_own_options", "encode_data"]
 
-_CHECKED = ("jobId", "delay", "priority", "timeout", "cost", "attempts", "ttl", "lifo")
-_UNCHECKED = ("backoff", "removeOnComplete", "removeOnFail", "deduplication", "ordering")
-_ALLOWED = frozenset((*_CHECKED, *_UNCHECKED))
+_POSITIVE: Final = {"type": "number", "exclusiveMinimum": 0}
+_KEPT: Final = {
+    "type": ["boolean", "integer", "object"],
+    "description": "true keeps none, a number that many, or `{age: seconds, count}`",
+}
+OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "jobId": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": r"^[^\x00-\x1f\x7f{}:]*$"},
+    "delay": {"type": "number", "minimum": 0, "description": "ms"},
+    "priority": {"type": "number", "minimum": 0, "maximum": MAX_PRIORITY},
+    "timeout": _POSITIVE | {"description": "ms"},
+    "cost": _POSITIVE,
+    "attempts": _POSITIVE,
+    "ttl": _POSITIVE | {"description": "ms"},
+    "lifo": {"type": "boolean"},
+    "waitTimeout": _POSITIVE | {"description": "ms; only of a job to wait for"},
+    # The original stores these as they are.
+    "backoff": {"type": ["object", "number"], "description": "`{type, delay: ms, jitter}`"},
+    "removeOnComplete": _KEPT,
+    "removeOnFail": _KEPT,
+    "deduplication": {"type": "object", "description": "`{id, mode, ttl: ms}`"},
+    "ordering": {"type": "object", "description": "`{key, concurrency, rateLimit, tokenBucket}`"},
+    # The original refuses these.
+    "lockDuration": {"type": "number", "minimum": 1_000, "maximum": 86_400_000, "description": "ms"},
+    "headers": {"type": "object", "additionalProperties": {"type": "string", "maxLength": MAX_HEADER_LENGTH}},
+    "tags": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_TAGS},
+    "pools": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_POOL_SLOTS}},
+    "share": {"type": "string", "minLength": 1},
+    "fallbacks": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "required": ["model"],
+            "properties": {"model": {"type": "string"}, "provider": {"type": "string"}, "metadata": {"type": "object"}},
+        },
+    },
+}
+"""JSON schemas of a job's options by name, in the order in which the original checks them."""
+_OWN: Final = {"lockDuration": "lease"} | {name: name for name in ("headers", "tags", "pools", "share", "fallbacks")}
+"""Fields of :class:`~orchestration_queue.options.JobOptions` by the name of an option that the original refuses."""
 _INTERNAL = HttpError(500, "Internal server error")
 """glide-mq hides some mistakes of the caller; its clients expect that status."""
 
 
-def check_options(given: object, *, where: str = "", more: frozenset[str] = frozenset()) -> dict[str, Any]:
+def check_options(given: object, *, where: str = "", is_awaited: bool = False) -> dict[str, Any]:
     """Check a job's ``opts`` and return them as an object.
 
     Args:
         given: What the client sent.
         where: Prefix for each error, which names one job of many.
-        more: Further keys to allow.
+        is_awaited: Whether ``waitTimeout`` is allowed.
 
     Raises:
         HttpError: A key is not allowed, or a value is out of its limits.
@@ -47,33 +87,48 @@ def check_options(given: object, *, where: str = "", more: frozenset[str] = froz
     if not isinstance(given, dict):
         return {}
     for key in given:
-        if key not in _ALLOWED and key not in more:
+        if key not in OPTIONS or (key == "waitTimeout" and not is_awaited):
             raise HttpError(400, f"{where}opts.{key} is not allowed")
-    if problem := _problem(given):
+    problems = (_problem(key, schema, given[key]) for key, schema in OPTIONS.items() if key in given)
+    if problem := next(filter(None, problems), None):
         raise HttpError(400, where + problem)
+    check_own_options(given, where=where)
     return given
 
 
-def _problem(options: Mapping[str, Any]) -> str | None:
-    if "jobId" in options and (problem := _id_problem(options["jobId"])):
-        return problem
-    for key, is_positive in (("delay", False), ("priority", False)):
-        if key in options and not _is_amount(options[key], is_positive=is_positive):
-            return f"opts.{key} must be a non-negative number"
-    if options.get("priority", 0) > MAX_PRIORITY:
-        return f"opts.priority must not exceed {MAX_PRIORITY}"
-    for key in ("timeout", "cost", "attempts", "ttl"):
-        if key in options and not _is_amount(options[key], is_positive=True):
-            return f"opts.{key} must be a positive number"
-    if not isinstance(options.get("lifo", False), bool):
-        return "opts.lifo must be a boolean"
-    if "waitTimeout" in options and not _is_amount(options["waitTimeout"], is_positive=True):
-        return "opts.waitTimeout must be a positive number"
+def _problem(key: str, schema: Mapping[str, Any], value: object) -> str | None:
+    if key == "jobId":
+        return _id_problem(value)
+    if schema["type"] == "boolean" and not isinstance(value, bool):
+        return f"opts.{key} must be a boolean"
+    if schema["type"] == "number":
+        is_positive = "exclusiveMinimum" in schema
+        if not is_number(value) or not (value > 0 if is_positive else value >= 0):
+            return f"opts.{key} must be a {'positive' if is_positive else 'non-negative'} number"
+        if key == "priority" and value > MAX_PRIORITY:
+            return f"opts.priority must not exceed {MAX_PRIORITY}"
     return None
 
 
-def _is_amount(value: Any, *, is_positive: bool) -> bool:
-    return is_number(value) and (value > 0 if is_positive else value >= 0)
+def check_own_options(given: Mapping[str, Any], *, where: str = "") -> None:
+    """Check those of a job's options that glide-mq's proxy doesn't know.
+
+    Raises:
+        HttpError: One is out of its limits, or they contradict others.
+    """
+    own = {field: given[key] for key, field in _OWN.items() if key in given}
+    if not own:
+        return
+    problem = _problem("lockDuration", OPTIONS["lockDuration"], given.get("lockDuration", 0))
+    if problem:
+        raise HttpError(400, where + problem)
+    if "lease" in own:
+        own["lease"] = timedelta(milliseconds=own["lease"])
+    placed = placement_from_wire(given)
+    try:
+        JobOptions(lifo=placed.lifo, ordering=placed.ordering, **own)
+    except InvalidOptionError as error:
+        raise HttpError(400, f"{where}opts: {error}") from None
 
 
 def _id_problem(job_id: object) -> str | None:

@@ -105,7 +105,7 @@ async def add_and_wait(request: Request) -> Json:
     Repeated with the same header ``Idempotency-Key``, it waits for the job that the first request added.
     """
     name = text_field(request.fields, "name")
-    options = check_options(request.fields.get("opts"), more=frozenset({"waitTimeout"}))
+    options = check_options(request.fields.get("opts"), is_awaited=True)
     wait_ms = options.get("waitTimeout", _WAIT_MS)
     options = {key: value for key, value in options.items() if key != "waitTimeout"}
     if options.get("removeOnComplete") or options.get("removeOnFail"):

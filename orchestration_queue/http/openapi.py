@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from orchestration_queue.http.job_options import OPTIONS
 from orchestration_queue.http.routes import Route, Scope
 
 __all__ = ["OWN_BODIES", "OWN_QUERIES", "PROBLEM", "openapi"]
@@ -140,14 +141,16 @@ PROBLEM: dict[str, Any] = {
 
 
 _TEXT, _NUMBER, _OBJECT = {"type": "string"}, {"type": "number"}, {"type": "object"}
-_JOB = {
+_AWAITED_OPTIONS = {"type": "object", "additionalProperties": False, "properties": OPTIONS}
+_OPTIONS = _AWAITED_OPTIONS | {"properties": {key: schema for key, schema in OPTIONS.items() if key != "waitTimeout"}}
+_JOB: dict[str, Any] = {
     "type": "object",
     "required": ["name"],
-    "properties": {"name": {"type": "string", "minLength": 1}, "data": {}, "opts": _OBJECT},
+    "properties": {"name": {"type": "string", "minLength": 1}, "data": {}, "opts": _OPTIONS},
 }
 _BODIES: dict[str, dict[str, Any]] = OWN_BODIES | {
     "POST /queues/:name/jobs": _JOB,
-    "POST /queues/:name/jobs/wait": _JOB,
+    "POST /queues/:name/jobs/wait": _JOB | {"properties": _JOB["properties"] | {"opts": _AWAITED_OPTIONS}},
     "POST /queues/:name/jobs/bulk": {
         "type": "object",
         "required": ["jobs"],
@@ -180,7 +183,7 @@ _BODIES: dict[str, dict[str, Any]] = OWN_BODIES | {
     "POST /broadcast/:name": {
         "type": "object",
         "required": ["subject"],
-        "properties": {"subject": _TEXT, "data": {}, "opts": _OBJECT},
+        "properties": {"subject": _TEXT, "data": {}, "opts": _OPTIONS},
     },
 }
 _PAGE = ("start", "end")

@@ -21,10 +21,12 @@ from orchestration_queue.options.checks import (
     checked_tag,
     checked_tags,
     pools_from_wire,
+    share_from_wire,
     tags_from_wire,
 )
 from orchestration_queue.options.durations import MAX_DURATION, Duration, as_timedelta, milliseconds, seconds
 from orchestration_queue.options.job import (
+    MAX_HEADER_LENGTH,
     Backoff,
     Deduplication,
     Fallback,
@@ -39,6 +41,7 @@ from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
     backoff_from_wire,
     fallback_from_wire,
+    headers_from_wire,
     placement_from_wire,
     retention_from_wire,
     wire_number,
@@ -48,6 +51,7 @@ from orchestration_queue.options.worker import Batch, TokenLimit, WorkerOptions
 __all__ = [
     "FORBIDDEN_IN_NAMES",
     "MAX_DURATION",
+    "MAX_HEADER_LENGTH",
     "MAX_NAME_LENGTH",
     "MAX_POOL_SLOTS",
     "MAX_PRIORITY",
@@ -77,6 +81,7 @@ __all__ = [
     "checked_tag",
     "checked_tags",
     "fallback_from_wire",
+    "headers_from_wire",
     "milliseconds",
     "name_problem",
     "placement_from_wire",
@@ -84,6 +89,7 @@ __all__ = [
     "pools_from_wire",
     "retention_from_wire",
     "seconds",
+    "share_from_wire",
     "tags_from_wire",
     "wire_number",
 ]

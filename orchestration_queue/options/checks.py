@@ -22,6 +22,7 @@ __all__ = [
     "checked_tags",
     "checked_weights",
     "pools_from_wire",
+    "share_from_wire",
     "tags_from_wire",
 ]
 
@@ -82,6 +83,11 @@ def checked_job_share(name: Any) -> str | None:
     if problem := name_problem(name, _LONGEST):
         raise InvalidOptionError(f"Share {name!r} {problem}; pass a word such as 'tenant-a'.")
     return str(name)
+
+
+def share_from_wire(stored: object) -> str | None:
+    """Return the share that any client stored; None if it is missing or invalid."""
+    return stored if isinstance(stored, str) and name_problem(stored, _LONGEST) is None else None
 
 
 def checked_share(name: Any) -> str:

@@ -64,7 +64,7 @@ class Fallback(Options):
         return {name: value for name, value in wire.items() if value is not None}
 
 
-_LONGEST_HEADER = 4096
+MAX_HEADER_LENGTH = 4096
 MIN_TOKENS, MAX_TOKENS = 0.001, 1e12
 _Tokens = Annotated[float, Field(ge=MIN_TOKENS, le=MAX_TOKENS)]
 """A number of tokens. The wire stores thousandths, as integers."""
@@ -203,7 +203,7 @@ class JobOptions(Options):
     fallbacks: tuple[Fallback, ...] = ()
     """What its retries should use instead, one after the other; handlers read it as ``job.fallback``."""
 
-    headers: Annotated[Mapping[str, Annotated[str, Field(max_length=_LONGEST_HEADER)]], AfterValidator(Headers)] = (
+    headers: Annotated[Mapping[str, Annotated[str, Field(max_length=MAX_HEADER_LENGTH)]], AfterValidator(Headers)] = (
         Headers()
     )
     """Strings stored with the job, such as a trace context; handlers read them as ``job.headers``."""

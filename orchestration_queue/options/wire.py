@@ -8,9 +8,10 @@ from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import MAX_COUNT, MAX_NAME_LENGTH, MAX_PRIORITY
-from orchestration_queue.options.checks import tags_from_wire
+from orchestration_queue.options.checks import pools_from_wire, share_from_wire, tags_from_wire
 from orchestration_queue.options.durations import MAX_DURATION, milliseconds
 from orchestration_queue.options.job import (
+    MAX_HEADER_LENGTH,
     MAX_TOKENS,
     MIN_TOKENS,
     Backoff,
@@ -25,6 +26,7 @@ from orchestration_queue.options.job import (
 __all__ = [
     "backoff_from_wire",
     "fallback_from_wire",
+    "headers_from_wire",
     "lease_from_wire",
     "placement_from_wire",
     "retention_from_wire",
@@ -72,6 +74,12 @@ def fallback_from_wire(stored: object, index: int) -> Fallback | None:
         return None
 
 
+def headers_from_wire(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers in a job's stored options, from any client."""
+    stored = options.get("headers")
+    return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
+
+
 def retention_from_wire(option: object) -> Retention | None:
     """Return a stored ``removeOnComplete`` or ``removeOnFail`` as a :class:`Retention`, from any client."""
     match option:
@@ -87,22 +95,31 @@ def retention_from_wire(option: object) -> Retention | None:
 
 
 def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
-    """Return the options by which a job is placed, from any client's stored options, without invalid ones.
+    """Return the options of similar jobs, from any client's stored options, without invalid ones.
 
-    Delay, ids and parents are not read: they apply to one job, and this is for similar jobs.
+    Delay, ids and parents are not read: they apply to one job.
     """
     ordering = _ordering_from_wire(options.get("ordering"))
     bucket = ordering.token_bucket if ordering else None
+    is_lifo = options.get("lifo") is True and ordering is None
+    lease_ms = lease_from_wire(options.get("lockDuration"))
     return JobOptions(
         priority=int(wire_number(options.get("priority"), MAX_PRIORITY)),
-        lifo=options.get("lifo") is True and ordering is None,
+        lifo=is_lifo,
         attempts=_count(options.get("attempts")),
+        timeout=_duration(options.get("timeout")) or None,
         ttl=_duration(options.get("ttl")),
+        lease=lease_ms and timedelta(milliseconds=lease_ms),
         ordering=ordering,
         cost=_cost(wire_number(options.get("cost"), bucket.capacity if bucket else MAX_TOKENS)),
+        remove_on_complete=retention_from_wire(options.get("removeOnComplete")),
+        remove_on_fail=retention_from_wire(options.get("removeOnFail")),
         fallbacks=_fallbacks_from_wire(options.get("fallbacks")),
+        headers={name: value[:MAX_HEADER_LENGTH] for name, value in headers_from_wire(options).items()},
         tags=tags_from_wire(options.get("tags")),
-    )
+        pools=pools_from_wire(options.get("pools")),
+        share=None if is_lifo or ordering else share_from_wire(options.get("share")),
+    ).model_copy(update={"backoff": backoff_from_wire(options)})
 
 
 def _cost(tokens: float) -> float:

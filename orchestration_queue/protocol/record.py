@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from orchestration_queue.errors import STALLED_REASON
-from orchestration_queue.options import plain_number, pools_from_wire, tags_from_wire, wire_number
+from orchestration_queue.options import headers_from_wire, plain_number, pools_from_wire, tags_from_wire, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.history import HistoryEntry, read_history
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
@@ -137,8 +137,7 @@ class JobRecord:
     @property
     def headers(self) -> dict[str, str]:
         """Its headers: strings that its producer set, and the trace context it belongs to."""
-        stored = self.options.get("headers")
-        return {str(name): str(value) for name, value in stored.items()} if isinstance(stored, dict) else {}
+        return headers_from_wire(self.options)
 
     @property
     def is_tracked(self) -> bool:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from orchestration_queue import AsyncFlowProducer, AsyncQueue, Dag, Every, Node
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.app import API_ROUTES
+from orchestration_queue.http.job_options import OPTIONS
 from orchestration_queue.http.openapi import openapi
 
 DOCUMENT = openapi(API_ROUTES)
@@ -47,15 +48,11 @@ values = st.recursive(
     plain_values, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(odd_text, inner, max_size=3), max_leaves=6
 )
 known = st.sampled_from(["1", "2", "3", "s", "f1", "f1.a", "q"])
-OPTIONS = (
-    "jobId", "delay", "priority", "timeout", "cost", "attempts", "ttl", "lifo", "backoff", "removeOnComplete",
-    "removeOnFail", "deduplication", "ordering", "parent",
-)  # fmt: skip
 SCHEDULE = ("pattern", "every", "repeatAfterComplete", "tz", "startDate", "endDate", "limit")
 BUDGET = ("maxTotalTokens", "maxTokens", "tokenWeights", "maxTotalCost", "maxCosts", "costUnit", "onExceeded")
 likely: dict[str, Any] = {
     "name": odd_text | known,
-    "opts": st.dictionaries(st.sampled_from(OPTIONS), values, max_size=3),
+    "opts": st.dictionaries(st.sampled_from([*OPTIONS, "parent"]), values, max_size=3),
     "subject": st.sampled_from(["a.b", "a..b", "*", "é"]) | odd_text,
     "schedule": st.dictionaries(st.sampled_from(SCHEDULE), values | st.just("* * * * *"), max_size=3),
     "template": st.fixed_dictionaries({}, optional={"name": odd_text, "data": values, "opts": values}),

@@ -40,6 +40,16 @@ REFUSED: list[tuple[str, str, Any, int, str]] = [
             ({"attempts": None}, "opts.attempts must be a positive number"),
             ({"ttl": "x"}, "opts.ttl must be a positive number"),
             ({"lifo": 1}, "opts.lifo must be a boolean"),
+            ({"lockDuration": "1"}, "opts.lockDuration must be a non-negative number"),
+            ({"lockDuration": 5}, "opts: JobOptions.lease (given datetime.timedelta(microseconds=5000)): "
+                                  "Input should be greater than or equal to 1 second."),
+            ({"tags": "abc"}, "opts: `tags` must be a list of tags, got 'abc'; pass `tags=['tenant:acme']`."),
+            ({"pools": {"a": 0}}, "opts: A job holds 1 to 1,000 slots of pool 'a', got 0; pass `pools={'a': 1}`."),
+            ({"share": "a:b"}, "opts: Share 'a:b' contains ':'; pass a word such as 'tenant-a'."),
+            ({"share": "a", "lifo": True}, "opts: JobOptions: a share determines the order of its jobs, so lifo and "
+                                           "ordering.key can't apply; drop them or the share."),
+            ({"headers": {"a": 1}}, "opts: JobOptions.headers.a (given 1): Input should be a valid string."),
+            ({"fallbacks": [{}]}, "opts: Fallback needs `model`, which is missing; pass `model=...`."),
             ({"ordering": {"key": "k" * 257}}, "Ordering key exceeds maximum length (257 > 256)."),
             (
                 {"ordering": {"key": "k", "tokenBucket": {"capacity": 0, "refillRate": 1}}},

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import Queue
+from orchestration_queue.http import create_app
+from orchestration_queue.http.job_options import OPTIONS
 from orchestration_queue.options import (
     Backoff,
     Deduplication,
@@ -23,6 +25,7 @@ from orchestration_queue.options import (
     placement_from_wire,
 )
 from orchestration_queue.protocol.record import JobRecord
+from tests.http.conftest import called
 
 LATER: Final = datetime.now(UTC) + timedelta(days=30)
 
@@ -52,10 +55,8 @@ SAMPLES: Final[dict[str, tuple[Any, list[str]]]] = {
 
 OF_ONE_JOB: Final = {"job_id", "delay", "delay_until", "deduplication"}
 """What similar jobs do not take over."""
-FROM_THE_TEXT: Final = {
-    *("backoff", "timeout", "lease", "remove_on_complete", "remove_on_fail", "headers", "pools", "share"),
-}
-"""What workers and the server read from a job's stored options, which similar jobs get as they are."""
+OF_EACH: Final = dict.fromkeys(("options", "_stored_options", "added_at"))
+"""What differs between two jobs with the same options."""
 
 EACH = pytest.mark.parametrize("field", SAMPLES)
 
@@ -105,13 +106,42 @@ def test_the_command_line_takes_and_shows_it(field: str, queue_name: str, server
 
 
 @EACH
+async def test_http_takes_it(field: str, queue_name: str, server_url: str, raw: redis.Redis) -> None:
+    """Alone, in a bulk, and for a node of a flow."""
+    if field == "delay_until":
+        return
+    sent = options(field).wire()
+    assert sent.keys() <= OPTIONS.keys()
+    async with called(create_app(server_url)) as api:
+        path = f"/queues/{queue_name}/jobs"
+        many = await api.post(f"{path}/bulk", json={"jobs": [{"name": "work", "opts": {"jobId": "1", **sent}}]})
+        added = await api.post(path, json={"name": "work", "opts": sent | {"jobId": "2"}})
+        node = {"name": "work", "queueName": queue_name, "data": None, "opts": sent}
+        flow = await api.post("/flows", json={"dag": {"nodes": [node]}})
+    ids = [many.json()["jobs"][0]["id"]]
+    if field == "deduplication":
+        assert added.json() == {"skipped": True}
+    else:
+        ids.append(added.json()["id"])
+    if field not in OF_ONE_JOB:
+        ids.append(flow.json()["jobs"][0]["id"])
+    elif field == "job_id":
+        assert "opts.jobId is not supported" in flow.text
+    with Queue(queue_name, url=server_url) as queue:
+        wanted = queue.get(queue.add("work", None, options(field).model_copy(update={"job_id": "w"})).id).record
+        for record in (queue.get(job_id).record for job_id in ids):
+            assert {**seen(record), **OF_EACH} == {**seen(wanted), **OF_EACH}
+            assert {**record.options, "jobId": None} == {**wanted.options, "jobId": None}
+
+
+@EACH
 def test_similar_jobs_take_it_over(field: str) -> None:
     """Retried dead letters and jobs of a schedule that another client wrote."""
     if field == "delay_until":
         return
     one = options(field)
     taken = getattr(placement_from_wire(one.wire()), field)
-    if field in OF_ONE_JOB | FROM_THE_TEXT:
+    if field in OF_ONE_JOB:
         assert taken == JobOptions.model_fields[field].get_default()
     else:
         assert taken == getattr(one, field)
