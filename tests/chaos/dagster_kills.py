@@ -106,14 +106,14 @@ class Rig:
                 os.killpg(process.pid, signal.SIGKILL)
         self.start(name)
 
-    def submit(self, **config: Any) -> str:
-        """Launch a run; its id."""
+    def submit(self, parts: int, **config: Any) -> str:
+        """Launch a run with this many dynamic outputs; its id."""
         workspace = self.context.create_request_context()
         remote = workspace.get_code_location(LOCATION).get_repository("__repository__").get_full_job("everything")
         options = {"url": self.server.url, "queue": "kill-steps", "lease": LEASE_S, "env": {"SCRATCH": str(self.home)}}
         run = self.instance.create_run_for_job(
             kill_jobs.everything,
-            run_config={"execution": {"config": {**options, **config}}},
+            run_config={"execution": {"config": {**options, **config}}, "ops": {"parts": {"config": parts}}},
             remote_job_origin=remote.get_remote_origin(),
             job_code_origin=remote.get_python_origin(),
         )
@@ -207,7 +207,7 @@ def _end(made: Rig) -> None:
         process.wait(60)
 
 
-def audit(made: Rig, run_id: str, retries: int) -> Counter[str]:
+def audit(made: Rig, run_id: str, retries: int, parts: int = kill_jobs.PARTS) -> Counter[str]:
     """Count what happened to a run, and what should not have.
 
     A retry or failure of a lost attempt is needed if its step had started and the worker that ran it was killed.
@@ -254,7 +254,7 @@ def audit(made: Rig, run_id: str, retries: int) -> Counter[str]:
     found[status] += 1
     found["hung"] += not run.is_finished
     found["other outcome"] += run.is_finished and status != ("FAILURE" if may_fail else "SUCCESS")
-    found["other outcome"] += status == "SUCCESS" and len(ended) != kill_jobs.STEPS
+    found["other outcome"] += status == "SUCCESS" and len(ended) != kill_jobs.OTHER_STEPS + parts
     return found
 
 
@@ -275,6 +275,7 @@ def campaign(
     runs: int,
     retries: int,
     *,
+    parts: int = kill_jobs.PARTS,
     kinds: Sequence[str] = FAULTS,
     most_faults: float = math.inf,
     together: int = 4,
@@ -297,7 +298,7 @@ def campaign(
                 config["step_dependency_config"] = {"require_upstream_step_success": False}
             if chance.random() < 0.5:
                 config["max_concurrent"] = chance.choice((2, 5))
-            run_ids.append(made.submit(**config))
+            run_ids.append(made.submit(parts, **config))
         if (len(run_ids) == runs or time.monotonic() > ends_at) and not made.open_runs(run_ids):
             break
         time.sleep(chance.uniform(*pause_s))
@@ -307,7 +308,7 @@ def campaign(
     counted: Counter[str] = Counter()
     wrong = []
     for run_id in run_ids:
-        found = audit(made, run_id, retries)
+        found = audit(made, run_id, retries, parts)
         counted += found
         wrong += [f"{run_id}: {', '.join(name for name in BAD if found[name])}"] * any(found[name] for name in BAD)
     return counted, wrong
@@ -321,6 +322,7 @@ def main() -> int:
     parser.add_argument("--retries", type=int, nargs="+", default=[0, 2], help="values of worker_lost_retries")
     parser.add_argument("--limit", type=float, default=1_200, help="seconds of faults for each setting (default 1200)")
     parser.add_argument("--postgres", action="store_true", help="Dagster's storage in PostgreSQL")
+    parser.add_argument("--parts", type=int, default=kill_jobs.PARTS, help="dynamic outputs, beside 14 other steps")
     given = parser.parse_args()
     rows: list[tuple[str, Counter[str]]] = []
     with ExitStack() as stack:
@@ -333,7 +335,7 @@ def main() -> int:
         for retries in given.retries:
             chance = random.Random(f"{given.seed} {retries}")
             faults = Counter(made.faults)
-            counted, wrong = campaign(made, chance, given.runs, retries, limit_s=given.limit)
+            counted, wrong = campaign(made, chance, given.runs, retries, parts=given.parts, limit_s=given.limit)
             counted.update({f"{kind} killed": made.faults[kind] - faults[kind] for kind in FAULTS})
             rows.append((f"worker_lost_retries {retries}", counted))
             for line in wrong:

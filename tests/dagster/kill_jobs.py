@@ -13,6 +13,9 @@ import dagster as dg
 from orchestration_queue.dagster import queue_executor
 from tests.dagster.steps import note
 
+PARTS = 4
+"""How many dynamic outputs a run has by default."""
+
 
 @contextmanager
 def traced(context: dg.OpExecutionContext) -> Iterator[None]:
@@ -23,11 +26,11 @@ def traced(context: dg.OpExecutionContext) -> Iterator[None]:
     time.sleep(random.uniform(0.05, 0.5))
 
 
-@dg.op(out=dg.DynamicOut(int))
+@dg.op(out=dg.DynamicOut(int), config_schema=dg.Field(int, default_value=PARTS))
 def parts(context: dg.OpExecutionContext) -> Iterator[dg.DynamicOutput[int]]:
-    """Four parts."""
+    """Steps that are only known once it has run: as many as configured."""
     with traced(context):
-        for number in range(4):
+        for number in range(context.op_config):
             yield dg.DynamicOutput(number, mapping_key=f"p{number}")
 
 
@@ -90,7 +93,7 @@ def everything() -> None:
     all_of.alias("end")([*slots, *fan, flaky(total)])
 
 
-STEPS = 18
-"""How many of its steps succeed, and one is skipped."""
+OTHER_STEPS = 14
+"""How many steps succeed beside one for each part; one is skipped."""
 
 defs = dg.Definitions(jobs=[everything])
