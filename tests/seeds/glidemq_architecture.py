@@ -10,7 +10,7 @@ _LUA = "tests/lua/"
 _I = "tests/integration/"
 _NEW = _LUA + "test_documents.py::test_"
 _KEYS = _NEW + "each_key_of_the_wire_document_has_its_type"
-_MISS = _LUA + "test_easy_to_miss.py::test_"
+_CLIENTS = "tests/seeds/test_glidemq_clients.py::test_"
 _QUEUE = _I + "test_queue.py::test_"
 _UPKEEP = _I + "test_queue_upkeep.py::test_"
 _WORKER = _I + "test_worker.py::test_"
@@ -33,7 +33,7 @@ _FUNCTIONS = (
         "Returns the next time of scheduled and limited jobs",
         "test_next_due.py::test_the_earliest_of_scheduled_jobs_and_limited_groups",
     ),
-    ("tryLock", "Acquires a lock", "test_try_lock.py::test_the_first_token_gets_the_lock_until_it_expires"),
+    ("tryLock", "Acquires a lock", "test_documents.py::test_a_locks_second_caller_waits_for_its_end"),
     ("unlock", "Releases the caller's lock", "test_unlock.py::test_only_the_own_token_is_deleted"),
     ("renewLock", "Renews the caller's lock", "test_renew_lock.py::test_only_the_own_token_is_prolonged"),
     ("complete", "Completes a job", "test_complete.py::test_a_stream_job_leaves_the_stream_and_becomes_completed"),
@@ -59,7 +59,11 @@ _FUNCTIONS = (
         "test_pause_and_resume.py::test_sets_the_flag_and_says_so_whatever_it_was",
     ),
     ("resume", "Clears it, and an event", "test_pause_and_resume.py::test_sets_the_flag_and_says_so_whatever_it_was"),
-    ("dedup", "Adds or skips by its mode", "test_dedup.py::test_a_first_job_is_added_and_remembered"),
+    (
+        "dedup",
+        "Adds or skips by its mode",
+        "test_documents.py::test_each_mode_of_dedup_skips_or_adds_as_the_document_says",
+    ),
     (
         "rateLimit",
         "Counts in a window, and returns the delay if exceeded",
@@ -92,7 +96,11 @@ _FUNCTIONS = (
         "Counts a child, and queues the parent after the last",
         "test_complete_child.py::test_the_reply_counts_down_and_the_last_child_releases",
     ),
-    ("registerParent", "Adds a parent", "test_register_parent.py::test_an_unfinished_child_is_wired_to_its_parent"),
+    (
+        "registerParent",
+        "Adds a parent",
+        "test_register_parent.py::test_an_unfinished_child_is_wired_to_its_parent",
+    ),
     ("removeJob", "Removes a job", "test_remove_job.py::test_everything_that_belongs_to_the_job_goes"),
     ("clean", "Removes old jobs", "test_clean.py::test_the_oldest_go_first_as_far_as_cutoff_and_limit_allow"),
     ("revoke", "Revokes a job", "test_revoke.py::test_a_job_that_did_not_start_fails"),
@@ -164,7 +172,12 @@ _METHODS = (
         _I + "test_obliterate.py::test_active_jobs_are_not_removed_unless_forced",
     ),
     ("Queue", "`close`", "Also `with` and `async with`", _QUEUE + "a_closed_client_says_so"),
-    ("Queue", "`clean`", "`clean`", _UPKEEP + "finished_jobs_are_cleaned_100_to_a_call_oldest_first"),
+    (
+        "Queue",
+        "`clean` by age, state, and number",
+        "`clean`",
+        _QUEUE + "finished_jobs_are_cleaned_by_age_and_ready_ones_drained",
+    ),
     ("Queue", "`drain`", "`drain`", _UPKEEP + "draining_keeps_active_jobs_and_removes_all_that_is_ready"),
     ("Queue", "`retryJobs`", "`retry_jobs`", _UPKEEP + "failed_jobs_are_retried_100_to_a_call"),
     (
@@ -214,8 +227,32 @@ _METHODS = (
         "`raise RateLimitError`",
         _I + "test_limits.py::test_a_refused_job_keeps_the_whole_worker_away",
     ),
-    ("Worker", "`on(event, handler)`", "Listeners", _CONTROL + "a_worker_tells_what_happens_in_it"),
-    ("Worker", "`concurrency`, 1 by default", "The same", _WORKER + "jobs_run_side_by_side_up_to_the_concurrency"),
+    (
+        "Worker",
+        "`on(event, handler)`: active, completed, failed, drained",
+        "`subscribe(listener)`",
+        _CONTROL + "a_worker_tells_what_happens_in_it",
+    ),
+    (
+        "Worker",
+        "The event `error`",
+        "The same",
+        _CLIENTS + "a_worker_emits_an_error_when_the_server_refuses_a_call",
+    ),
+    ("Worker", "`concurrency`", "The same", _WORKER + "jobs_run_side_by_side_up_to_the_concurrency"),
+    ("Worker", "`concurrency` is 1 by default", "The same", _CLIENTS + "a_worker_runs_one_job_at_a_time_by_default"),
+    (
+        "Worker",
+        "`blockTimeout`",
+        "`block`",
+        _I + "test_easy_to_miss.py::test_63_a_worker_asks_for_as_many_jobs_as_it_has_free_places",
+    ),
+    (
+        "Worker",
+        "`promotionInterval`",
+        "`promotion_interval`: the longest pause; jobs that are due are found earlier",
+        _I + "test_on_time.py::test_a_job_that_no_stream_entry_announces_starts_at_once",
+    ),
     (
         "Worker",
         "`lockDuration`: the window of stalls",
@@ -238,7 +275,7 @@ _METHODS = (
         "Worker",
         "`backoffStrategies`",
         "`Worker(strategies=...)`",
-        "tests/unit/test_runner.py::test_a_strategy_says_how_long_to_wait_and_no_nonsense_of_it_loses_the_outcome",
+        _CLIENTS + "each_backoff_waits_as_stated",
     ),
     (
         "Worker",
@@ -248,11 +285,17 @@ _METHODS = (
     ),
     (
         "Worker",
-        "`batch`: size and timeout",
+        "`batch`: size",
         "`Batch`",
         _I + "test_batches.py::test_a_backlog_comes_in_full_batches_and_each_job_gets_its_own_result",
     ),
-    ("Job", "Its fields", "`job.record`", _QUEUE + "options_reach_the_hash_as_node_writes_them"),
+    (
+        "Worker",
+        "`batch`: timeout",
+        "`Batch`",
+        _I + "test_batches.py::test_a_batch_waits_for_more_until_its_time_is_up",
+    ),
+    ("Job", "Its fields", "`job.record`", _CLIENTS + "each_field_of_a_job_is_in_its_record"),
     (
         "Job",
         "`log`, `updateProgress`",
@@ -287,21 +330,27 @@ _METHODS = (
     ),
     ("Job", "`abortSignal`", "The coroutine is cancelled", _WORKER + "a_running_job_that_is_revoked_is_stopped"),
     ("JobOptions", "`delay`", "`delay`, `delay_until`", _QUEUE + "a_job_is_delayed_until_an_instant"),
-    ("JobOptions", "`attempts`, `backoff`", "The same", _WORKER + "a_failing_attempt_is_retried_after_its_backoff"),
     (
         "JobOptions",
-        "`backoff.jitter`",
-        "`jitter`",
-        "tests/unit/test_options.py::test_exponential_backoff_doubles_and_jitter_only_adds",
+        "`attempts`; `backoff`: fixed, exponential, or a strategy, with a delay",
+        "The same",
+        _CLIENTS + "each_backoff_waits_as_stated",
     ),
+    ("JobOptions", "`backoff.jitter`", "`jitter`", _CLIENTS + "each_backoff_waits_as_stated"),
+    ("JobOptions", "`priority`", "`priority`, up to 2048", _CLIENTS + "priorities_go_to_2048"),
     ("JobOptions", "`timeout`", "`timeout`", _WORKER + "a_coroutine_over_its_time_is_cancelled"),
     (
         "JobOptions",
-        "`removeOnComplete`, `removeOnFail`",
+        "`removeOnComplete`, `removeOnFail`: true, a number, or an age and a number",
         "`remove_on_complete`, `remove_on_fail`",
-        _WORKER + "finished_jobs_are_kept_as_their_options_say",
+        _CLIENTS + "finished_jobs_are_kept_as_stated",
     ),
-    ("JobOptions", "`deduplication`", "`Deduplication`", _QUEUE + "debounce_replaces_a_delayed_job"),
+    (
+        "JobOptions",
+        "`deduplication`: an id, a time, and a mode",
+        "`Deduplication`",
+        _QUEUE + "a_skipped_job_gives_the_job_that_stands_for_it",
+    ),
     (
         "JobOptions",
         "`parent`",
@@ -312,14 +361,15 @@ _METHODS = (
         "QueueEvents",
         "Events with their fields",
         "`QueueEvents`",
-        _I + "test_events.py::test_events_come_in_order_with_their_fields",
+        _CLIENTS + "each_event_has_the_documents_fields",
     ),
     (
         "FlowProducer",
         "`add` of a tree",
         "`submit(tree(...))`",
-        "tests/unit/test_flows.py::test_the_children_of_a_tree_run_first",
+        _CLIENTS + "the_children_of_a_tree_run_before_it",
     ),
+    ("FlowProducer", "`addBulk`", "`submit_bulk`", _CLIENTS + "the_children_of_a_tree_run_before_it"),
 )
 
 SEED = Seed(
@@ -330,7 +380,7 @@ SEED = Seed(
             "Key Schema",
             "All keys share a hash tag; the prefix is `glide`",
             "As stated",
-            _I + "test_wire_example.py::test_a_job_added_by_raw_fcall_is_read_by_our_client_and_equal_to_one_of_ours",
+            _CLIENTS + "all_keys_of_a_queue_begin_with_its_prefix_and_tag",
         ),
         _row(
             "Key Schema",
@@ -342,8 +392,28 @@ SEED = Seed(
             "Key Schema",
             "`parent:{id}`, a hash",
             "No such key: `parentId` and `parentQueue` of the job, and the set `parents:{id}`",
-            _LUA + "test_register_parent.py::test_an_unfinished_child_is_wired_to_its_parent",
+            _NEW + "another_parent_is_named_in_the_childs_set_and_in_no_hash",
             contradicts=_LIBRARY,
+        ),
+        _row(
+            "Key Schema",
+            "`job` has a stack trace",
+            "It has `failedReason`; our workers add the traceback to the job's history",
+            _LUA + "test_fail.py::test_a_last_failure_is_final",
+            contradicts=_LIBRARY + ", which writes no such field",
+        ),
+        _row(
+            "Key Schema",
+            "`meta`: paused, concurrency, rateLimitMax, rateLimitDuration",
+            "Concurrency is `globalConcurrency`",
+            _CLIENTS + "the_queues_rate_limit_is_in_its_metadata",
+            contradicts=_LIBRARY,
+        ),
+        _row(
+            "Key Schema",
+            "`group`: active, maxConcurrency, and its fields of rates and tokens",
+            "As stated",
+            _NEW + "a_group_has_the_documents_fields",
         ),
         _row(
             "Key Schema",
@@ -367,9 +437,9 @@ SEED = Seed(
         ),
         _row(
             "Key Schema",
-            "`orderdone:pending:{k}`: sequences to skip",
-            "As stated",
-            _LUA + "test_move_to_active.py::TestOrder::test_skipped_sequences_are_stepped_over_and_forgotten",
+            "`orderdone:pending:{k}`: sequences of each ordering key that are done",
+            "Of jobs of older libraries; now `nextSeq` of the group",
+            _LUA + "test_other_libraries_jobs.py::test_the_mark_stays_before_a_gap_and_then_jumps",
         ),
         _row("Key Schema", "`groupq:{key}`, a list", "A sorted set by sequence", _KEYS, contradicts=_LIBRARY),
         _row(
@@ -432,14 +502,14 @@ SEED = Seed(
             "LIFO Mode",
             "`lifo: true` goes to the list `list` by RPUSH and RPOP",
             "To the list `lifo`",
-            _LUA + "test_add_job.py::test_lifo_jobs_are_pushed_to_the_end_that_is_popped",
+            _NEW + "lifo_jobs_are_pushed_and_popped_at_one_end_of_their_list",
             contradicts=_LIBRARY,
         ),
         _row(
             "LIFO Mode",
             "Priority comes before LIFO, and LIFO before the stream",
             "As stated",
-            _MISS + "43_priority_beats_lifo_beats_fifo",
+            _LUA + "test_easy_to_miss.py::test_43_priority_beats_lifo_beats_fifo",
         ),
         _row(
             "LIFO Mode",
@@ -459,13 +529,19 @@ SEED = Seed(
             "LIFO Mode",
             "The queue's limit holds over both",
             "As stated",
-            _MISS + "44_45_a_global_limit_of_one_is_kept_and_freed_by_failure",
+            _NEW + "the_queues_limit_counts_stream_and_lists",
         ),
         _row(
             "States",
             "waiting, active, delayed, prioritized, completed, failed, waiting-children: their keys",
             "As stated",
-            _QUEUE + "jobs_are_listed_by_state_in_the_order_workers_take_them",
+            _NEW + "each_state_is_where_the_documents_say",
+        ),
+        _row(
+            "Priority Encoding",
+            "0 sorts before 1, whatever the times",
+            "In `scheduled`; of jobs that are due, those with a priority start before plain ones",
+            _NEW + "a_priority_weighs_more_than_any_time",
         ),
         _row(
             "Priority Encoding",
@@ -477,19 +553,25 @@ SEED = Seed(
             "Priority Encoding",
             "FIFO within a priority",
             "As stated",
-            _LUA + "test_promote.py::test_within_one_call_the_best_priority_is_popped_first",
+            _NEW + "jobs_of_one_priority_are_first_in_first_out",
         ),
         _row(
             "Priority Encoding",
             "The highest number is 2^21",
             "2048, as glide-mq's own clients have it",
-            "tests/unit/test_options.py::test_values_beyond_the_limits_are_refused_in_one_sentence",
+            _CLIENTS + "priorities_go_to_2048",
             contradicts="glide-mq 0.15.4, whose queue refuses more than 2048 and decides",
         ),
         _row(
             "Server Functions",
-            "Functions survive restarts",
-            "A server that comes back without them gets them again",
+            "Functions survive restarts, in RDB and AOF",
+            "As stated",
+            _CLIENTS + "functions_survive_a_restart",
+        ),
+        _row(
+            "Server Functions",
+            "After a failover, one load restores them",
+            "Of a server without them, before the first call",
             _I + "test_connection.py::test_a_server_that_comes_back_without_functions_gets_them_before_the_first_call",
         ),
         _row(
@@ -515,7 +597,7 @@ SEED = Seed(
             "Loading Strategy",
             "FUNCTION LIST says whether the library is there",
             "`glidemq_version` does",
-            _I + "test_connection.py::test_the_same_version_is_not_loaded_again",
+            _CLIENTS + "connecting_asks_the_version_and_loads_what_is_missing",
             contradicts=_LIBRARY,
         ),
         _row(
@@ -577,8 +659,8 @@ SEED = Seed(
         _row(
             "Connection Model",
             "A queue needs 1 connection, a worker 2, one of them for reads that block",
-            "A blocking call holds up no other; idle workers keep a few shared sockets",
-            _I + "test_connection.py::test_a_blocking_call_holds_up_nobody_else",
+            "A queue has one until its calls overlap; one connection of a worker waits for jobs",
+            _CLIENTS + "a_client_has_one_connection_and_a_worker_waits_on_one",
         ),
         _row(
             "Consumer Group Strategy",
@@ -603,7 +685,7 @@ SEED = Seed(
             "Consumer Group Strategy",
             "XAUTOCLAIM recovers stalled jobs",
             "After `lease` without renewal",
-            _LUA + "test_reclaim_stalled.py::test_a_first_stall_sends_the_job_to_the_back_of_the_stream",
+            _LUA + "test_reclaim_stalled.py::test_a_job_is_stalled_from_its_threshold_on",
         ),
         *(_row(f"API, {part}", says, does, test) for part, says, does, test in _METHODS),
         _row(
@@ -615,9 +697,16 @@ SEED = Seed(
         ),
         _row(
             "API, Worker",
-            "`prefetch`, `blockTimeout`",
-            "No such options: a worker reads as many jobs as it has free slots, and waits as long as nothing is due",
+            "`prefetch`",
+            "No such option: a worker reads as many jobs as it has free slots",
             _I + "test_easy_to_miss.py::test_63_a_worker_leaves_what_it_has_no_place_for",
+            page=_MIGRATE,
+        ),
+        _row(
+            "API, Worker",
+            "The events `stalled`, `closing`, `closed`",
+            "A worker emits none of them: the queue emits `stalled`, and `run` returns when it has closed",
+            _CLIENTS + "each_event_has_the_documents_fields",
             page=_MIGRATE,
         ),
         _row(
@@ -661,7 +750,7 @@ SEED = Seed(
             "DAG",
             "Nodes are submitted in topological order, dependents in waiting-children",
             "As stated",
-            "tests/unit/test_flows.py::test_diamond_creates_dependents_first",
+            _CLIENTS + "nodes_that_wait_for_others_are_waiting_children",
         ),
         _row(
             "DAG",
@@ -673,7 +762,7 @@ SEED = Seed(
             "DAG",
             "A cycle is a CycleError before anything is submitted",
             "As stated",
-            "tests/unit/test_flows.py::test_bad_input_is_refused_in_one_sentence",
+            _I + "test_flow_client.py::test_bad_flows_are_refused_in_one_sentence_and_nothing_is_written",
         ),
         _row(
             "Differentiators",

@@ -12,6 +12,7 @@ _ARGUMENT = _NEW + "each_of_the_seventeen_arguments_does_what_the_document_says"
 _DEDUP = "tests/lua/test_dedup.py::test_"
 _FLOW = "tests/lua/test_add_flow.py::test_"
 _EXAMPLE = "tests/integration/test_wire_example.py::test_"
+_CLIENTS = "tests/seeds/test_glidemq_clients.py::test_"
 _WIRE = "tests/integration/test_worker_wire.py::test_a_job_added_by_raw_fcall_is_taken_and_left_as_the_wire_says"
 _KEYS = _NEW + "each_key_of_the_wire_document_has_its_type"
 _LIBRARY = "glide-mq 0.15.4 (library 93)"
@@ -41,6 +42,17 @@ _ARGUMENTS = (
     ("customJobId", "Empty for an automatic id"),
 )
 
+_FLOW_ARGUMENTS = (
+    ("parentName, parentData, parentOpts", "Of the parent"),
+    ("timestamp", "Of all its jobs"),
+    ("parentDelay, parentPriority, parentMaxAttempts, parentCustomId", "Of the parent"),
+    ("childName, childData, childOpts, childMaxAttempts, childCustomId", "Of the child"),
+    ("childDelay, childPriority", "Where the child waits"),
+    ("childQueuePrefix", "The child's queue, which the parent waits for"),
+    ("childParentQueue", "The name that the child keeps"),
+    ("numExtraDeps", "How many members follow"),
+)
+
 SEED = Seed(
     "glide-mq, Wire Protocol",
     "The public document of an earlier library (40), compared with version 0.15.4 (library 93)",
@@ -49,7 +61,7 @@ SEED = Seed(
             "Prerequisites",
             "One function library, `glidemq`, loaded by FUNCTION LOAD",
             "Connecting loads it",
-            "tests/lua/test_easy_to_miss.py::test_02_a_fresh_client_finds_the_library_loaded",
+            _CLIENTS + "connecting_asks_the_version_and_loads_what_is_missing",
         ),
         _row(
             "Prerequisites",
@@ -60,8 +72,14 @@ SEED = Seed(
         _row(
             "Prerequisites",
             "In a cluster, on all primaries",
-            "Each primary, also those that come later",
+            "As stated",
             "tests/integration/test_cluster.py::test_connecting_loads_the_libraries_on_every_primary",
+        ),
+        _row(
+            "Prerequisites",
+            "... also on those that come later",
+            "As stated",
+            "tests/integration/test_cluster.py::test_a_primary_that_comes_later_takes_over_a_queue_and_has_the_library",
         ),
         _row(
             "Prerequisites",
@@ -80,7 +98,7 @@ SEED = Seed(
             "Key Layout",
             "All keys begin with `glide:{queue}:`; `glide` is the default prefix",
             "One slot per queue; `prefix=` changes it",
-            _EXAMPLE + "a_job_added_by_raw_fcall_is_read_by_our_client_and_equal_to_one_of_ours",
+            _CLIENTS + "all_keys_of_a_queue_begin_with_its_prefix_and_tag",
         ),
         _row(
             "Key Layout",
@@ -123,6 +141,12 @@ SEED = Seed(
         ),
         _row(
             "Job Hash Fields",
+            "The eight states",
+            "As stated, each in its place",
+            _NEW + "each_state_is_where_the_documents_say",
+        ),
+        _row(
+            "Job Hash Fields",
             "returnvalue, finishedOn, processedOn",
             "As stated",
             "tests/lua/test_complete.py::test_a_stream_job_leaves_the_stream_and_becomes_completed",
@@ -152,7 +176,7 @@ SEED = Seed(
             "Job Hash Fields",
             "cost, expireAt",
             "As stated",
-            "tests/lua/test_easy_to_miss.py::test_23_only_a_positive_ttl_expires",
+            _ARGUMENT,
         ),
         _row(
             "Job Hash Fields",
@@ -178,7 +202,7 @@ SEED = Seed(
             "glidemq_addJob",
             "`ERR:COST_EXCEEDS_CAPACITY`",
             "Nothing changes",
-            "tests/lua/test_add_job.py::TestGroup::test_a_job_may_not_cost_more_than_the_bucket_holds",
+            _NEW + "a_job_that_its_bucket_cannot_hold_leaves_nothing",
         ),
         _row(
             "glidemq_addJob",
@@ -198,6 +222,12 @@ SEED = Seed(
             "Prioritized: `scheduled` with `priority * 2^42`",
             "State `prioritized`",
             _NEW + "the_documents_scores_are_exact",
+        ),
+        _row(
+            "glidemq_addJob",
+            "The example of `redis-cli`",
+            "A plain job",
+            _NEW + "the_documents_example_is_a_plain_job",
         ),
         _row(
             "glidemq_addJob",
@@ -221,7 +251,7 @@ SEED = Seed(
             "glidemq_dedup",
             "Returns what addJob does",
             "As stated",
-            _DEDUP + "a_taken_custom_id_is_a_duplicate_and_not_remembered",
+            _NEW + "dedup_returns_what_addjob_does",
         ),
         _row(
             "glidemq_dedup",
@@ -269,7 +299,16 @@ SEED = Seed(
             "glidemq_addFlow",
             "9 arguments, and 9 for each child",
             "As stated",
-            "tests/lua/test_malformed_arguments.py::test_a_flow_must_carry_what_it_announces",
+            _NEW + "a_flow_of_two_children_has_nine_words_for_each",
+        ),
+        *(
+            _row(
+                "glidemq_addFlow",
+                f"Arguments {names}: {what}",
+                "As stated",
+                _NEW + "each_argument_of_addflow_does_what_the_document_says",
+            )
+            for names, what in _FLOW_ARGUMENTS
         ),
         _row(
             "glidemq_addFlow",
@@ -318,7 +357,7 @@ SEED = Seed(
             "Priority Encoding",
             "FIFO within a priority",
             "As stated",
-            "tests/lua/test_promote.py::test_within_one_call_the_best_priority_is_popped_first",
+            _NEW + "jobs_of_one_priority_are_first_in_first_out",
         ),
         _row(
             "Priority Encoding",
@@ -330,13 +369,13 @@ SEED = Seed(
             "Compression",
             "`gz:` and base64 of gzip",
             '`codec="gzip"`; all clients read it',
-            "tests/integration/test_queue.py::test_compressed_data_is_stored_compressed_and_read_plain",
+            _CLIENTS + "data_compressed_by_another_client_are_read_and_ours_by_it",
         ),
         _row(
             "Compression",
-            "At most 1 MB before compression",
+            "At most 1,048,576 bytes before compression",
             "More is refused before anything is sent",
-            "tests/integration/test_codecs.py::test_what_a_codec_cannot_carry_is_refused_and_nothing_written",
+            _CLIENTS + "data_have_up_to_a_mebibyte_before_compression",
         ),
         _row(
             "Compression",
@@ -346,9 +385,15 @@ SEED = Seed(
         ),
         _row(
             "Custom Job IDs",
-            "At most 256 characters, no control characters, braces, or colons",
+            "At most 256 characters",
+            "As stated",
+            _CLIENTS + "a_custom_id_has_up_to_256_characters",
+        ),
+        _row(
+            "Custom Job IDs",
+            "No control characters, braces, or colons",
             "Refused before anything is sent",
-            "tests/unit/test_options.py::test_values_beyond_the_limits_are_refused_in_one_sentence",
+            _CLIENTS + "a_custom_id_has_none_of_the_documents_characters",
         ),
         _row(
             "Custom Job IDs",
@@ -397,9 +442,9 @@ SEED = Seed(
         ),
         _row(
             "Token Bucket and Cost",
-            "1 token is 1000 of the wire",
+            "1 token is 1000 of the wire, of capacities, rates, and costs",
             "As stated",
-            "tests/lua/test_easy_to_miss.py::test_25_a_bucket_is_stored_in_thousandths",
+            "tests/integration/test_queue.py::test_options_reach_the_hash_as_node_writes_them",
         ),
         _row(
             "Token Bucket and Cost",
