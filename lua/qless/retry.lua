@@ -15,7 +15,7 @@ local places = require("places")
 local key = "ql:j:" .. jid
 local group, message = words[1], words[2]
 local job = jobs.read_running("Retry", jid, worker)
-local remaining = redis.call("HINCRBY", key, "remaining", -1)
+local remaining = jobs.count_down(job)
 redis.call("HDEL", key, "grace")
 redis.call("ZREM", "ql:q:" .. job.queue .. "-locks", jid)
 places.release(worker, jid)
@@ -31,8 +31,9 @@ if delay > 0 then
 else
   places.work(queue, jid, job.priority, now)
 end
-redis.call("HSET", key, "state", delay > 0 and "scheduled" or "waiting")
+-- With the queue where it waits: the lock of its next run is there, for heartbeat and complete to find.
+redis.call("HSET", key, "state", delay > 0 and "scheduled" or "waiting", "queue", queue)
 if message then
   redis.call("HSET", key, "failure", cjson.encode(failure))
 end
-return math.floor(remaining)
+return remaining

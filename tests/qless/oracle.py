@@ -56,11 +56,15 @@ class Both:
     def run(self, command: str, now: float, *args: str | float) -> tuple[Outcome, Outcome]:
         """Run a command in both, and return what the original's did and what ours did."""
         theirs = (*args[:1], 0, *args[1:]) if command == "peek" else args
-        original = self._run(self.oracle, ("EVALSHA", self._sha, 0, command, now, *theirs))
+        original = self.run_original(command, now, *theirs)
         if command == "heartbeat" and not original.is_error:
             # An old defect of the oracle's: its heartbeat does not note that the worker is alive.
             self.oracle.zadd("ql:workers", {str(args[1]): now})
         return original, self.run_ours(command, now, *args)
+
+    def run_original(self, command: str, now: float, *args: str | float) -> Outcome:
+        """Run a command in the original's script alone."""
+        return self._run(self.oracle, ("EVALSHA", self._sha, 0, command, now, *args))
 
     def run_ours(self, command: str, now: float, *args: str | float) -> Outcome:
         """Run a command in our library alone."""

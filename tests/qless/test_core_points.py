@@ -289,6 +289,39 @@ def test_the_last_completed_are_kept_newest_first(core: Core) -> None:
     assert not core.server.exists("ql:j:last", "ql:j:j7")
 
 
+@pytest.mark.parametrize("ending", ["complete", "fail", "retry", "heartbeat"])
+def test_a_job_retried_into_another_queue_has_its_lock_there(both: Both, ending: str) -> None:
+    """The original leaves the lock in the queue where the job ran, and hands it out there again, although it ended."""
+    both.run("put", 1, "me", "q", "a", "K", "{}", 0)
+    both.run("pop", 2, "q", "w", 1)
+    both.run("retry", 3, "a", "r", "w", 0)
+    original, ours = both.run("pop", 4, "r", "w", 1)
+    locks = []
+    for run, client, outcome in ((both.run_original, both.oracle, original), (both.run_ours, both.ours, ours)):
+        queue = json.loads(outcome.reply)[0]["queue"]
+        words = {"complete": ("a", "w", queue, "{}"), "fail": ("a", "w", "g", "m"), "retry": ("a", queue, "w")}
+        assert not run(ending, 5, *words.get(ending, ("a", "w"))).is_error
+        locks.append({name: client.zrange(f"ql:q:{name}-locks", 0, -1) for name in "qr"})
+    is_kept = ["a"] * (ending == "heartbeat")
+    assert locks == [{"q": is_kept, "r": ["a"]}, {"q": [], "r": is_kept}]
+
+
+@pytest.mark.parametrize("how", ["put", "recur"])
+def test_retries_with_a_fraction_are_counted_down(both: Both, how: str) -> None:
+    """As the original shows them. It then refuses `retry`, and hands out no job of the queue once the lock expires."""
+    if how == "put":
+        both.run("put", 1, "me", "q", "a-1", "K", "{}", 0, "retries", 1.5)
+    else:
+        both.run("recur", 1, "q", "a", "K", "{}", "interval", 3600, 0, "retries", 1.5)
+    original, ours = (json.loads(outcome.reply)[0] for outcome in both.run("pop", 2, "q", "w", 1))
+    assert (ours["retries"], ours["remaining"]) == (original["retries"], original["remaining"]) == (1.5, 1)
+    both.run("pop", 100, "q", "w", 1)
+    original, ours = both.run("pop", 200, "q", "w", 1)
+    assert "not an integer" in str(original.reply)
+    assert json.loads(ours.reply)[0]["remaining"] == 0
+    assert both.run_ours("retry", 201, "a-1", "q", "w").reply == -1
+
+
 LOG, WORKER = "ql:log", "ql:w:w"
 MESSAGES: dict[str, tuple[tuple[Any, ...], list[tuple[str, str]]]] = {
     "put by another": (

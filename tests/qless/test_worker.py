@@ -243,7 +243,7 @@ _WORKER = """
 import asyncio, sys
 from orchestration_queue.dialects.qless import QlessWorker, QlessWorkerOptions
 async def handler(job):
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01 if int(job.jid[1:]) < 10 else 600)
 asyncio.run(QlessWorker("q", handler, url=sys.argv[1], options=QlessWorkerOptions(interval=0.05)).run())
 """
 
@@ -261,13 +261,14 @@ async def test_a_mixed_fleet_loses_no_job_when_a_worker_is_killed(
             await qless.put("q", "K", jid=f"j{number}")
     process = subprocess.Popen([sys.executable, "-c", _WORKER, server_url])  # noqa: ASYNC220  starts at once
     try:
-        await wait_until(lambda: server.zcard("ql:q:q-locks") > 0, "the worker to take jobs")
+        await wait_until(lambda: server.zcard("ql:completed") >= 5, "the worker to complete some")
+        await wait_until(lambda: server.zcard("ql:q:q-locks"), "it to hold others")
         process.send_signal(signal.SIGKILL)
         process.wait(60)
         held: set[Any] = set(server.zrange("ql:q:q-locks", 0, -1))
 
         def work() -> bool:
-            if (job := theirs.queues["q"].pop()) is not None:
+            while (job := theirs.queues["q"].pop()) is not None:
                 job.complete()
             return server.zcard("ql:completed") == 100
 

@@ -35,6 +35,14 @@ function jobs.read_running(command, jid, worker)
   return job
 end
 
+--- Take one off the retries that a job has left; return how many those are. A number of retries may have a fraction,
+-- which HINCRBY refuses: one such job would keep its queue from handing out others.
+function jobs.count_down(job)
+  local remaining = math.floor(tonumber(job.remaining) or 0) - 1
+  redis.call("HSET", "ql:j:" .. job.jid, "remaining", remaining)
+  return remaining
+end
+
 local function decoded(encoded)
   return encoded and encoded ~= "{}" and encoded ~= "[]" and cjson.decode(encoded) or {}
 end

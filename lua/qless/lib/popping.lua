@@ -23,7 +23,7 @@ end
 --- Take a job from the worker that lost it. Return whether it may run again.
 local function hand_over(now, queue, job)
   redis.call("HDEL", "ql:j:" .. job.jid, "grace")
-  if redis.call("HINCRBY", "ql:j:" .. job.jid, "remaining", -1) >= 0 then
+  if jobs.count_down(job) >= 0 then
     return true
   end
   local failure = failures.exhausted(now, job.queue, queue)

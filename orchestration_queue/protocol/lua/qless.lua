@@ -16,7 +16,7 @@ local function rest(words, first)
   return list
 end
 
-local REVISION = "9"
+local REVISION = "10"
 
 modules.calls = (function()
 -- What a call says: its words checked, and refusals in the form `Put(): Arg "jid" missing`.
@@ -281,6 +281,14 @@ function jobs.read_running(command, jid, worker)
     calls.refuse(command, "Job " .. jid .. " given out to another worker: " .. job.worker)
   end
   return job
+end
+
+--- Take one off the retries that a job has left; return how many those are. A number of retries may have a fraction,
+-- which HINCRBY refuses: one such job would keep its queue from handing out others.
+function jobs.count_down(job)
+  local remaining = math.floor(tonumber(job.remaining) or 0) - 1
+  redis.call("HSET", "ql:j:" .. job.jid, "remaining", remaining)
+  return remaining
 end
 
 local function decoded(encoded)
@@ -911,7 +919,7 @@ end
 --- Take a job from the worker that lost it. Return whether it may run again.
 local function hand_over(now, queue, job)
   redis.call("HDEL", "ql:j:" .. job.jid, "grace")
-  if redis.call("HINCRBY", "ql:j:" .. job.jid, "remaining", -1) >= 0 then
+  if jobs.count_down(job) >= 0 then
     return true
   end
   local failure = failures.exhausted(now, job.queue, queue)
@@ -2032,7 +2040,7 @@ do
     local key = "ql:j:" .. jid
     local group, message = words[1], words[2]
     local job = jobs.read_running("Retry", jid, worker)
-    local remaining = redis.call("HINCRBY", key, "remaining", -1)
+    local remaining = jobs.count_down(job)
     redis.call("HDEL", key, "grace")
     redis.call("ZREM", "ql:q:" .. job.queue .. "-locks", jid)
     places.release(worker, jid)
@@ -2048,11 +2056,12 @@ do
     else
       places.work(queue, jid, job.priority, now)
     end
-    redis.call("HSET", key, "state", delay > 0 and "scheduled" or "waiting")
+    -- With the queue where it waits: the lock of its next run is there, for heartbeat and complete to find.
+    redis.call("HSET", key, "state", delay > 0 and "scheduled" or "waiting", "queue", queue)
     if message then
       redis.call("HSET", key, "failure", cjson.encode(failure))
     end
-    return math.floor(remaining)
+    return remaining
   end
 end
 
