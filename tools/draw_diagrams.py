@@ -1,4 +1,4 @@
-"""Draw the diagrams of docs/ as SVG: ``python tools/draw_diagrams.py [--check]``.
+"""Draw the diagrams of docs/ and the picture of the system as SVG: ``python tools/draw_diagrams.py [--check]``.
 
 A page holds a diagram as Mermaid's text, which GitHub draws by itself. The site shows the picture that is committed
 with it, named by the text's digest, so that readers need neither scripts nor another site. Drawing needs ``npm`` and
@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
+
+from system_picture import pictures
 
 if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
@@ -108,10 +110,13 @@ def main(check: bool) -> int:
     wanted = {picture(text): text for text in diagrams()}
     missing = [path for path in wanted if not path.exists()]
     stray = [path for path in PICTURES.glob("*.svg") if path not in wanted]
+    old = {path: text for path, text in pictures().items() if not path.exists() or path.read_text() != text}
     if check:
-        if missing or stray:
+        if missing or stray or old:
             print("Diagrams have changed; run python tools/draw_diagrams.py.", file=sys.stderr)
-        return 1 if missing or stray else 0
+        return 1 if missing or stray or old else 0
+    for path, text in old.items():
+        path.write_text(text)
     for path in stray:
         path.unlink()
     if missing:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import dagster as dg
 import pytest
 
 from orchestration_queue.dagster.develop import find_home
-from tests.dagster.step_workers import READY, home_is
-from tests.dagster.test_webserver import ask
+from tests.dagster.develop import Dev, running_dev
 from tests.http.browser import find_chromium, started
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
@@ -48,18 +42,12 @@ def number_job():
 
 defs = dg.Definitions(jobs=[number_job], executor=queue_executor)
 """
-LAUNCH = """
-mutation Launch($params: ExecutionParams!) {
-  launchRun(executionParams: $params) { ... on LaunchRunSuccess { run { id } } }
-}
-"""
-STATUS = "query Status($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"
+JOB = "number_job"
 RELOAD = """
 mutation { reloadRepositoryLocation(repositoryLocationName: "definitions.py") {
   ... on WorkspaceLocationEntry { loadStatus }
 } }
 """
-LOCATIONS = "{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { __typename } } } } }"
 
 
 def test_a_project_without_a_home_gets_one(tmp_path: Path) -> None:
@@ -75,99 +63,35 @@ def test_without_code_it_says_what_to_pass(tmp_path: Path) -> None:
     assert ended.stderr.startswith("No code to load; name a module with -m, a file with -f, or a workspace with -w,")
 
 
-@dataclass(frozen=True)
-class _Dev:
-    """A running ``oq dagster dev``.
-
-    Attributes:
-        process: The command.
-        directory: Its working directory.
-        url: The webserver.
-    """
-
-    process: subprocess.Popen[bytes]
-    directory: Path
-    url: str
-
-    def write(self, body: str) -> None:
-        """Write the code."""
-        (self.directory / "definitions.py").write_text(DEFINITIONS.format(body=body))
-
-    def ask(self, query: str, **variables: Any) -> Any:
-        """Return the only answer of the UI's server."""
-        (answer,) = ask(f"{self.url}/graphql", query, **variables).values()
-        return answer
-
-    def launch(self) -> str:
-        """Launch a run as the launchpad does, and wait until it ended well; return its id."""
-        selector = {
-            "repositoryLocationName": "definitions.py",
-            "repositoryName": "__repository__",
-            "pipelineName": "number_job",
-        }
-        launched = self.ask(LAUNCH, params={"selector": selector, "mode": "default"})
-        run_id = str(launched["run"]["id"])
-        wait_until_sync(lambda: self.ask(STATUS, id=run_id)["status"] == "SUCCESS", f"run {run_id} to succeed", 150)
-        return run_id
-
-    def told(self, run_id: str) -> list[str]:
-        """Return what a run's log says."""
-        home = home_is(str(self.directory / ".oq" / "dagster"))
-        with home, dg.DagsterInstance.get() as instance:
-            return [entry.user_message for entry in instance.all_logs(run_id)]
-
-
 @pytest.fixture(scope="module")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Dev]:
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """The command in a directory with nothing but the code."""
     directory = tmp_path_factory.mktemp("dev")
-    log = directory / "log"
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-    environment = {name: value for name, value in os.environ.items() if name not in ("DAGSTER_HOME", "OQ_URL")}
-    environment["OQ_CONSOLE_URL"] = "http://console:8080"
-    (directory / "definitions.py").write_text(DEFINITIONS.format(body="os.getppid()"))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [OQ, "dagster", "dev", "-f", "definitions.py", "-p", port],
-            stderr=output,
-            stdout=output,
-            start_new_session=True,
-            cwd=directory,
-            env=environment,
-        )
-    made = _Dev(process, directory, f"http://127.0.0.1:{port}")
-
-    def is_loaded() -> bool:
-        with suppress(OSError):
-            entries = made.ask(LOCATIONS)["locationEntries"]
-            return [entry["locationOrLoadError"]["__typename"] for entry in entries] == ["RepositoryLocation"]
-        return False
-
-    try:
-        wait_until_sync(lambda: READY in log.read_text(), f"the worker to be ready, see {log}", 150)
-        wait_until_sync(is_loaded, f"the code location to be loaded, see {log}", 150)
-        yield made
-    finally:
-        process.terminate()
-        process.wait(60)
+    write(directory, "os.getppid()")
+    with running_dev([OQ, "dagster", "dev", "-f", "definitions.py"], directory, "http://console:8080") as running:
+        yield running
 
 
-def test_code_reloaded_in_the_ui_is_what_the_next_run_does(dev: _Dev) -> None:
+def write(directory: Path, body: str) -> None:
+    """Write the code."""
+    (directory / "definitions.py").write_text(DEFINITIONS.format(body=body))
+
+
+def test_code_reloaded_in_the_ui_is_what_the_next_run_does(dev: Dev) -> None:
     """Nothing is configured, and the second run's step does not run what the worker had loaded first."""
-    (server,) = [int(found[1]) for text in dev.told(dev.launch()) if (found := re.fullmatch(r"done (\d+)", text))]
+    (server,) = [int(found[1]) for text in dev.told(dev.launch(JOB)) if (found := re.fullmatch(r"done (\d+)", text))]
     assert Path(f"/proc/{server}/environ").exists(), "the step ran in the worker"
-    dev.write("'by the new code'")
+    write(dev.directory, "'by the new code'")
     assert dev.ask(RELOAD)["loadStatus"] == "LOADED"
-    assert "done by the new code" in dev.told(dev.launch())
+    assert "done by the new code" in dev.told(dev.launch(JOB))
     wait_until_sync(lambda: not Path(f"/proc/{server}").exists(), "the process with the old code to end", 60)
 
 
 @pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed; `.ci/run` installs it")
-async def test_the_page_of_a_run_shows_its_steps_their_output_and_links(dev: _Dev, tmp_path: Path) -> None:
+async def test_the_page_of_a_run_shows_its_steps_their_output_and_links(dev: Dev, tmp_path: Path) -> None:
     """The picture of docs/how-to/dagster-executor.md is the one that this leaves."""
     dev.ask("mutation { setNuxSeen }")  # else a dialog lies over the page
-    run_id = await asyncio.to_thread(dev.launch)
+    run_id = await asyncio.to_thread(dev.launch, JOB)
     link = f"http://console:8080/ui/queues/dagster/jobs/dagster.{run_id}.number.1"
     elements = "[...document.querySelectorAll('{}')]"
     with started(tmp_path / "profile") as browser:
@@ -186,7 +110,7 @@ async def test_the_page_of_a_run_shows_its_steps_their_output_and_links(dev: _De
     await asyncio.to_thread((tmp_path / "run.png").write_bytes, picture)
 
 
-def test_it_ends_with_all_that_it_started(dev: _Dev) -> None:
+def test_it_ends_with_all_that_it_started(dev: Dev) -> None:
     mine = processes_in(dev.directory)
     assert len(mine) > 3
     dev.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The programs of the README and of the how-tos print what the pages show."""
+"""The programs of the how-tos print what the pages show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from orchestration_queue.client import Queue
 from tests.docs.page import Page
 from tests.processes import OQ
 
-README = Page("../README.md")
 WRITE_TASKS = Page("how-to/write-tasks.md")
 STEP_JOBS = Page("how-to/step-jobs.md")
 BROADCAST = Page("how-to/broadcast.md")
@@ -44,15 +43,6 @@ def print_of(program: str, directory: Path, url: str | None = None) -> str:
 def environment(url: str | None) -> dict[str, str]:
     others = {name: value for name, value in os.environ.items() if name != "OQ_URL"}
     return others if url is None else {**others, "OQ_URL": url}
-
-
-def test_the_twenty_lines_of_the_readme_run_as_shown(tmp_path: Path) -> None:
-    (program,) = README.write_programs(tmp_path).values()
-    assert len(program.strip().splitlines()) <= 24
-    (shown,) = README.found(r"\$ python pipeline\.py\n(.*?)\n")
-    with worker("oq worker pipeline:tasks --queue sums", tmp_path):
-        assert print_of("pipeline.py", tmp_path).strip() == shown
-    assert (tmp_path / ".oq").is_dir()
 
 
 def test_the_programs_on_tasks_print_what_their_page_shows(tmp_path: Path) -> None:

@@ -14,9 +14,8 @@ import pytest
 
 from orchestration_queue.client import Queue
 from tests.docs.page import Page
+from tests.docs.walkthrough import own_connect_server
 from tests.processes import OQ
-from tests.spark.conftest import processes_in
-from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -33,13 +32,9 @@ def programs(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Variables of programs that share a Connect server of their own; it is gone when the test ends."""
-    (tmp_path / "temporary").mkdir()
     given = {name: value for name, value in os.environ.items() if name not in ("OQ_URL", "SPARK_REMOTE")}
-    yield given | {"TMPDIR": str(tmp_path / "temporary"), "OQ_SPARK_RESULTS": str(tmp_path / "results")}
-    kept = tmp_path / "temporary"
-    for process in processes_in(kept):
-        os.kill(process, signal.SIGTERM)
-    wait_until_sync(lambda: not processes_in(kept), "the Connect server to leave", 60)
+    with own_connect_server(tmp_path) as variables:
+        yield given | variables
 
 
 def test_the_programs_of_the_page_print_what_it_shows(
