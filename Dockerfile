@@ -3,9 +3,13 @@
 #   COPY pipeline.py /app/
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE hatch_build.py ./
+COPY lua lua
+COPY tools tools
 COPY orchestration_queue orchestration_queue
 COPY pyspark_orchestration_queue pyspark_orchestration_queue
+COPY pyspark_orchestration_queue_chasquimq pyspark_orchestration_queue_chasquimq
+COPY pyspark_orchestration_queue_qless pyspark_orchestration_queue_qless
 # The Spark of requirements/, and of the chart's Connect server. Without Spark tasks, build with --build-arg SPARK= to save
 # some 500 MB.
 ARG SPARK=4.3.0

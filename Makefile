@@ -28,10 +28,18 @@ $(VENV)/.%.stamp: requirements/%.lock pyproject.toml | $(UV)
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-demo: $(VENV)/.demo.stamp ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way, SCALE=30 takes 10 million flights)
+# Files that are not in Git are made by the installation, and again when their sources have changed.
+.PHONY: generated
+generated: | $(UV)
+	@$(BIN)/python tools/generate.py
+
+DEMO = $(VENV)/.demo.stamp generated
+DEV = $(VENV)/.dev.stamp generated
+
+demo: $(DEMO) ## Run the flights pipeline end to end on real data (ARGS=--kill-worker kills a worker on the way, SCALE=30 takes 10 million flights)
 	$(BIN)/python -m examples.flights.demo $(if $(SCALE),--scale=$(SCALE)) $(ARGS)
 
-demo-ui: $(VENV)/.demo.stamp ## Look at the same pipeline in the browser: `dagster dev` beside the console
+demo-ui: $(DEMO) ## Look at the same pipeline in the browser: `dagster dev` beside the console
 	$(BIN)/python -m examples.flights.demo --ui $(ARGS)
 
 # Tests work a third of their time, so five processes share two cores; tests/session.py puts the longest files first, and
@@ -43,71 +51,71 @@ RERUN = $(if $(RERUNS),--reruns=$(RERUNS) -raR)
 # The archive of Spark's classes saves 7 of 15 seconds of a core at each of the many starts of Spark. Some Javas make none.
 ARCHIVE = -$(BIN)/oq spark archive
 
-test: $(VENV)/.dev.stamp ## Run every test, and see that they reach the Lua (ARGS="tests/unit -k keys" runs some)
+test: $(DEV) ## Run every test, and see that they reach the Lua (ARGS="tests/unit -k keys" runs some)
 	$(if $(ARGS),,$(ARCHIVE))
 	$(BIN)/python -m pytest $(RERUN) $(or $(ARGS),$(PARALLEL) --lua-coverage=95)
 
-quick: $(VENV)/.dev.stamp ## Run the tests of the inner loop: units, Lua, contracts
+quick: $(DEV) ## Run the tests of the inner loop: units, Lua, contracts
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/lua tests/property tests/typing tests/fundamentals $(ARGS)
 
-durations: $(VENV)/.dev.stamp ## Measure the tests, for the order of later runs (ARGS=tests/lua measures some)
+durations: $(DEV) ## Measure the tests, for the order of later runs (ARGS=tests/lua measures some)
 	$(ARCHIVE)
 	$(BIN)/python -m pytest $(PARALLEL) --write-durations $(ARGS)
 
-compat: $(VENV)/.dev.stamp ## Test the lowest and newest versions of all dependencies, other Pythons and servers (ARGS=lowest tests one)
+compat: $(DEV) ## Test the lowest and newest versions of all dependencies, other Pythons and servers (ARGS=lowest tests one)
 	$(BIN)/python tools/compat.py $(ARGS)
 
-mutants: $(VENV)/.dev.stamp ## Change operators of the pure layers and print what no unit test notices (ARGS="--only flows")
+mutants: $(DEV) ## Change operators of the pure layers and print what no unit test notices (ARGS="--only flows")
 	$(BIN)/python tools/mutants.py $(ARGS)
 
-lua-coverage: $(VENV)/.dev.stamp ## Print which lines of lua/ its tests run
+lua-coverage: $(DEV) ## Print which lines of lua/ its tests run
 	$(BIN)/python -m pytest tests/lua --lua-coverage=95 $(ARGS)
 
-bench: $(VENV)/.dev.stamp ## Measure every row of docs/explanation/performance.md, in under five minutes; JSON, and its table on standard error
+bench: $(DEV) ## Measure every row of docs/explanation/performance.md, in under five minutes; JSON, and its table on standard error
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-bench-peers: $(VENV)/.dev.stamp $(VENV)/.peers.stamp ## The same with more Python queues (OQ_TEST_REDIS86=redis://... adds chasquimq)
+bench-peers: $(DEV) $(VENV)/.peers.stamp ## The same with more Python queues (OQ_TEST_REDIS86=redis://... adds chasquimq)
 	@$(BIN)/python -m tests.bench --peers taskiq saq dramatiq streaq bullmq $(if $(OQ_TEST_REDIS86),chasquimq) $(ARGS)
 
-chaos: $(VENV)/.dev.stamp ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")
+chaos: $(DEV) ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)
 
-lint: $(VENV)/.dev.stamp voice ## Check style, wording, layers, generated files, Lua (needs luacheck: Debian's lua-check)
+lint: $(DEV) voice ## Check style, wording, layers, revisions, the listener's jar, Lua (needs luacheck: Debian's lua-check)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/bundle_lua.py --check
-	$(BIN)/python tools/generate_sync.py --check
-	$(BIN)/python tools/write_reference.py --check
 	$(BIN)/python tools/build_listener.py --check
 	$(BIN)/python tools/draw_diagrams.py --check
 	luacheck --config lua/.luacheckrc lua
 
-voice: $(VENV)/.dev.stamp ## Check the wording
+voice: $(DEV) ## Check the wording
 	$(BIN)/python tools/check_voice.py $(VOICED)
 
-types: $(VENV)/.dev.stamp ## mypy --strict
+types: $(DEV) ## mypy --strict
 	$(BIN)/mypy
 
-docs: $(VENV)/.dev.stamp ## Build the documentation's site in build/site; a dead link fails
+docs: $(DEV) ## Build the documentation's site in build/site; a dead link fails
 	PATH="$(abspath $(BIN)):$$PATH" NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-wheel: $(VENV)/.dev.stamp ## Build the wheel, look at what is in it, and try its promises in an empty environment
+wheel: $(DEV) ## Build the wheel from a source archive and from here, look at what is in it, and try its promises in an empty environment
 	rm -rf dist build/wheel && mkdir -p build/wheel
 	$(UV) build --quiet --python $(BIN)/python
-	$(BIN)/python tools/check_wheel.py dist
+	$(UV) build --quiet --python $(BIN)/python --out-dir build/wheel/again
+	$(UV) build --quiet --python $(BIN)/python --wheel --out-dir build/wheel/tree
+	$(BIN)/python tools/check_wheel.py dist build/wheel/again build/wheel/tree
 	cp -r tests/fundamentals build/wheel
 	$(UV) venv --quiet --python $(BIN)/python build/wheel/venv
 	$(UV) pip install --quiet --python build/wheel/venv/bin/python --constraint requirements/dev.lock \
 	  "$$(ls dist/*.whl)[cli,embedded]" pytest pytest-asyncio pytest-timeout
 	cd build/wheel && venv/bin/python -m pytest -q --asyncio-mode=auto --rootdir=. fundamentals
 
-archive: $(VENV)/.dev.stamp ## Have Spark start sooner from now on, as `make test` does (200 MB in your cache directory)
+archive: $(DEV) ## Have Spark start sooner from now on, as `make test` does (200 MB in your cache directory)
 	$(BIN)/oq spark archive
 
 # Each of the processes of `make test` would compile every module of the tests, and what they import, for itself: 17 of the
 # 27 seconds of a core that it takes to collect them.
-bytecode: $(VENV)/.dev.stamp ## Compile the tests, so that the first `make test` starts sooner
+bytecode: $(DEV) ## Compile the tests, so that the first `make test` starts sooner
 	$(BIN)/python -m pytest --collect-only --quiet --quiet >/dev/null
 
 sbom: | $(UV) ## List what the locked installation consists of, as CycloneDX, in build/sbom.json
@@ -120,10 +128,9 @@ audit: | $(UV) ## Ask PyPI's database of vulnerabilities about the locked versio
 
 check: lint types docs wheel test ## All that CI runs
 
-generate: $(VENV)/.dev.stamp ## Write the generated files anew
+generate: $(DEV) ## Number changed libraries, and write again what is drawn from other files and still committed
 	$(BIN)/python tools/bundle_lua.py
-	$(BIN)/python tools/generate_sync.py
-	$(BIN)/python tools/write_reference.py
+	$(BIN)/python tools/write_drawn.py
 	$(BIN)/python tools/build_listener.py
 	$(BIN)/python tools/draw_diagrams.py
 
@@ -136,4 +143,4 @@ lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the n
 	$(COMPILE) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
 
 clean: ## Remove what the commands above left behind
-	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .generated

@@ -1,6 +1,6 @@
 """The states of a job, and all transitions between them, as data.
 
-Source: the wire's state table. ``docs/reference/states.md`` has a diagram generated from :data:`TRANSITIONS`.
+Source: the wire's state table. The reference of the documentation draws :data:`TRANSITIONS`.
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import hypothesis
@@ -32,6 +34,11 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 # Building the command `oq` takes 0.07 seconds of a core: done once, and not for each of the tests' 1,500 calls.
 typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]  # no public way
+
+# Tests see what the sources say now. One process writes the files that are not in Git, before the others start.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    sys.path.append(str(Path(__file__).parents[1] / "tools"))
+    import_module("generate").generate()
 
 pytest_plugins = ["tests.lua.coverage", "tests.process_state", "tests.session", "tests.spark.shared_server"]
 

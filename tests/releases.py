@@ -63,6 +63,5 @@ def make_release(folder: Path, libraries: Collection[str]) -> Release:
         text, changed = re.subn(r"\n\n(?!---)", "\n\nlocal _ = 'changed'\n", source.read_text(), count=1)
         assert changed == 1
         source.write_text(text)
-    command = [sys.executable, str(folder / "tools" / "bundle_lua.py")]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(folder)}, check=True, timeout=120)
+    subprocess.run([sys.executable, str(folder / "tools" / "bundle_lua.py")], check=True, timeout=120)
     return Release(folder)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from reference_pages import PAGES
 from system_picture import pictures
 
 if TYPE_CHECKING:
@@ -56,9 +57,11 @@ def picture(text: str) -> Path:
 
 
 def diagrams() -> Iterator[str]:
-    """Return the text of each diagram in docs/."""
+    """Return the text of each diagram in docs/, and on the pages made from the code."""
     for page in sorted(DOCS.rglob("*.md")):
         yield from _BLOCK.findall(page.read_text())
+    for render in PAGES.values():
+        yield from _BLOCK.findall(render())
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

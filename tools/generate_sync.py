@@ -1,21 +1,16 @@
-"""Generate the sync twin of each async package; with --check, only say whether the twins are up to date.
+"""Return the sync twin of each async package, as text. ``tools/generate.py`` writes them.
 
-The async code is written by hand. A twin is made in three steps: phrases that are more than one token (a dotted name,
-words in a docstring) are replaced in the text, `unasync` replaces the tokens, and ruff removes unused imports and
-formats the code.
+The async code is written by hand. Names and phrases of it are replaced, in code, docstrings, and comments alike; the
+layout stays. Builds run this before anything is installed, so it needs the standard library alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import tokenize_rt
-import unasync
+__all__ = ["PACKAGES", "ROOT", "SOURCE", "TARGET", "twins"]
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "_async"
@@ -30,16 +25,14 @@ PACKAGES: Sequence[str] = (
 """Packages whose `_async` folder has a `_sync` twin."""
 
 PHRASES: Sequence[tuple[str, str]] = (
-    (r"^import asyncio$", "import queue\nimport threading\nimport time"),
     (r"^(\s*)import redis\.asyncio as", r"\1import redis as"),
     (r"\basyncio\.sleep\b", "time.sleep"),
     (r"\basyncio\.(Lock|Semaphore|Condition|Event)\b", r"threading.\1"),
     (r"\basyncio\.Queue\b", "queue.Queue"),
     (r"\b_async\b", "_sync"),
-    (r"\bAsync(?=[A-Z])(?!Iter|Gen|ContextManager)", ""),
-    # Inside docstrings and comments, where tokens do not reach.
     (r"\basync (?=def |with |for )", ""),
     (r"\bawait ", ""),
+    (r"\bAsync(?=[A-Z])(?!Iter|Gen|ContextManager)", ""),
     (r"\baclose\b", "close"),
     (r"\breport_usage_async\b", "report_usage"),
     (r"\bfor any number of tasks at a time\b", "for any number of threads at a time"),
@@ -47,77 +40,67 @@ PHRASES: Sequence[tuple[str, str]] = (
     (r"\bcancelled half-way\b", "interrupted half-way"),
     (r"  # noqa: ASYNC109  of later calls", ""),
 )
-"""Regular expressions and what takes their place, in the text as a whole."""
+"""Regular expressions and what takes their place, in this order."""
 
-TOKENS: Mapping[str, str] = {
-    "AsyncContextManager": "ContextManager",
+NAMES: Mapping[str, str] = {
     "AbstractAsyncContextManager": "AbstractContextManager",
+    "AsyncContextManager": "ContextManager",
     "AsyncExitStack": "ExitStack",
+    "AsyncGenerator": "Generator",
+    "AsyncIterable": "Iterable",
+    "AsyncIterator": "Iterator",
+    "StopAsyncIteration": "StopIteration",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
     "aiter": "iter",
     "anext": "next",
+    "asynccontextmanager": "contextmanager",
     "enter_async_context": "enter_context",
     "push_async_callback": "callback",
 }
-"""Names that change, besides those that unasync knows (`__aenter__`, `AsyncIterator` and their like)."""
+"""Names that change as a whole."""
+
+_NAME = re.compile(rf"\b(?:{'|'.join(NAMES)})\b")
+_LEFT_OVER = re.compile(r"^.*(?:\basyncio\.\w|\bawait\b|^\s*async\b).*$", re.MULTILINE)
 
 
-def main() -> int:
-    """Write or check every twin."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a twin is out of date")
-    parser.add_argument("packages", nargs="*", default=PACKAGES, help="packages to see to (default: all)")
-    arguments = parser.parse_args()
-    check = arguments.check
-    wanted = dict(twins(arguments.packages))
-    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
-    left_over = sorted(existing(arguments.packages) - wanted.keys())
-    for path in [*stale, *left_over]:
-        print(f"{'out of date' if check else 'written' if path in wanted else 'removed'}: {path.relative_to(ROOT)}")
-    if check:
-        if stale or left_over:
-            print("Run `python tools/generate_sync.py`.", file=sys.stderr)
-        return bool(stale or left_over)
-    for path in stale:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(wanted[path], "utf-8")
-    for path in left_over:
-        path.unlink()
-    return 0
+def twins(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
+    """Yield the path of each twin and its text.
+
+    Args:
+        root: The checkout.
+
+    Raises:
+        ValueError: A source uses what has no synchronous counterpart here.
+    """
+    for package in PACKAGES:
+        for source in sorted((root / package / SOURCE).rglob("*.py")):
+            target = root / package / TARGET / source.relative_to(root / package / SOURCE)
+            yield target, synchronous(source.read_text("utf-8"), source.relative_to(root).as_posix())
 
 
-def twins(packages: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Each twin's path and what it should hold."""
-    for package in packages:
-        for source in sorted((ROOT / package / SOURCE).rglob("*.py")):
-            target = ROOT / package / TARGET / source.relative_to(ROOT / package / SOURCE)
-            yield target, tidy(synchronous(source.read_text("utf-8"), source.relative_to(ROOT)), target)
+def synchronous(text: str, source: str) -> str:
+    """Return the text of the sync twin.
 
+    Args:
+        text: Its source.
+        source: Where that is, relative to the checkout.
 
-def existing(packages: Sequence[str]) -> set[Path]:
-    """Return every file in a twin's folder."""
-    return {path for package in packages for path in (ROOT / package / TARGET).rglob("*.py")}
-
-
-def synchronous(text: str, source: Path) -> str:
-    """Return the text of the sync twin, not yet laid out."""
+    Raises:
+        ValueError: It uses what has no synchronous counterpart here.
+    """
     for pattern, replacement in PHRASES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
-    rule = unasync.Rule(f"/{SOURCE}/", f"/{TARGET}/", TOKENS)
-    text = tokenize_rt.tokens_to_src(list(rule._unasync_tokens(tokenize_rt.src_to_tokens(text))))
+    text = _NAME.sub(lambda name: NAMES[name[0]], text)
+    text = re.sub(r"^import asyncio\n", _imports(text), text, flags=re.MULTILINE)
+    if left := _LEFT_OVER.search(text):
+        raise ValueError(f"{source}: {left[0].strip()!r} has no twin; add its counterpart to tools/generate_sync.py.")
     return f"# Generated by tools/generate_sync.py from {source}: edit that file.\n{text}"
 
 
-def tidy(text: str, target: Path) -> str:
-    """Drop unused imports, sort the rest, lay the code out."""
-    name = f"--stdin-filename={target}"
-    for step in (("check", "--fix-only", "--select=F401,I,RUF022,UP", name, "-"), ("format", name, "-")):
-        ruff = [sys.executable, "-m", "ruff", *step]
-        done = subprocess.run(ruff, input=text, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{target.relative_to(ROOT)} could not be laid out:\n{done.stderr}")
-        text = done.stdout
-    return text
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _imports(text: str) -> str:
+    """Return the imports that take the place of asyncio's: what the twin uses in its place and does not import yet."""
+    used = sorted(set(re.findall(r"\b(queue(?=\.Queue\b)|threading|time)\.", text)))
+    return "".join(f"import {module}\n" for module in used if f"\nimport {module}\n" not in text)

@@ -82,7 +82,7 @@ def main(folder: Path) -> None:
     sources = folder / "lua"
     shutil.copytree(ROOT / "lua", sources, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_UNMEASURED))
     statements = probe(sources)
-    texts = outputs(sources, is_revised=False)
+    texts, _ = outputs(folder, is_revised=False)
     for library in LIBRARIES.keys() - _UNMEASURED:
         head, rest = texts[PROTOCOL / "lua" / f"{library}.lua"].split("\n", 1)
         text = f"{head}\nlocal __ran = {{}}\n{rest}{_REPORT.format(library=library)}"

@@ -113,7 +113,7 @@ def read_contract(path: Path, queue_keys: Collection[str] = ()) -> Contract:
     Raises:
         HeaderError: A line of its header is not understood.
     """
-    lines = path.read_text().splitlines()
+    lines = path.read_text("utf-8").splitlines()
     head = [line[3:].strip() for line in lines if line.startswith("---")]
     contract = Contract(path.stem, body="\n".join(lines[len(head) :]).strip())
     try:

@@ -48,9 +48,9 @@ Characters that the encoding of stdout lacks are printed as `?`; arguments are U
 _COMMON = {"--help", "--url", "--prefix", "--json", "--yes"}
 
 
-def cli(note: str) -> str:
+def cli() -> str:
     """Return the page."""
-    return "\n".join(["# The command `oq`", "", note, INTRODUCTION, *_sections(get_command(app), "oq")])
+    return "\n".join(["# The command `oq`", INTRODUCTION, *_sections(get_command(app), "oq")])
 
 
 def _sections(command: Any, name: str) -> Iterator[str]:

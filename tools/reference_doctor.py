@@ -7,9 +7,9 @@ from orchestration_queue.doctor import CHECKS
 __all__ = ["doctor"]
 
 
-def doctor(note: str) -> str:
+def doctor() -> str:
     """Return the page."""
-    lines = ["# What `oq doctor` checks", "", note, ""]
+    lines = ["# What `oq doctor` checks", ""]
     for where, checks in CHECKS.items():
         lines += [f"## {where}", "", "| Check | What it does |", "|---|---|"]
         lines += [f"| {check.__name__.replace('_', ' ')} | {_first_line(check)} |" for check in checks]

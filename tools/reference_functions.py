@@ -32,16 +32,10 @@ _LIBRARIES = {
 }
 
 
-def functions(note: str) -> str:
-    """Return the page.
-
-    Args:
-        note: Its line that says who wrote it.
-    """
+def functions() -> str:
+    """Return the page."""
     lines = [
         "# The function libraries",
-        "",
-        note,
         "",
         "All are small Lua modules in `lua/`; `oq library dump` prints the text that is loaded, `oq library status`",
         "says what a server has. Clients and workers call these functions for you. Keys come first, in this order,",

@@ -8,7 +8,7 @@ from pathlib import Path
 from orchestration_queue import errors
 from orchestration_queue.server.refusals import REFUSALS_OF_SERVERS
 
-__all__ = ["MODULES", "error_tree", "python_page"]
+__all__ = ["MODULES", "error_tree", "errors_module", "python_page"]
 
 MODULES = {
     "client": "Clients: queues, jobs, events, flows",
@@ -26,17 +26,15 @@ MODULES = {
 """Public modules, and what their pages are called."""
 
 
-def python_page(note: str, module: str) -> str:
+def python_page(module: str) -> str:
     """Return the page of one module."""
-    return f"# {MODULES[module]}\n\n{note}\n\n::: orchestration_queue.{module}\n"
+    return f"# {MODULES[module]}\n\n::: orchestration_queue.{module}\n"
 
 
-def error_tree(note: str) -> str:
+def error_tree() -> str:
     """Return the page about errors."""
     lines = [
         "# Errors",
-        "",
-        note,
         "",
         "Every message says what happened, why, and what to do, in one sentence; what programs need are fields. The",
         "label `error` of `orchestration_queue_errors_total` has these names.",

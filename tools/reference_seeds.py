@@ -14,12 +14,8 @@ __all__ = ["seed_statements"]
 _KINDS = ("shown", "different", "contradictory")
 
 
-def seed_statements(note: str) -> str:
-    """Return the page.
-
-    Args:
-        note: Its line that says who wrote it.
-    """
+def seed_statements() -> str:
+    """Return the page."""
     found = list(seeds())
     counts = [[seed.count(kind) for kind in _KINDS] for seed in found]
     rows = [
@@ -29,8 +25,6 @@ def seed_statements(note: str) -> str:
     totals = [sum(column) for column in zip(*counts, strict=True)]
     lines = [
         "# Statements of the original documents",
-        "",
-        note,
         "",
         "ChasquiMQ, glide-mq, and qless are described by public documents. Each statement of those below is in a",
         "table, with what happens here and the test that shows it. A *different* one is deliberately not followed.",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from orchestration_queue.protocol.library import LIBRARIES
 from tests.by_hand import HandWorker
 from tests.processes import OQ, worker_process
 from tests.waiting import wait_until_sync
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+reference_cli = import_module("reference_cli")
 
 
 class Oq:
@@ -260,7 +264,7 @@ def _verbs(command: Any, words: list[str]) -> Iterator[list[str]]:
 
 
 def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:
-    reference = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
+    reference = reference_cli.cli()
     for command in commands():
         help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
         _, _, after = re.sub(rf"^## `oq {' '.join(command)}[ `]", "HERE", reference, flags=re.MULTILINE).partition(

@@ -28,7 +28,7 @@ from tests.waiting import wait_until
 
 
 def every_key(keys: QueueKeys) -> set[str]:
-    """A key of every kind that QueueKeys names or docs/reference/keys.md lists, all of this queue."""
+    """A key of every kind that QueueKeys names or PERMANENT_KEYS lists, all of this queue."""
     named = {
         getattr(keys, name) if isinstance(member, cached_property) else member(keys, 7 if name in COUNTED else "7")
         for name, member in vars(QueueKeys).items()

@@ -1,0 +1,102 @@
+"""Write the files that are made from others and are not in Git: ``python tools/generate.py``.
+
+They are the function libraries and their calls, made from lua/, and the sync twins of the `_async` packages. The build
+hook runs this for each wheel, source archive and editable installation, `make` and pytest before they use the files. It
+needs the standard library alone. Nothing is read while no source and no written file has changed since the last time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import bundle_lua
+import generate_sync
+from lua_header import HeaderError
+
+__all__ = ["FOLDERS", "generate"]
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = (
+    *(f"{package}/{generate_sync.TARGET}" for package in generate_sync.PACKAGES),
+    "orchestration_queue/protocol/functions",
+    "orchestration_queue/protocol/lua",
+)
+"""What is in these folders is made here, and nothing else is: .gitignore and pyproject.toml name them, too."""
+_SOURCES = (
+    *(f"{package}/{generate_sync.SOURCE}" for package in generate_sync.PACKAGES),
+    "orchestration_queue/protocol/keys.py",
+    "lua",
+    "tools",
+)
+_STAMP = ".generated"
+
+
+def generate(root: Path = ROOT) -> list[Path]:
+    """Write each file that is missing or differs from what its sources give, and remove those without a source.
+
+    Args:
+        root: The checkout.
+
+    Returns:
+        What was written or removed.
+
+    Raises:
+        HeaderError: A Lua source breaks the grammar or its own contract.
+        ValueError: An async source uses what has no synchronous counterpart.
+    """
+    stamp = root / _STAMP
+    if stamp.exists() and stamp.read_text() == _fingerprint(root):
+        return []
+    wanted = dict(generate_sync.twins(root))
+    wanted |= {root / name: text for name, text in bundle_lua.outputs(root)[0].items()}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
+    orphans = [path for path in _files(root, FOLDERS) if path not in wanted]
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, wanted[path])
+    for path in orphans:
+        path.unlink(missing_ok=True)
+    _replace(stamp, _fingerprint(root))
+    return stale + orphans
+
+
+def _files(root: Path, places: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the files in these places, in order, without compiled ones."""
+    for place in places:
+        path = root / place
+        below = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (file for file in below if file.is_file() and "__pycache__" not in file.parts)
+
+
+def _fingerprint(root: Path) -> str:
+    """Return a digest of the names, sizes and times of all sources and all written files."""
+    digest = sha256()
+    for path in _files(root, _SOURCES + FOLDERS):
+        facts = path.stat()
+        digest.update(f"{path.relative_to(root)}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
+    return digest.hexdigest()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file in one step, so that two processes may do so at a time."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_text(text, "utf-8")
+    part.replace(path)
+
+
+def main() -> int:
+    """Write the files; print a source that cannot be read."""
+    try:
+        generate()
+    except (HeaderError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
