@@ -33,7 +33,7 @@ PICTURES = DOCS / "assets" / "diagrams"
 
 _MERMAID = "mermaid@12.3.0"
 _BLOCK = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"^```(\w+)\n(?:#|//) ([\w./-]+\.\w+)\n", re.MULTILINE)
+_NAMED = re.compile(r"^( *)```(\w+)\n *(?:#|//) ([\w./-]+\.\w+)\n", re.MULTILINE)
 """A block of code whose first line is a comment with its file's name."""
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _PAGE = """<!doctype html><meta charset="utf-8"><body><script src="mermaid.min.js"></script><script>
@@ -73,7 +73,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         where = up + picture(block[1]).relative_to(DOCS).as_posix()
         return f"[![Diagram: {headings[-1] if headings else page.title}]({where}){{ .diagram }}]({where})"
 
-    return _NAMED.sub(r'```\1 title="\2"\n', _BLOCK.sub(shown, markdown))
+    return _NAMED.sub(r'\1```\2 title="\3"\n', _BLOCK.sub(shown, markdown))
 
 
 def draw(text: str, script: Path) -> str:

@@ -89,7 +89,6 @@ def test_code_reloaded_in_the_ui_is_what_the_next_run_does(dev: Dev) -> None:
 
 @pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed; `.ci/run` installs it")
 async def test_the_page_of_a_run_shows_its_steps_their_output_and_links(dev: Dev, tmp_path: Path) -> None:
-    """The picture of docs/how-to/dagster-executor.md is the one that this leaves."""
     dev.ask("mutation { setNuxSeen }")  # else a dialog lies over the page
     run_id = await asyncio.to_thread(dev.launch, JOB)
     link = f"http://console:8080/ui/queues/dagster/jobs/dagster.{run_id}.number.1"
@@ -103,11 +102,9 @@ async def test_the_page_of_a_run_shows_its_steps_their_output_and_links(dev: Dev
             bars = f"{elements.format('div')}.filter((one) => one.innerText === 'number')"
             color = "getComputedStyle(one).backgroundColor.match(/[0-9.]+/g).map(Number)"
             await page.until(f"{bars}.some((one) => (([red, green]) => green > red + 50)({color}))")
-            picture = await page.screenshot()
             output = await page.run(f"{elements.format('a')}.find((one) => one.href.includes('logFileKey')).href")
             await page.open(output.replace("logType=stderr", "logType=stdout"))
             await page.until("document.body.innerText.includes('printed by the step')")
-    await asyncio.to_thread((tmp_path / "run.png").write_bytes, picture)
 
 
 def test_it_ends_with_all_that_it_started(dev: Dev) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.dagster.develop import running_dev
-from tests.docs.page import Page
+from tests.docs.page import DOCS, Page
 from tests.docs.walkthrough import own_connect_server, type_in
 from tests.processes import OQ
 
@@ -47,14 +51,40 @@ def test_spark(tmp_path: Path) -> None:
         assert type_in(SECTIONS["Spark"], tmp_path, variables) == ["oq", "python"]
 
 
-def test_the_figures_are_those_of_the_page_on_performance() -> None:
-    measured = Page("explanation/performance.md").text
+def test_the_figures_are_those_of_the_pages_that_explain_them() -> None:
+    measured = Page("explanation/performance.md").text + Page("explanation/guarantees.md").text
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.*?) \| `(.+?)` \|$", SECTIONS["Measured"], re.MULTILINE)
     assert len(rows) == 5
     for what, ours, others, command in rows:
-        for figure in re.findall(r"[\d.,]*\d", f"{ours} {others}"):
-            assert re.search(rf"(?<![\d.,]){re.escape(figure)}(?![\d.,]*\d)", measured), f"{what}: {figure}"
-        assert command in measured or command in Page("explanation/guarantees.md").text
+        for figure in figures_in(f"{what} {ours} {others}"):
+            assert figure in figures_in(measured), f"{what}: {figure}"
+        assert command in measured
+
+
+def test_the_front_page_shows_figures_of_the_readme() -> None:
+    tiles = Page("index.md").found(r"<div class=\"figures\" markdown>(.*?)</div>")
+    assert len(figures_in(*tiles)) > 5
+    assert figures_in(*tiles) <= figures_in(SECTIONS["Measured"])
+
+
+def figures_in(text: str) -> set[str]:
+    """Return the numbers in a text."""
+    return set(re.findall(r"(?<![\w.,])\d[\d.,]*(?<=\d)", text))
+
+
+def test_the_front_page_shows_the_programs_of_the_readme() -> None:
+    sys.path.append(str(README.path.parent / "tools"))
+    page: Any = SimpleNamespace(file=SimpleNamespace(src_uri="index.md"))
+    shown = import_module("site_home").on_page_markdown(Page("index.md").text, page)
+    for door in ("Dagster", "Spark", "Plain Python"):
+        (program,) = re.findall(r"```python\n(.*?)```", SECTIONS[door], re.DOTALL)
+        assert all(f"    {line}\n" in shown for line in program.splitlines() if line)
+    assert "<!--" not in shown
+
+
+def test_the_site_and_the_console_share_a_mark() -> None:
+    console = README.path.parent / "orchestration_queue" / "http" / "console" / "static" / "icon.svg"
+    assert (DOCS / "assets" / "mark.svg").read_text() == console.read_text()
 
 
 def test_every_link_and_picture_exists() -> None:
@@ -63,6 +93,11 @@ def test_every_link_and_picture_exists() -> None:
     local = [one or other for one, other in paths if "://" not in (one or other)]
     assert len(local) > 10
     assert [path for path in local if not (root / path).exists()] == []
-    for path in local:
-        if path.endswith(".png"):
-            assert (root / path).stat().st_size < 200_000, path
+
+
+def test_every_picture_is_shown_and_small() -> None:
+    root = README.path.parent
+    pages = "".join(page.read_text() for page in [*DOCS.rglob("*.md"), README.path, root / "examples" / "README.md"])
+    for picture in (DOCS / "assets").glob("*.png"):
+        assert f"assets/{picture.name}" in pages, f"{picture.name} is shown nowhere"
+        assert picture.stat().st_size < 200_000, picture.name
