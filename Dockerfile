@@ -1,6 +1,8 @@
 # The image of the chart's workers and of Dagster's parts: this package, and nothing of yours yet. Build your own on top:
 #   FROM orchestration-queue:0.1.0
 #   COPY pipeline.py /app/
+# Git is not in its build: --build-arg COMMIT="$(git describe --always --dirty --abbrev=12 --exclude='*')" has
+# `oq --version` print the commit.
 FROM python:3.11-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE hatch_build.py ./
@@ -13,6 +15,8 @@ COPY pyspark_orchestration_queue_qless pyspark_orchestration_queue_qless
 # The Spark of requirements/, and of the chart's Connect server. Without Spark tasks, build with --build-arg SPARK= to save
 # some 500 MB.
 ARG SPARK=4.3.0
+ARG COMMIT=
+RUN if [ -n "$COMMIT" ]; then echo "$COMMIT" > commit.txt; fi
 RUN pip install --no-cache-dir --prefix=/install \
     ".[cli,dagster,http,msgpack,otel,prometheus${SPARK:+,spark}]" ${SPARK:+pyspark==$SPARK} dagster-webserver dagster-postgres
 

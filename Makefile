@@ -108,6 +108,7 @@ wheel: $(DEV) ## Build the wheel from a source archive and from here, look at wh
 	$(UV) venv --quiet --python $(BIN)/python build/wheel/venv
 	$(UV) pip install --quiet --python build/wheel/venv/bin/python --constraint requirements/dev.lock \
 	  "$$(ls dist/*.whl)[cli,embedded]" pytest pytest-asyncio pytest-timeout
+	build/wheel/venv/bin/oq --version | grep --fixed-strings "($$(git describe --always --dirty --abbrev=12 --exclude='*'))"
 	cd build/wheel && venv/bin/python -m pytest -q --asyncio-mode=auto --rootdir=. fundamentals
 
 archive: $(DEV) ## Have Spark start sooner from now on, as `make test` does (200 MB in your cache directory)

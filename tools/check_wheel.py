@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 REQUIRED = (
+    "orchestration_queue/commit.txt",
     "orchestration_queue/http/console/static/console.css",
     "orchestration_queue/http/console/templates/base.html",
     "orchestration_queue/py.typed",
@@ -35,7 +36,7 @@ PACKAGES = (
     "pyspark_orchestration_queue_chasquimq",
     "pyspark_orchestration_queue_qless",
 )
-ALLOWED_SUFFIXES = {".css", ".html", ".jar", ".js", ".lua", ".properties", ".py", ".svg", ".typed"}
+ALLOWED_SUFFIXES = {".css", ".html", ".jar", ".js", ".lua", ".properties", ".py", ".svg", ".txt", ".typed"}
 
 
 def problems(names: list[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from importlib import resources
 from typing import Any, NoReturn
 
 import typer
@@ -125,7 +126,9 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(__version__)
+        # A build records its commit there, except in an editable installation, whose commit changes.
+        record = resources.files("orchestration_queue").joinpath("commit.txt")
+        typer.echo(f"{__version__} ({record.read_text('utf-8').strip()})" if record.is_file() else __version__)
         raise typer.Exit
 
 
@@ -137,7 +140,7 @@ def _options(
         callback=_show_version,
         is_eager=True,
         allow_from_autoenv=False,  # OQ_VERSION often names an installed version
-        help="Print the version.",
+        help="Print the version, and the commit it was built from.",
     ),
 ) -> None:
     pass
