@@ -1,4 +1,4 @@
-"""Fill the site's front page with the README's programs. MkDocs calls this as a hook; it needs no other module."""
+"""Fill the site's front page with the README's programs, and give the site the console's mark. A hook of MkDocs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-_README = Path(__file__).resolve().parent.parent / "README.md"
+_ROOT = Path(__file__).resolve().parent.parent
+_README = _ROOT / "README.md"
+_MARK = _ROOT / "orchestration_queue" / "http" / "console" / "static" / "icon.svg"
 _DOOR = re.compile(r"^( *)<!-- door: (.+) -->$", re.MULTILINE)
 _BLOCK = re.compile(r"^```\w+\n.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig, **_: Any) -> Files:
+    """Add the console's mark to the site's files."""
+    from mkdocs.structure.files import File
+
+    files.append(File.generated(config, "assets/mark.svg", abs_src_path=str(_MARK)))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +20,7 @@ from tests.docs.walkthrough import own_connect_server, type_in
 from tests.processes import OQ
 
 README = Page("../README.md")
+GIT = shutil.which("git")
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", README.text, re.DOTALL | re.MULTILINE))
 
 
@@ -82,17 +86,22 @@ def test_the_front_page_shows_the_programs_of_the_readme() -> None:
     assert "<!--" not in shown
 
 
-def test_the_site_and_the_console_share_a_mark() -> None:
-    console = README.path.parent / "orchestration_queue" / "http" / "console" / "static" / "icon.svg"
-    assert (DOCS / "assets" / "mark.svg").read_text() == console.read_text()
-
-
-def test_every_link_and_picture_exists() -> None:
+@pytest.mark.skipif(not (GIT and (README.path.parent / ".git").exists()), reason="not a checkout")
+@pytest.mark.parametrize("page", [README.path, DOCS / "README.md"], ids=["README.md", "docs/README.md"])
+def test_every_link_of_pages_that_are_not_on_the_site_leads_to_a_file_in_git(page: Path) -> None:
     root = README.path.parent
-    paths = re.findall(r"\]\(([^)#]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", README.text)
-    local = [one or other for one, other in paths if "://" not in (one or other)]
+    found = re.findall(r"\]\(([^)#]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", page.read_text())
+    local = [one or other for one, other in found if "://" not in (one or other)]
     assert len(local) > 10
-    assert [path for path in local if not (root / path).exists()] == []
+    tracked = subprocess.check_output([GIT or "", "ls-files"], cwd=root, text=True).splitlines()
+    assert [path for path in local if os.path.relpath(page.parent / path, root) not in tracked] == []
+
+
+def test_the_comparison_has_a_source_for_each_reference() -> None:
+    text, _, sources = Page("explanation/comparison.md").text.partition("## Sources")
+    listed = re.findall(r"^(\d+)\. .*?https://", sources, re.MULTILINE)
+    assert listed == [str(number) for number in range(1, len(listed) + 1)]
+    assert set(re.findall(r"\[\[(\d+)\]\]\(#sources\)", text)) == set(listed)
 
 
 def test_every_picture_is_shown_and_small() -> None:
