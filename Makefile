@@ -144,4 +144,4 @@ lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the n
 	$(COMPILE) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
 
 clean: ## Remove what the commands above left behind
-	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .generated
+	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .generated*

@@ -7,7 +7,7 @@ needs the standard library alone. Nothing is read while no source and no written
 
 from __future__ import annotations
 
-import os
+import fcntl
 import sys
 from collections.abc import Iterator
 from hashlib import sha256
@@ -33,35 +33,41 @@ _SOURCES = (
     "tools",
 )
 _STAMP = ".generated"
+"""What was read and written last; locked while files are written, as `make --jobs` and several pytests do at a time."""
 
 
-def generate(root: Path = ROOT) -> list[Path]:
+def generate(root: Path = ROOT) -> None:
     """Write each file that is missing or differs from what its sources give, and remove those without a source.
 
     Args:
         root: The checkout.
 
-    Returns:
-        What was written or removed.
-
     Raises:
         HeaderError: A Lua source breaks the grammar or its own contract.
         ValueError: An async source uses what has no synchronous counterpart.
     """
-    stamp = root / _STAMP
-    if stamp.exists() and stamp.read_text() == _fingerprint(root):
-        return []
+    with (root / _STAMP).open("a+", encoding="utf-8") as stamp:
+        fcntl.flock(stamp, fcntl.LOCK_EX)
+        stamp.seek(0)
+        sources = _fingerprint(root, _SOURCES)  # taken before they are read: they may be edited meanwhile
+        if stamp.read() != sources + _fingerprint(root, FOLDERS):
+            _write(root)
+            stamp.truncate(0)
+            stamp.write(sources + _fingerprint(root, FOLDERS))
+
+
+def _write(root: Path) -> None:
     wanted = dict(generate_sync.twins(root))
     wanted |= {root / name: text for name, text in bundle_lua.outputs(root)[0].items()}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
     orphans = [path for path in _files(root, FOLDERS) if path not in wanted]
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, wanted[path])
+        part = root / f"{_STAMP}.part"
+        part.write_text(wanted[path], "utf-8")
+        part.replace(path)  # in one step, for processes that read the old one
     for path in orphans:
-        path.unlink(missing_ok=True)
-    _replace(stamp, _fingerprint(root))
-    return stale + orphans
+        path.unlink()
 
 
 def _files(root: Path, places: tuple[str, ...]) -> Iterator[Path]:
@@ -72,20 +78,13 @@ def _files(root: Path, places: tuple[str, ...]) -> Iterator[Path]:
         yield from (file for file in below if file.is_file() and "__pycache__" not in file.parts)
 
 
-def _fingerprint(root: Path) -> str:
-    """Return a digest of the names, sizes and times of all sources and all written files."""
+def _fingerprint(root: Path, places: tuple[str, ...]) -> str:
+    """Return a digest of the names, sizes and times of the files in these places."""
     digest = sha256()
-    for path in _files(root, _SOURCES + FOLDERS):
+    for path in _files(root, places):
         facts = path.stat()
         digest.update(f"{path.relative_to(root)}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
     return digest.hexdigest()
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file in one step, so that two processes may do so at a time."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_text(text, "utf-8")
-    part.replace(path)
 
 
 def main() -> int:

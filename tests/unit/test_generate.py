@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -98,6 +99,15 @@ def test_what_is_not_as_made_is_made_again(checkout: Path, name: Path, spoil: Ca
     assert run(checkout).returncode == 0
     assert (checkout / name).read_bytes() == (ROOT / name).read_bytes()
     assert not (checkout / name).with_name("stray.py").exists()
+
+
+def test_several_processes_may_make_them_at_a_time(checkout: Path) -> None:
+    for folder in generate.FOLDERS:
+        shutil.rmtree(checkout / folder)
+    command = [sys.executable, str(checkout / "tools" / "generate.py")]
+    processes = [subprocess.Popen(command) for _ in range(4)]
+    assert [process.wait(100) for process in processes] == [0] * 4
+    test_a_fresh_checkout_gets_what_this_one_has(checkout)
 
 
 def test_a_twin_ends_with_its_source(checkout: Path) -> None:
