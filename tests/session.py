@@ -115,7 +115,11 @@ def longest_first(durations: dict[str, float], nodeids: list[str]) -> list[int]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--qless-runs", type=int, default=40, help="random runs against qless's original; 1000 in full")
+    parser.addoption(
+        "--fuzz-runs",
+        type=int,
+        help="random runs of models and against originals; 1000 in full; without time limits",
+    )
     parser.addoption("--chasquimq-jobs", type=int, default=600, help="jobs of the mixed fleet; 20000 in full")
     parser.addoption(
         "--flow-runs", type=int, default=40, help="random graphs by both carriers; 10000 in full, with --timeout=0"
@@ -160,10 +164,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files, and give tests that start whole programs longer than others."""
+    """Order the files, and give tests that start whole programs longer than others, and random runs all the time."""
     for item in items:
         folder = item.path.relative_to(DURATIONS.parent).parts[0] if item.path.is_relative_to(DURATIONS.parent) else ""
-        if folder in HEAVY and not item.get_closest_marker("timeout"):
+        if config.getoption("--fuzz-runs"):
+            item.add_marker(pytest.mark.timeout(0), append=False)
+        elif folder in HEAVY and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(HEAVY_TIMEOUT))
     if hasattr(config, "workerinput"):  # by hand, tests run in the order in which they are read
         items[:] = [items[index] for index in longest_first(read_durations(), [item.nodeid for item in items])]

@@ -1,7 +1,7 @@
 --- Remove a job in any state, and all its keys.
 --- @queue   job
 --- @key   job                  hash         the job
---- @key   stream               stream       ignored: an entry left behind is dropped when it is met
+--- @key   stream               stream       ready jobs
 --- @key   scheduled            zset         delayed and prioritized jobs
 --- @key   completed            zset         completed jobs by time
 --- @key   failed               zset         failed jobs by time
@@ -14,7 +14,7 @@
 local events = require("events")
 local removal = require("removal")
 
-if not removal.remove(queue, job_id) then
+if not removal.remove(queue, job_id, "workers") then
   return 0
 end
 events.emit(queue, "removed", job_id)

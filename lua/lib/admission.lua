@@ -32,7 +32,8 @@ local function admit(queue, name, group, seq, returning, cost, now)
     changes[#changes + 1], changes[#changes + 2] = field, value
   end
   if group.capacity > 0 then
-    set("tbTokens", (group.tokens or group.capacity) - cost)
+    -- Refilled first, also for a job that does not wait: what the bucket could not hold would pay for it.
+    set("tbTokens", groups.refill(queue, name, group, now) - cost)
   end
   if group.rate_max > 0 and group.rate_duration > 0 then
     local running = groups.window_room(group, now)

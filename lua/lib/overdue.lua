@@ -6,7 +6,6 @@ local guarded = require("guarded")
 local purge = require("purge")
 local record = require("record")
 local release = require("release")
-local stream = require("stream")
 local withdrawal = require("withdrawal")
 
 local overdue = {}
@@ -22,7 +21,7 @@ end
 local take = {}
 
 function take.waiting(queue, job_id, job)
-  return withdrawal.remove(queue, job_id, job) or job.lifo ~= "1" and stream.remove(queue, GROUP, job_id, job)
+  return withdrawal.remove_ready(queue, GROUP, job_id, job)
 end
 
 function take.delayed(queue, job_id)

@@ -9,8 +9,9 @@ local withdrawal = require("withdrawal")
 
 local removal = {}
 
---- Remove a job and all its keys, except its entry on the stream; returns its record, or nil.
-function removal.remove(queue, job_id)
+--- Remove a job and all its keys; returns its record, or nil. The entry of a ready job goes, too: with one that was left, a
+--- new job of the same id would run twice. An empty `group` leaves it to the caller.
+function removal.remove(queue, job_id, group)
   local job = record.load(queue, job_id)
   if not job then
     return nil
@@ -18,7 +19,7 @@ function removal.remove(queue, job_id)
   if job.state == "active" and lists.holds(job) then
     lists.leave(queue, job_id)
   elseif job.state == "waiting" then
-    withdrawal.remove(queue, job_id, job)
+    withdrawal.remove_ready(queue, group, job_id, job)
   elseif job.state == "group-waiting" then
     guarded.call("ZREM", queue .. "groupq:" .. (job.groupKey or ""), job_id)
   end

@@ -3,6 +3,7 @@
 local guarded = require("guarded")
 local record = require("record")
 local shares = require("shares")
+local stream = require("stream")
 
 local withdrawal = {}
 
@@ -89,7 +90,16 @@ function withdrawal.remove(queue, job_id, job)
   return true
 end
 
---- The same for a job that keeps its record, which may also be left in the middle of a list; false when it is in none.
+--- Take a waiting job from wherever it is ready: a list, a share, or the stream, unless `group` is empty; returns whether it
+--- was found.
+function withdrawal.remove_ready(queue, group, job_id, job)
+  if withdrawal.remove(queue, job_id, job) then
+    return true
+  end
+  return job.lifo ~= "1" and group ~= "" and stream.remove(queue, group, job_id, job)
+end
+
+--- As `remove` for a job that keeps its record, which may also be left in the middle of a list; false when it is in none.
 function withdrawal.withdraw(queue, job_id, job)
   if withdrawal.remove(queue, job_id, job) then
     return true

@@ -13,15 +13,9 @@
 --- @cost    O(log N)
 
 local events = require("events")
-local record = require("record")
 local removal = require("removal")
-local stream = require("stream")
 
-local job = record.load(queue, job_id)
-if job and job.state == "waiting" and group ~= "" then
-  stream.remove(queue, group, job_id, job)
-end
-if not removal.remove(queue, job_id) then
+if not removal.remove(queue, job_id, group) then
   return 0
 end
 events.emit(queue, "removed", job_id)

@@ -16,7 +16,6 @@ local dependents = require("dependents")
 local events = require("events")
 local record = require("record")
 local removal = require("removal")
-local stream = require("stream")
 
 -- Jobs that wait in other queues count by being named: their records may be on another server.
 local function is_needed()
@@ -43,9 +42,6 @@ if not job then
 elseif not record.has_ended(job) and is_needed() then
   return -1
 end
-if job.state == "waiting" then
-  stream.remove(queue, group, job_id, job)
-end
-removal.remove(queue, job_id)
+removal.remove(queue, job_id, group)
 events.emit(queue, "removed", job_id)
 return 1

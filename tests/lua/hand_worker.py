@@ -15,6 +15,7 @@ class HandWorker:
         wire: The queue.
         now: The time it believes in.
         started: Every job that it was handed, in order.
+        fetched: Every job that it took from a list or the stream by itself, also those that may not start.
         held: The jobs it has, and the entry of each; empty for one that came from a list.
     """
 
@@ -22,6 +23,7 @@ class HandWorker:
     consumer: str = "w-1"
     now: int = NOW
     started: list[str] = field(default_factory=list)
+    fetched: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)
 
     def tick(self) -> None:
@@ -40,6 +42,7 @@ class HandWorker:
         """The next job that may run, or None when nothing is ready."""
         while (fetched := self.fetch()) is not None:
             job_id, entry_id = fetched
+            self.fetched.append(job_id)
             reply = self.wire.call("moveToActive", jobId=job_id, entryId=entry_id, timestamp=self.now)
             if isinstance(reply, list):
                 return self._hold(job_id, entry_id)
@@ -67,7 +70,7 @@ class HandWorker:
         keys = self.wire.sibling(job["parentQueue"]).parent_keys(job["parentId"])
         return keys, {"depsMember": self.wire.key(job_id), "parentId": job["parentId"]}
 
-    def finish(self, job_id: str) -> None:
+    def finish(self, job_id: str, **retention: Word) -> None:
         """Complete a held job; hold the next one that the reply hands over."""
         keys, values = self.parent_of(job_id)
         reply = self.wire.call(
@@ -79,6 +82,7 @@ class HandWorker:
             consumer=self.consumer,
             group=WORKERS,
             **values,
+            **retention,
         )
         assert reply[1] == job_id
         if reply[0] == "NEXT_HASH":

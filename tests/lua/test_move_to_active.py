@@ -207,6 +207,13 @@ class TestTokens:
         assert is_active(fetch_and_activate(wire, NOW + 10**9))
         assert wire.group("k")["tbTokens"] == "2500"
 
+    def test_another_attempt_pays_from_what_the_bucket_holds_by_then(self, wire: Wire) -> None:
+        job_id, entry_id = wire.active(orderingKey="k", tbCapacity=3000, tbRefillRate=1000)
+        wire.call("deferActive", jobId=job_id, entryId=entry_id)
+        wire.take(timestamp=NOW + 10**6)  # the bucket has long been full
+        group = wire.group("k")
+        assert (group["tbTokens"], group["tbLastRefill"]) == ("2000", str(NOW + 10**6))
+
     def test_a_job_without_a_cost_costs_one_token(self, wire: Wire) -> None:
         wire.active(orderingKey="k", tbCapacity=1500, tbRefillRate=1)
         assert wire.group("k")["tbTokens"] == "500"

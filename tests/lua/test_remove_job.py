@@ -73,3 +73,15 @@ def test_a_parked_job_leaves_its_group(wire: Wire) -> None:
     assert wire.parked("k") == {}
     assert wire.group("k")["active"] == "1"
     assert not wire.exists(f"job:{second}")
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_job_that_is_added_again_under_its_id_runs_once(wire: Wire, is_read: bool) -> None:
+    wire.add(customJobId="mine")
+    if is_read:
+        wire.fetched()
+    wire.call("removeJob", jobId="mine")
+    assert (wire.stream(), wire.pending()) == ([], [])
+    wire.add(customJobId="mine")
+    assert wire.take()[0] == "mine"
+    assert wire.fetch() is None

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 
 from tests.lua.hand_worker import HandWorker
 from tests.lua.wire import Wire, Word, load_library
+from tests.property.documented import Bucket, Limit, Standing, Window, answer, kept
 
 PLACES = {
     "delayed": "scheduled",
@@ -33,7 +34,24 @@ PLACES = {
 
 READY = ("stream", "lifo", "priority")
 DONE = {"completed", "failed"}
-GROUPS = {"narrow": 1, "wide": 3}
+GROUPS: dict[str, dict[str, Word]] = {
+    "narrow": {"groupConcurrency": 1},
+    "wide": {"groupConcurrency": 3},
+    "paced": {"groupConcurrency": 9, "groupRateMax": 2, "groupRateDuration": 100},
+    "paid": {"groupConcurrency": 9, "tbCapacity": 3000, "tbRefillRate": 1000},
+}
+"""Ordering keys, and what each limits."""
+RETENTION: st.SearchStrategy[dict[str, Word]] = st.sampled_from(
+    [
+        {},
+        {},
+        {"removeMode": "true"},
+        {"removeMode": "count", "removeCount": 2},
+        {"removeMode": "age_count", "removeCount": 3, "removeAge": 1},
+        {"removeMode": "age_count", "removeAge": 1},
+    ]
+)
+THROTTLE_MS = 60
 PICK = st.integers(0, 2**16)
 """Chooses one of the jobs that a rule may act on."""
 
@@ -64,6 +82,13 @@ class JobLife(RuleBasedStateMachine):
         self.leftovers: dict[str, str] = {}
         """Entries of active jobs that were removed: their worker does not know yet."""
         self.jobs: dict[str, dict[str, str]] = {}
+        self.limits: dict[str, Limit] = {"paced": Window(2, 100), "paid": Bucket(3000, 1000, 3000)}
+        self.standing: dict[str, Standing] = {}
+        """The last job of each deduplication id."""
+        self.begun = 0
+        """How many starts are accounted for."""
+        self.turns: dict[str, int] = {}
+        """The sequence number of the last job that started, by ordering key."""
 
     # -- choosing ----------------------------------------------------------------------------------------------
 
@@ -100,20 +125,44 @@ class JobLife(RuleBasedStateMachine):
     def add(self, placement: dict[str, Word]) -> None:
         self.alive.add(self.wire.add(**{"timestamp": self.worker.now, **placement}))
 
-    @rule(placement=PLACEMENT.filter(lambda values: "lifo" not in values), group=st.sampled_from(sorted(GROUPS)))
-    def add_to_group(self, placement: dict[str, Word], group: str) -> None:
-        values = {"timestamp": self.worker.now, "orderingKey": group, "groupConcurrency": GROUPS[group], **placement}
+    @rule(
+        placement=PLACEMENT.filter(lambda values: "lifo" not in values),
+        group=st.sampled_from(sorted(GROUPS)),
+        cost=st.sampled_from([0, 1000, 2000, 3000]),
+    )
+    def add_to_group(self, placement: dict[str, Word], group: str, cost: int) -> None:
+        values = {"timestamp": self.worker.now, "orderingKey": group, "cost": cost, **GROUPS[group], **placement}
         self.alive.add(self.wire.add(**values))
 
-    @rule(group=st.sampled_from(["", *sorted(GROUPS)]), mode=st.sampled_from(["simple", "debounce"]))
-    def add_once(self, group: str, mode: str) -> None:
-        before = set(self.wire.names("job:"))
-        values: dict[str, Word] = {"mode": mode, "delay": 15, "timestamp": self.worker.now, "orderingKey": group}
-        reply = self.wire.call("dedup", **values, groupConcurrency=GROUPS.get(group, 0))
+    @rule(name=st.sampled_from(["mine", "yours"]), placement=PLACEMENT)
+    def add_named(self, name: str, placement: dict[str, Word]) -> None:
+        """An id of one's own is taken as long as its job is there, unless that expired and no parent waits for it."""
+        if name in self.leftovers:
+            return  # the removed job's worker would settle the new one: the wire's calls name only the id
+        reply = self.wire.add(**{"timestamp": self.worker.now, "customJobId": name, **placement})
+        is_awaited = any(name in children for children in self.children.values())
+        is_free = name not in self.alive or (self.has_expired(name) and not is_awaited)
+        assert reply == (name if is_free else "duplicate")
+        self.alive.add(name)
+
+    @rule(
+        dedup_id=st.sampled_from("ab"),
+        group=st.sampled_from(["", *sorted(GROUPS)]),
+        mode=st.sampled_from(["simple", "throttle", "debounce"]),
+        delay=st.sampled_from([0, 15]),
+    )
+    def add_once(self, dedup_id: str, group: str, mode: str, delay: int) -> None:
+        standing, now = self.standing.get(dedup_id), self.worker.now
+        state = self.jobs.get(standing.job_id, {}).get("state") if standing else None
+        expected = answer(mode, THROTTLE_MS, standing, state, now)
+        values: dict[str, Word] = {"mode": mode, "ttlMs": THROTTLE_MS, "delay": delay, "timestamp": now}
+        reply = self.wire.call("dedup", dedupId=dedup_id, **values, orderingKey=group, **GROUPS.get(group, {}))
+        assert (reply == "skipped") == (expected == "skipped"), f"{reply}, although {mode} says it is {expected}"
         if reply != "skipped":
-            after = set(self.wire.names("job:"))
-            assert len(before - after) <= (1 if mode == "debounce" else 0)
-            self.alive = (self.alive - {name.removeprefix("job:") for name in before - after}) | {reply}
+            if standing and expected == "replaces":
+                self.alive.discard(standing.job_id)
+            self.standing[dedup_id] = Standing(reply, now)
+            self.alive.add(reply)
 
     @rule(count=st.integers(1, 3), group=st.sampled_from(["", "wide"]))
     def add_flow(self, count: int, group: str) -> None:
@@ -121,6 +170,32 @@ class JobLife(RuleBasedStateMachine):
         ids = self.wire.flow_ids(*({"opts": opts} for _ in range(count)), timestamp=self.worker.now)
         self.alive |= set(ids)
         self.children[ids[0]] = set(ids[1:])
+
+    @rule(parent=PICK, child=PICK)
+    def register_parent(self, parent: int, child: int) -> None:
+        """Another parent of a job that has no children itself; a completed one counts at once."""
+        parent_id = self.pick(parent, ["waiting-children"])
+        child_id = self.pick(child)
+        if parent_id is None or child_id is None or child_id in self.children:
+            return
+        values = {"childJobId": child_id, "parentId": parent_id, "depsMember": self.wire.key(child_id)}
+        is_done = self.jobs[child_id]["state"] == "completed"
+        assert self.wire.call("registerParent", **values) == ("already_completed" if is_done else "ok")
+        self.children[parent_id].add(child_id)
+
+    @precondition(lambda self: self.worker.held)
+    @rule(number=PICK)
+    def wait_for_a_new_child(self, number: int) -> None:
+        """A running job adds a child, and waits for it. One of a group would keep its slot, if the child never came."""
+        parent, now = self.pick_held(number), self.worker.now
+        if "groupKey" in self.jobs[parent]:
+            return
+        child = self.wire.call(
+            "addJob", self.wire.key(f"deps:{parent}"), parentId=parent, parentQueue="q", timestamp=now
+        )
+        self.alive.add(child)
+        self.children.setdefault(parent, set()).add(child)
+        assert self.settle_held(number, "moveToWaitingChildren", now=now)[1] == "ok"
 
     # -- working -----------------------------------------------------------------------------------------------
 
@@ -131,29 +206,67 @@ class JobLife(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
+        """Jobs with a priority come first, the lowest number leading; then the newest LIFO job; then the stream."""
+        urgent, lifo = self.wire.elements("priority"), self.wire.elements("lifo")
+        before = len(self.worker.fetched)
         self.worker.take()
+        first = self.worker.fetched[before : before + 1]
+        if urgent:
+            assert first[0] in urgent
+            assert self.priority(first[0]) == min(map(self.priority, urgent))
+        elif lifo:
+            assert first == lifo[-1:]
 
     @precondition(lambda self: self.worker.held)
-    @rule(number=PICK)
-    def finish_and_take_next(self, number: int) -> None:
+    @rule(number=PICK, retention=RETENTION)
+    def finish_and_take_next(self, number: int, retention: dict[str, Word]) -> None:
         job_id = self.pick_held(number)
-        self.worker.finish(job_id)
+        expected = self.kept("completed", job_id, retention)
+        self.worker.finish(job_id, **retention)
         self.finished.add(job_id)
+        self.lose("completed", expected)
 
     @precondition(lambda self: self.worker.held)
-    @rule(number=PICK)
-    def finish(self, number: int) -> None:
+    @rule(number=PICK, retention=RETENTION)
+    def finish(self, number: int, retention: dict[str, Word]) -> None:
         keys, parent = self.worker.parent_of(job_id := self.pick_held(number))
+        expected = self.kept("completed", job_id, retention)
         values = {"jobId": job_id, "entryId": self.worker.held.pop(job_id), "timestamp": self.worker.now, **parent}
-        assert self.wire.call("complete", *keys, **values) == 1
+        assert self.wire.call("complete", *keys, **values, **retention) == 1
         self.finished.add(job_id)
+        self.lose("completed", expected)
 
     @precondition(lambda self: self.worker.held)
-    @rule(number=PICK, attempts=st.sampled_from([0, 1, 3]))
-    def fail(self, number: int, attempts: int) -> None:
+    @rule(number=PICK, attempts=st.sampled_from([0, 1, 3]), retention=RETENTION)
+    def fail(self, number: int, attempts: int, retention: dict[str, Word]) -> None:
         values: dict[str, Word] = {"maxAttempts": attempts, "backoffDelay": 25, "timestamp": self.worker.now}
-        made = int(self.jobs[self.pick_held(number)]["attemptsMade"]) + 1
-        assert self.settle_held(number, "fail", **values)[1] == ("retrying" if made < attempts else "failed")
+        job_id = self.pick_held(number)
+        expected = self.kept("failed", job_id, retention)
+        made = int(self.jobs[job_id]["attemptsMade"]) + 1
+        reply = self.settle_held(number, "fail", **values, **retention)[1]
+        assert reply == ("retrying" if made < attempts else "failed")
+        if reply == "failed":
+            self.lose("failed", expected)
+
+    def kept(self, name: str, job_id: str, retention: dict[str, Word]) -> set[str]:
+        """Return which jobs are in a set of finished ones when one more finishes."""
+        mode, count, age_s = (retention.get(key, 0) for key in ("removeMode", "removeCount", "removeAge"))
+        return kept(self.wire.zset(name), job_id, self.worker.now, str(mode), int(count), int(age_s))
+
+    def lose(self, name: str, expected: set[str]) -> None:
+        """Check which finished jobs are left, and forget those that retention removed."""
+        left = set(self.wire.zset(name))
+        assert left == expected, f"{name} keeps {left ^ expected} otherwise than stated"
+        self.alive -= {i for i in self.alive if not self.wire.exists(f"job:{i}")}
+        assert left <= self.alive
+
+    @rule(name=st.sampled_from(["completed", "failed"]), age_ms=st.sampled_from([0, 50]), limit=st.integers(0, 3))
+    def clean(self, name: str, age_ms: int, limit: int) -> None:
+        cutoff = self.worker.now - age_ms
+        oldest_first = sorted(self.wire.zset(name).items(), key=lambda item: (item[1], item[0]))
+        removed = [job_id for job_id, at in oldest_first if at <= cutoff][:limit]
+        assert self.wire.call("clean", set=name, cutoff=cutoff, limit=limit) == removed
+        self.alive -= set(removed)
 
     @precondition(lambda self: self.worker.held)
     @rule(number=PICK)
@@ -270,6 +383,7 @@ class JobLife(RuleBasedStateMachine):
         self.what_is_active_is_held()
         self.list_jobs_are_counted()
         self.group_slots_add_up()
+        self.starts_keep_to_order_and_limits()
         self.parents_wait_for_all_children()
 
     def every_job_is_in_its_one_place(self) -> None:
@@ -319,7 +433,8 @@ class JobLife(RuleBasedStateMachine):
         assert self.wire.list_active() == len(from_lists)
 
     def group_slots_add_up(self) -> None:
-        for group, limit in GROUPS.items():
+        for group, limits in GROUPS.items():
+            limit = int(limits["groupConcurrency"])
             holders = [i for i in set(self.worker.started) if self.holds_slot(i, group)]
             active = int(self.wire.group(group).get("active", 0))
             assert active == len(holders), f"{group} counts {active}, and {sorted(holders)} hold slots"
@@ -328,6 +443,32 @@ class JobLife(RuleBasedStateMachine):
     def holds_slot(self, job_id: str, group: str) -> bool:
         job = self.jobs.get(job_id)
         return job is not None and job.get("groupKey") == group and job["state"] not in DONE
+
+    def starts_keep_to_order_and_limits(self) -> None:
+        """First attempts of an ordering key start in the order in which its jobs were added; each start is paid for."""
+        for place in range(self.begun, len(self.worker.started)):
+            job_id = self.worker.started[place]
+            job = self.jobs.get(job_id) or {}
+            if group := job.get("groupKey"):
+                turn = int(job["orderingSeq"])
+                is_first = turn > self.turns.get(group, 0)
+                assert is_first or job_id in self.worker.started[:place], f"{job_id} overtook others of {group}"
+                self.turns[group] = max(turn, self.turns.get(group, 0))
+                if limit := self.limits.get(group):
+                    limit.start(self.worker.now, int(job.get("cost", 1000)), is_first)
+        self.begun = len(self.worker.started)
+        for group, limit in self.limits.items():
+            fields = self.wire.group(group)
+            assert limit.agrees(fields, self.worker.now), f"{group} is {fields}, not {limit}"
+
+    def priority(self, job_id: str) -> int:
+        return int(self.jobs[job_id]["priority"])
+
+    def has_expired(self, job_id: str) -> bool:
+        """Whether a job never ran, and its time to live is over."""
+        job = self.jobs[job_id]
+        is_over = self.worker.now >= int(job.get("expireAt", 2**53))
+        return is_over and "processedOn" not in job and job["state"] not in DONE
 
     def parents_wait_for_all_children(self) -> None:
         for parent, children in self.children.items():
@@ -347,7 +488,8 @@ class JobLife(RuleBasedStateMachine):
         self.look()
         for job_id, job in self.jobs.items():
             orphaned = job["state"] == "waiting-children" and any(
-                self.jobs.get(child, {"state": "gone"})["state"] != "completed" for child in self.children[job_id]
+                child not in self.finished and self.jobs.get(child, {"state": "gone"})["state"] != "completed"
+                for child in self.children[job_id]
             )
             assert job["state"] in DONE or orphaned, f"{job_id} sleeps as {job['state']}"
         assert {group: self.wire.group(group).get("active", "0") for group in GROUPS} == dict.fromkeys(GROUPS, "0")
@@ -357,7 +499,7 @@ class JobLife(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(400)  # to shrink a failure takes up to five minutes
-def test_no_history_loses_a_job(server_url: str) -> None:
+def test_no_history_loses_a_job(server_url: str, request: pytest.FixtureRequest) -> None:
     """Replay one with ``--hypothesis-seed=N``, or with the blob that a failure prints."""
     client = redis.Redis(unix_socket_path=server_url.removeprefix("unix://"), decode_responses=True, protocol=2)
     load_library(client)
@@ -365,7 +507,7 @@ def test_no_history_loses_a_job(server_url: str) -> None:
     run_state_machine_as_test(
         machine,  # type: ignore[arg-type]
         settings=settings(
-            max_examples=60,
+            max_examples=request.config.getoption("--fuzz-runs") or 60,
             stateful_step_count=40,
             deadline=None,
             print_blob=True,

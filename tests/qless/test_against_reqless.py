@@ -16,8 +16,7 @@ from tests.qless.oracle import Both, Outcome, is_same, parsed
 
 
 def test_random_commands_do_the_same(both: Both, request: pytest.FixtureRequest) -> None:
-    runs = request.config.getoption("--qless-runs")
-    for seed in range(runs):
+    for seed in range(request.config.getoption("--fuzz-runs") or 40):
         if difference := _run(both, seed):
             pytest.fail(f"seed {seed}: {difference}", pytrace=False)
 

@@ -283,7 +283,7 @@ function moving.land(queue, job_id, token, kept, now)
     return 0
   elseif not kept then
     guarded.call("ZREM", queue .. "moving", job_id)
-    removal.remove(queue, job_id)
+    removal.remove(queue, job_id, "")
     return 1
   end
   tags.enter(queue, job_id, tags.read(noted[3] or nil), now)
