@@ -17,8 +17,8 @@ import redis
 
 from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from tests.chasquimq.original import their_worker
 from tests.chasquimq.redis86 import redis86
-from tests.chasquimq.test_interop import their_worker
 from tests.chasquimq.working import working
 from tests.waiting import wait_until
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -13,11 +12,10 @@ import pytest
 from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, BackoffSpec, ChasquiJob, NewChasquiJob
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import UnrecoverableError
+from tests.chasquimq.original import chasquimq, their_worker
 from tests.chasquimq.redis86 import redis86
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
-
-chasquimq = pytest.importorskip("chasquimq", reason="the original is not installed (make installs it)")
 
 
 @pytest.fixture
@@ -33,20 +31,6 @@ async def theirs(server: Any, proxy: str, queue_name: str) -> AsyncIterator[Any]
     client = chasquimq.Queue(queue_name, redis_url=proxy)
     yield client
     await client.close()
-
-
-@asynccontextmanager
-async def their_worker(queue: str, handler: Any, url: str, **options: Any) -> AsyncIterator[None]:
-    """A worker of the original, until the block ends."""
-    worker = chasquimq.Worker(
-        queue, handler, redis_url=url, read_block_ms=50, scheduler_tick_ms=50, claim_min_idle_ms=60_000, **options
-    )
-    task = asyncio.ensure_future(worker.run())
-    try:
-        yield
-    finally:
-        await worker.close()
-        await asyncio.wait_for(task, 60)
 
 
 async def flaky(job: Any) -> Any:

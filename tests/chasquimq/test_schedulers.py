@@ -18,8 +18,8 @@ import pytest
 from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
 from orchestration_queue.dialects.chasquimq.cron import parse_cron, parse_zone
 from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from tests.chasquimq.original import their_worker
 from tests.chasquimq.redis86 import redis86
-from tests.chasquimq.test_interop import their_worker
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 
