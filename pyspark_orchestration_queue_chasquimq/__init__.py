@@ -1,5 +1,5 @@
 """What Spark looks for: it registers the ``DefaultSource`` of every module whose name begins with ``pyspark_``."""
 
-from orchestration_queue.spark.datasource.chasquimq import ChasquiDataSource as DefaultSource
+from orchestration_queue.wires.chasquimq.spark import ChasquiDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,5 +1,5 @@
 """What Spark looks for: it registers the ``DefaultSource`` of every module whose name begins with ``pyspark_``."""
 
-from orchestration_queue.spark.datasource.qless import QlessDataSource as DefaultSource
+from orchestration_queue.wires.qless.spark import QlessDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

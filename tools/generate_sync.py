@@ -19,8 +19,8 @@ TARGET = "_sync"
 PACKAGES: Sequence[str] = (
     "orchestration_queue/server",
     "orchestration_queue/client",
-    "orchestration_queue/dialects/chasquimq",
-    "orchestration_queue/dialects/qless",
+    "orchestration_queue/wires/chasquimq",
+    "orchestration_queue/wires/qless",
 )
 """Packages whose `_async` folder has a `_sync` twin."""
 

@@ -17,7 +17,8 @@ from orchestration_queue.http.app import API_ROUTES
 from orchestration_queue.http.openapi import openapi
 from orchestration_queue.protocol.keys import PERMANENT_KEYS, SHARED_KEYS
 from orchestration_queue.states import TERMINAL, TRANSITIONS, JobState
-from orchestration_queue.telemetry.names import CHASQUIMQ_METRICS, METRICS, QLESS_METRICS, Metric
+from orchestration_queue.telemetry.names import METRICS, Metric
+from orchestration_queue.wires import WIRES, Wire
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -80,21 +81,14 @@ def metrics() -> str:
             "",
             "Beyond 200 names of tasks or jobs, all others share the label `other`.",
             "",
-            "## ChasquiMQ",
-            "",
-            "`oq chasqui worker --metrics-port 9464` serves these, under the names of ChasquiMQ's own engine.",
-            "",
-            *_metric_rows(CHASQUIMQ_METRICS),
-            "",
-            "## qless",
-            "",
-            "`oq qless worker --metrics-port 9464` serves the counters and the histogram, and the gauges with",
-            "`--queue-metrics`.",
-            "",
-            *_metric_rows(QLESS_METRICS),
-            "",
+            *(line for wire in WIRES for line in _of_wire(wire)),
         ]
     )
+
+
+def _of_wire(wire: Wire) -> list[str]:
+    metrics = wire.load("metrics")
+    return [f"## {wire.title}", "", metrics.__doc__.replace("``", "`"), "", *_metric_rows(metrics.METRICS), ""]
 
 
 def _metric_rows(metrics: Sequence[Metric]) -> list[str]:

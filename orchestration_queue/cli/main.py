@@ -15,7 +15,6 @@ from orchestration_queue import __version__
 from orchestration_queue.cli import (
     bench,
     broadcast,
-    chasqui,
     dagster,
     dead,
     doctor,
@@ -24,7 +23,6 @@ from orchestration_queue.cli import (
     job_control,
     limits,
     monitor,
-    qless,
     queue,
     scheduler,
     serve,
@@ -38,6 +36,7 @@ from orchestration_queue.cli.output import OUTPUT_LOST, READER_GONE, OutputError
 from orchestration_queue.cli.targets import TargetImportError
 from orchestration_queue.cli.text import clean
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, StateError, TransportError, UsageError
+from orchestration_queue.wires import WIRES
 
 __all__ = ["app", "main"]
 
@@ -157,8 +156,9 @@ app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")
 app.add_typer(server.app, name="server")
 app.add_typer(server.library_app, name="library")
-app.add_typer(chasqui.app, name="chasqui")
-app.add_typer(qless.app, name="qless")
+for wire in WIRES:
+    commands = wire.load("cli")
+    app.add_typer(commands.app, name=commands.NAME)
 app.add_typer(dagster.app, name="dagster")
 app.add_typer(spark.app, name="spark")
 app.add_typer(worker.app, name="worker")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -22,8 +23,10 @@ _DRAIN_S = 10
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)]
 Queues = Annotated[str | None, typer.Option(help="Serve only these queues, separated by commas.")]
-Chasqui = Annotated[str | None, typer.Option(help="ChasquiMQ queues to serve as well, separated by commas.")]
-Qless = Annotated[str | None, typer.Option(help="qless queues to serve as well, separated by commas.")]
+Wires = Annotated[
+    list[str] | None,
+    typer.Option("--wire", help="Another wire's queues to serve, as in chasquimq=emails,orders; can be repeated."),
+]
 Compression = Annotated[str, typer.Option(help="Compression of job data: none or gzip.")]
 Tokens = Annotated[Path | None, typer.Option(help="File of tokens, as `oq token` prints them.")]
 TrustedHeader = Annotated[
@@ -48,8 +51,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     queues: Queues = None,
-    chasqui: Chasqui = None,
-    qless: Qless = None,
+    wires: Wires = None,
     compression: Compression = "none",
     tokens: Tokens = None,
     trusted_header: TrustedHeader = None,
@@ -59,7 +61,7 @@ def serve(
 ) -> None:
     """Serve the HTTP API: the routes of glide-mq's proxy, and `/v1`."""
     trusted = (trusted_header, groups_header, groups)
-    _run(url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens, console=False)
+    _run(url, prefix, host, port, queues, wires or [], compression, tokens, trusted, without_tokens, console=False)
 
 
 def ui(
@@ -68,8 +70,7 @@ def ui(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     queues: Queues = None,
-    chasqui: Chasqui = None,
-    qless: Qless = None,
+    wires: Wires = None,
     compression: Compression = "none",
     tokens: Tokens = None,
     trusted_header: TrustedHeader = None,
@@ -82,7 +83,7 @@ def ui(
     """Serve the web console, and everything that `oq serve` does."""
     trusted = (trusted_header, groups_header, groups)
     _run(
-        url, prefix, host, port, (queues, chasqui, qless), compression, tokens, trusted, without_tokens,
+        url, prefix, host, port, queues, wires or [], compression, tokens, trusted, without_tokens,
         console=True, dagster=dagster, traces=traces,
     )  # fmt: skip
 
@@ -92,7 +93,8 @@ def _run(
     prefix: str,
     host: str,
     port: int,
-    queues: tuple[str | None, str | None, str | None],
+    queues: str | None,
+    wires: Sequence[str],
     compression: str,
     tokens: Path | None,
     trusted: tuple[str | None, str | None, Path | None],
@@ -121,14 +123,15 @@ def _run(
         groups_header=groups_header,
         groups=() if groups is None else read_groups(groups),
     )
-    names, chasqui, qless = (
-        None if each is None else [name for part in each.split(",") if (name := part.strip())] for each in queues
-    )
+    of_wires: dict[str, list[str]] = {}
+    for given in wires:
+        wire, _, text = given.partition("=")
+        of_wires.setdefault(wire, []).extend(_names(text))
     # Other hosts are refused, so that no website reaches this port by DNS rebinding.
     hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]
     app = create_app(
-        url, prefix=prefix, queues=names, compression=compression, access=access, console=console, hosts=hosts,
-        chasqui=chasqui or (), qless=qless or (), dagster=dagster, traces=traces,
+        url, prefix=prefix, queues=None if queues is None else _names(queues), wires=of_wires,
+        compression=compression, access=access, console=console, hosts=hosts, dagster=dagster, traces=traces,
     )  # fmt: skip
     if console:
         print_line(f"The console is at http://{host}:{port}/ui")
@@ -136,6 +139,10 @@ def _run(
         app, host=host, port=port, log_level="info", access_log=False, server_header=False,
         timeout_graceful_shutdown=_DRAIN_S,
     )  # fmt: skip
+
+
+def _names(text: str) -> list[str]:
+    return [name for part in text.split(",") if (name := part.strip())]
 
 
 def _is_loopback(host: str) -> bool:

@@ -23,7 +23,6 @@ from orchestration_queue.cli.common import (
     show_table,
 )
 from orchestration_queue.client import Queue
-from orchestration_queue.dialects.qless import commands as qless
 from orchestration_queue.doctor.libraries import BUNDLED, Owner, read_libraries
 from orchestration_queue.doctor.server import Server
 from orchestration_queue.errors import TransportError, UsageError
@@ -169,13 +168,9 @@ def _lines(facts: Mapping[str, Any]) -> dict[str, str]:
 @library_app.command("dump")
 def dump_library(
     name: Annotated[str, typer.Argument(help="The library's name.")] = "glidemq",
-    script: Annotated[bool, typer.Option("--script", help="As a script for EVAL; only for qless.")] = False,
 ) -> None:
     """Print a library, for servers on which it is loaded by other means."""
-    library = _bundled(name)
-    if script and library is not qless.LIBRARY:
-        raise UsageError(f"Library {name!r} is not available as a script; `oq library dump qless --script` is.")
-    typer.echo(qless.script_text() if script else library.text, nl=False)
+    typer.echo(_bundled(name).text, nl=False)
 
 
 def _bundled(name: str) -> Library:
@@ -211,7 +206,7 @@ def library_status(url: Url = None, as_json: JsonFlag = False) -> None:
 
 @library_app.command("load")
 def load_library(
-    names: Annotated[list[str] | None, typer.Argument(help="Load these, too: `chasquimq`, `qless`.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Load those of these wires, too.")] = None,
     url: Url = None,
     foreign: Annotated[
         bool, typer.Option("--foreign", help="Replace glide-mq's own `glidemq`, too, and texts of unknown origin.")
@@ -220,7 +215,7 @@ def load_library(
 ) -> None:
     """Load the libraries where they are missing or of an older release, then show their status.
 
-    Those of ChasquiMQ and qless are loaded where the server has older ones, or if you name them.
+    Those of other wires are loaded where the server has older ones, or if you name them.
     """
     wanted = (*LIBRARIES, *map(_bundled, names or ()))
     with Connection.open(url, libraries=()) as connection:

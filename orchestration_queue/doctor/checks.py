@@ -7,20 +7,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib.util import find_spec
 
 from orchestration_queue.client import Queue
-from orchestration_queue.doctor.chasquimq import CHASQUIMQ_CHECKS, InspectedChasquiQueue, chasquimq_names
-from orchestration_queue.doctor.finding import Finding, hint, problem
-from orchestration_queue.doctor.qless import (
-    QLESS_CHECKS,
-    QLESS_QUEUE_CHECKS,
-    InspectedQless,
-    InspectedQlessQueue,
-    qless_names,
-)
+from orchestration_queue.doctor.finding import Finding, all_checks, hint, problem
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
-from orchestration_queue.errors import JavaNotFoundError, ServerError
+from orchestration_queue.errors import JavaNotFoundError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection, ServerUrl
+from orchestration_queue.wires import WIRES
 
 __all__ = ["CHECKS", "MACHINE_CHECKS", "run_checks"]
 
@@ -70,9 +63,7 @@ MACHINE_CHECKS = (java, dagster)
 CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
     "Each server": SERVER_CHECKS,
     "Each queue": QUEUE_CHECKS,
-    "Each ChasquiMQ queue": CHASQUIMQ_CHECKS,
-    "Each qless queue": QLESS_QUEUE_CHECKS,
-    "All qless queues": QLESS_CHECKS,
+    **{what: checks for wire in WIRES for what, checks in wire.load("doctor").CHECKS.items()},
     "This machine": MACHINE_CHECKS,
 }
 """The checks, by what they inspect."""
@@ -89,8 +80,8 @@ def run_checks(
 
     Args:
         url: The server; default ``OQ_URL``, else the embedded server of this directory.
-        queues: Names of the queues to check; None means all under the prefix, and all of ChasquiMQ and qless, found by
-            a scan of all keys.
+        queues: Names of the queues to check; None means all under the prefix, and all of other wires, found by a
+            scan of all keys.
         prefix: First part of every key.
         report: Called with what is checked next.
 
@@ -107,58 +98,10 @@ def run_checks(
         for name in Queue.names(connection=connection, prefix=prefix) if queues is None else queues:
             report(f"checking queue {name}")
             queue = InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection)
-            yield from _all_checks(queue, QUEUE_CHECKS)
+            yield from all_checks(queue, QUEUE_CHECKS)
         if queues is None:
-            yield from _chasquimq(connection, report)
-            yield from _qless(connection, report)
+            for wire in WIRES:
+                yield from wire.load("doctor").find(connection, report)
     report("checking this machine")
     for machine_check in MACHINE_CHECKS:
         yield from machine_check()
-
-
-def _chasquimq(connection: Connection, report: Callable[[str], None]) -> Iterator[Finding]:
-    names = set[str]()
-    for primary in connection.primaries():
-        with Connection.open(primary, libraries=()) as one:
-            names.update(one.follow(chasquimq_names()))
-    if not names:
-        return
-    try:
-        from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-    except ImportError:
-        yield hint(
-            "ChasquiMQ",
-            f"The server has its queues ({', '.join(sorted(names)[:3])}), which cannot be checked",
-            "reading them needs the package msgpack",
-            "pip install orchestration-queue[msgpack]",
-        )
-        return
-    for name in sorted(names):
-        report(f"checking ChasquiMQ queue {name}")
-        yield from _all_checks(InspectedChasquiQueue(ChasquiKeys(name), connection), CHASQUIMQ_CHECKS)
-
-
-def _qless(connection: Connection, report: Callable[[str], None]) -> Iterator[Finding]:
-    names = qless_names(connection)
-    for name in names:
-        report(f"checking qless queue {name}")
-        yield from _all_checks(InspectedQlessQueue(name, connection), QLESS_QUEUE_CHECKS)
-    if names:
-        report("comparing the records of qless")
-        yield from _all_checks(InspectedQless(connection), QLESS_CHECKS)
-
-
-def _all_checks(
-    inspected: InspectedQueue | InspectedChasquiQueue | InspectedQlessQueue | InspectedQless,
-    checks: Sequence[Callable[..., Iterator[Finding]]],
-) -> Iterator[Finding]:
-    try:
-        for check in checks:
-            yield from check(inspected)
-    except ServerError as error:
-        yield problem(
-            inspected.name,
-            f"It cannot be checked: {str(error).rstrip('.')}",
-            "its problems stay unknown",
-            "repair the server or the user's rights first",
-        )

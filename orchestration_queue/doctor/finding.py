@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol, TypeVar
 
-__all__ = ["Finding", "Severity", "count", "hint", "problem"]
+from orchestration_queue.errors import ServerError
+
+__all__ = ["Finding", "Severity", "all_checks", "count", "hint", "problem"]
 
 
 class Severity(StrEnum):
@@ -48,6 +51,31 @@ def problem(where: str, what: str, why: str, action: str, fix: Callable[[], str]
 def hint(where: str, what: str, why: str, action: str, fix: Callable[[], str] | None = None) -> Finding:
     """Build a finding that is worth knowing."""
     return Finding(Severity.HINT, where, what, why, action, fix)
+
+
+class Inspected(Protocol):
+    """What checks inspect."""
+
+    @property
+    def name(self) -> str:
+        """Its name in findings."""
+
+
+T = TypeVar("T", bound=Inspected)
+
+
+def all_checks(inspected: T, checks: Sequence[Callable[[T], Iterator[Finding]]]) -> Iterator[Finding]:
+    """Run all checks of something; a refusal of the server ends them and is a finding, too."""
+    try:
+        for check in checks:
+            yield from check(inspected)
+    except ServerError as error:
+        yield problem(
+            inspected.name,
+            f"It cannot be checked: {str(error).rstrip('.')}",
+            "its problems stay unknown",
+            "repair the server or the user's rights first",
+        )
 
 
 def count(number: int, noun: str) -> str:

@@ -19,12 +19,15 @@ from orchestration_queue.protocol.library import (
     next_step,
 )
 from orchestration_queue.server import Connection
+from orchestration_queue.wires import WIRES
 
 __all__ = ["BUNDLED", "LoadedLibrary", "Owner", "read_libraries"]
 
-_OF_OTHER_WIRES = ("chasquimq", "qless")
-BUNDLED = (*LIBRARIES, *(Library(name, str(REVISIONS[name]), f"{name}_version") for name in _OF_OTHER_WIRES))
-"""Every library of this package. Only clients of their wires, which need more packages, load the last two."""
+BUNDLED = (
+    *LIBRARIES,
+    *(Library(wire.name, str(REVISIONS[wire.name]), f"{wire.name}_version") for wire in WIRES),
+)
+"""Every library of this package. Only clients of other wires, which may need more packages, load theirs."""
 
 
 class Owner(StrEnum):
@@ -56,7 +59,7 @@ class LoadedLibrary:
 
 
 def read_libraries(connection: Connection) -> list[LoadedLibrary]:
-    """Read the libraries that every connection loads, and those of ChasquiMQ and qless if the server has them.
+    """Read the libraries that every connection loads, and those of other wires if the server has them.
 
     Raises:
         ServerError: The server doesn't answer their versions.

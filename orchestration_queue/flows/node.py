@@ -64,7 +64,7 @@ class RelayedNode:
 
 @runtime_checkable
 class RemoteQueue(Protocol):
-    """A queue of another system, such as a :class:`~orchestration_queue.dialects.chasquimq.ChasquiRef`."""
+    """A queue of another system, such as a :class:`~orchestration_queue.wires.chasquimq.ChasquiRef`."""
 
     def relay(self, name: str, data: object) -> RelayedNode:
         """Return the task that runs a job with this name and data there."""

@@ -34,13 +34,18 @@ from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1 import OWN_ROUTES, answer, problem
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import AsyncConnection
+from orchestration_queue.wires import WIRES
 
 if TYPE_CHECKING:
     from orchestration_queue.http.console import Console
 
 __all__ = ["API_ROUTES", "HttpApp", "create_app"]
 
-API_ROUTES: tuple[Route, ...] = (*PROXY_ROUTES, *OWN_ROUTES)
+API_ROUTES: tuple[Route, ...] = (
+    *PROXY_ROUTES,
+    *OWN_ROUTES,
+    *(route for wire in WIRES for route in wire.load("http").ROUTES),
+)
 """The routes for programs: those of glide-mq's proxy, and our own below ``/v1``."""
 _SAFE_METHODS = ("GET", "OPTIONS")
 _STALLED_S = 30.0
@@ -264,8 +269,7 @@ def create_app(
     access: Access | None = None,
     console: bool = False,
     hosts: Sequence[str] | None = None,
-    chasqui: Sequence[str] = (),
-    qless: Sequence[str] = (),
+    wires: Mapping[str, Sequence[str]] | None = None,
     dagster: str | None = None,
     traces: str | None = None,
 ) -> HttpApp:
@@ -283,18 +287,15 @@ def create_app(
         access: Tokens and what they allow; default: everything is allowed, for use behind your own authentication.
         console: Also serve the console's pages below ``/ui``.
         hosts: The host names that it serves; None serves all.
-        chasqui: Names of ChasquiMQ queues on the server to show.
-        qless: Names of qless queues on the server to show.
+        wires: Names of queues of other wires to show, by wire: ``{"chasquimq": ["emails"]}``.
         dagster: URL of Dagster's web server; the console links step jobs to their runs there.
         traces: URL of a trace, with ``{trace_id}`` for its id; the console links jobs to the traces that added them.
 
     Raises:
         UsageError: A URL is invalid, or both ``url`` and ``connection`` are given, the compression is unknown,
-            or a name is empty.
+            a wire is unknown, or a name is empty.
     """
-    service = Service(
-        url, connection=connection, prefix=prefix, queues=queues, compression=compression, chasqui=chasqui, qless=qless
-    )
+    service = Service(url, connection=connection, prefix=prefix, queues=queues, compression=compression, wires=wires)
     access = access or Access()
     pages = None
     if console:

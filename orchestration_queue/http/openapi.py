@@ -8,14 +8,16 @@ from typing import Any
 
 from orchestration_queue.http.job_options import OPTIONS
 from orchestration_queue.http.routes import Route, Scope
+from orchestration_queue.wires import WIRES
 
-__all__ = ["OWN_BODIES", "OWN_QUERIES", "PROBLEM", "openapi"]
+__all__ = ["OWN_BODIES", "OWN_QUERIES", "PROBLEM", "WORDS_OR_ALL", "body", "openapi", "or_null"]
 
 _Q = "/v1/queues/:name"
 _OWN_PAGE = ("limit", "offset")
 
 
-def _or_null(kind: str, **more: Any) -> dict[str, Any]:
+def or_null(kind: str, **more: Any) -> dict[str, Any]:
+    """Return the schema of a value that may be null."""
     return {"type": [kind, "null"], **more}
 
 
@@ -23,44 +25,45 @@ _EDIT: dict[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
-        "pattern": _or_null("string"),
-        "every": _or_null("number", description="seconds"),
-        "repeat_after_complete": _or_null("number", description="seconds"),
-        "tz": _or_null("string"),
-        "day_or": _or_null("boolean"),
-        "start": _or_null("string", format="date-time"),
-        "end": _or_null("string", format="date-time"),
-        "limit": _or_null("integer"),
-        "jitter": _or_null("number", description="seconds"),
+        "pattern": or_null("string"),
+        "every": or_null("number", description="seconds"),
+        "repeat_after_complete": or_null("number", description="seconds"),
+        "tz": or_null("string"),
+        "day_or": or_null("boolean"),
+        "start": or_null("string", format="date-time"),
+        "end": or_null("string", format="date-time"),
+        "limit": or_null("integer"),
+        "jitter": or_null("number", description="seconds"),
         "missed": {"enum": ["skip", "fire_once", "fire_all", None]},
-        "missed_max": _or_null("integer"),
+        "missed_max": or_null("integer"),
         "overlap": {"enum": ["allow", "skip", "queue_one", "replace", None]},
     },
 }
 
 _SECONDS: dict[str, Any] = {"type": "number", "minimum": 0, "description": "seconds"}
 _IDS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
-_OR_ALL: dict[str, Any] = {"type": ["array", "null"], "items": {"type": "string"}, "description": "null for all"}
+WORDS_OR_ALL: dict[str, Any] = {"type": ["array", "null"], "items": {"type": "string"}, "description": "null for all"}
 
 
-def _body(*required: str, **members: Any) -> dict[str, Any]:
+def body(*required: str, **members: Any) -> dict[str, Any]:
+    """Return the schema of a body with these members."""
     found: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": members}
     return found | ({"required": list(required)} if required else {})
 
 
 def _of_taken(**members: Any) -> dict[str, Any]:
-    return _body("token", token={"type": "string"}, **members)
+    return body("token", token={"type": "string"}, **members)
 
 
 _CRITERIA: dict[str, Any] = {
-    "name": _or_null("string"),
-    "state": _or_null("string"),
-    "data": _or_null("object"),
-    "kind": _or_null("string"),
+    "name": or_null("string"),
+    "state": or_null("string"),
+    "data": or_null("object"),
+    "kind": or_null("string"),
     "limit": {"type": "integer", "minimum": 1, "maximum": 1000},
 }
-_SOUGHT = _body(**_CRITERIA)
-_DESTINATION: dict[str, Any] = {"to": {"type": "string"}, "delay": _or_null("number", minimum=0, description="seconds")}
+_SOUGHT = body(**_CRITERIA)
+_DESTINATION: dict[str, Any] = {"to": {"type": "string"}, "delay": or_null("number", minimum=0, description="seconds")}
 
 OWN_BODIES: dict[str, dict[str, Any]] = {
     f"POST {_Q}/failures/retry": {
@@ -71,32 +74,29 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
     f"POST {_Q}/flows/:id/cancel": {"type": "object", "properties": {"reason": {"type": "string", "minLength": 1}}},
     f"PATCH {_Q}/schedulers/:id": _EDIT,
     f"POST {_Q}/schedulers/:id/preview": _EDIT,
-    f"PATCH {_Q}/settings": _body(
-        attempts=_or_null("integer"),
-        backoff=_or_null("object"),
-        timeout=_or_null("number", description="seconds"),
-        remove_on_complete=_or_null("object"),
-        remove_on_fail=_or_null("object"),
-        lease=_or_null("number", description="seconds"),
-        dead_letter_queue=_or_null("string"),
-        concurrency=_or_null("integer"),
-        rate_limit=_or_null("object"),
-    ),
-    "POST /v1/chasquimq/:name/dead-letters/replay": _body(
-        ids=_OR_ALL, reason=_or_null("string"), limit=_or_null("integer", minimum=0)
+    f"PATCH {_Q}/settings": body(
+        attempts=or_null("integer"),
+        backoff=or_null("object"),
+        timeout=or_null("number", description="seconds"),
+        remove_on_complete=or_null("object"),
+        remove_on_fail=or_null("object"),
+        lease=or_null("number", description="seconds"),
+        dead_letter_queue=or_null("string"),
+        concurrency=or_null("integer"),
+        rate_limit=or_null("object"),
     ),
     f"POST {_Q}/search/remove": _SOUGHT,
-    f"POST {_Q}/search/move": _body("to", **_DESTINATION, **_CRITERIA),
+    f"POST {_Q}/search/move": body("to", **_DESTINATION, **_CRITERIA),
     f"POST {_Q}/search/:verb": _SOUGHT,
-    f"POST {_Q}/jobs/:id/move": _body("to", **_DESTINATION),
-    f"POST {_Q}/tags/:tag/move": _body("to", **_DESTINATION),
-    f"PUT {_Q}/shares/:share": _body("weight", weight={"type": "integer", "minimum": 1, "maximum": 1000}),
-    "PUT /v1/pools/:pool": _body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
-    "POST /v1/doctor/fix": _body("where", "what", where={"type": "string"}, what={"type": "string"}),
-    f"POST {_Q}/jobs/:id/tags": _body(add=_IDS, remove=_IDS),
-    f"POST {_Q}/workers/stop": _body(workers=_OR_ALL, timeout=_SECONDS),
-    f"POST {_Q}/workers/:verb": _body(workers=_OR_ALL, timeout=_SECONDS, concurrency={"type": "integer"}),
-    f"POST {_Q}/take": _body(count={"type": "integer"}, lease=_SECONDS, wait=_SECONDS),
+    f"POST {_Q}/jobs/:id/move": body("to", **_DESTINATION),
+    f"POST {_Q}/tags/:tag/move": body("to", **_DESTINATION),
+    f"PUT {_Q}/shares/:share": body("weight", weight={"type": "integer", "minimum": 1, "maximum": 1000}),
+    "PUT /v1/pools/:pool": body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
+    "POST /v1/doctor/fix": body("where", "what", where={"type": "string"}, what={"type": "string"}),
+    f"POST {_Q}/jobs/:id/tags": body(add=_IDS, remove=_IDS),
+    f"POST {_Q}/workers/stop": body(workers=WORDS_OR_ALL, timeout=_SECONDS),
+    f"POST {_Q}/workers/:verb": body(workers=WORDS_OR_ALL, timeout=_SECONDS, concurrency={"type": "integer"}),
+    f"POST {_Q}/take": body(count={"type": "integer"}, lease=_SECONDS, wait=_SECONDS),
     f"POST {_Q}/taken/:id/complete": _of_taken(result={}),
     f"POST {_Q}/taken/:id/fail": _of_taken(
         reason={"type": "string"}, kind={"type": "string"}, retry={"type": "boolean"}
@@ -112,10 +112,6 @@ OWN_QUERIES: dict[str, tuple[str, ...]] = {
     f"GET {_Q}/statistics": ("day", "days"),
     f"GET {_Q}/tags": _OWN_PAGE,
     f"GET {_Q}/tags/:tag/jobs": _OWN_PAGE,
-    "GET /v1/chasquimq/:name/jobs": ("limit",),
-    "GET /v1/chasquimq/:name/dead-letters": ("limit", "after"),
-    "GET /v1/chasquimq/:name/schedules": ("limit",),
-    "GET /v1/qless/:name/jobs": ("state", *_OWN_PAGE),
     f"GET {_Q}/flows": ("state", *_OWN_PAGE),
     f"GET {_Q}/schedulers": ("runs",),
     f"GET {_Q}/schedulers/:id": ("runs",),
@@ -215,10 +211,16 @@ _ERROR = {
 
 def openapi(routes: Sequence[Route]) -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
+    of_wires = [wire.load("http") for wire in WIRES]
+    bodies, queries = dict(_BODIES), dict(_QUERIES)
+    for wire in of_wires:
+        bodies |= wire.BODIES
+        queries |= wire.QUERIES
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        path = re.sub(r":(\w+)", r"{\1}", route.path)
-        paths.setdefault(path, {})[route.method.lower()] = _operation(route)
+        path, name = re.sub(r":(\w+)", r"{\1}", route.path), f"{route.method} {route.path}"
+        operation = _operation(route, queries.get(name, ()), bodies.get(name))
+        paths.setdefault(path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -231,14 +233,14 @@ def openapi(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
-    name = f"{route.method} {route.path}"
+def _operation(route: Route, queries: Sequence[str], body: dict[str, Any] | None) -> dict[str, Any]:
     summary = (route.handler.__doc__ or "").strip().split("\n")[0]
     is_stream = route.path.endswith(("/events", "/stream"))
     kind = "text/event-stream" if is_stream else "application/json"
     refused = PROBLEM if route.is_own else _ERROR
+    wire = f"{route.path.split('/')[2]}_" if route.is_of_wire else ""
     operation: dict[str, Any] = {
-        "operationId": f"v1_{route.handler.__name__}" if route.is_own else route.handler.__name__,
+        "operationId": f"v1_{wire}{route.handler.__name__.lstrip('_')}" if route.is_own else route.handler.__name__,
         "summary": summary,
         "parameters": [
             *(
@@ -247,7 +249,7 @@ def _operation(route: Route) -> dict[str, Any]:
             ),
             *(
                 {"name": each.rstrip("!"), "in": "query", "required": each.endswith("!"), "schema": _TEXT}
-                for each in _QUERIES.get(name, ())
+                for each in queries
             ),
         ],
         "responses": {
@@ -257,7 +259,7 @@ def _operation(route: Route) -> dict[str, Any]:
         },
         "security": [] if route.scope is Scope.OPEN else [{"bearer": [str(route.scope)]}],
     }
-    if body := _BODIES.get(name):
+    if body:
         is_optional = not body.get("required")
         content = {"application/json": {"schema": body}}
         operation["requestBody"] = {"required": not is_optional, "content": content}

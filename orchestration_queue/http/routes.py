@@ -47,12 +47,14 @@ class Route:
         path: The path; ``:name`` is a queue (or broadcast), other words after a colon are ids.
         scope: The scope that a token needs for it.
         handler: Answers the request.
+        is_of_wire: Whether its queues are of another wire, and named separately.
     """
 
     method: str
     path: str
     scope: Scope
     handler: Handler
+    is_of_wire: bool = False
 
     @property
     def is_page(self) -> bool:
@@ -63,11 +65,6 @@ class Route:
     def is_own(self) -> bool:
         """Whether it is our own, not one of glide-mq's proxy."""
         return self.path.startswith("/v1/")
-
-    @property
-    def is_of_dialect(self) -> bool:
-        """Whether it concerns queues of another wire, which are named separately."""
-        return "/chasquimq" in self.path or "/qless" in self.path
 
     @property
     def names_queue(self) -> bool:

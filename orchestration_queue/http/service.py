@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import InvalidNameError, ServerError
-from orchestration_queue.http.dialects import Dialects
 from orchestration_queue.http.messages import HttpError
 from orchestration_queue.http.subscriptions import Subscriptions
 from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
@@ -22,6 +21,7 @@ from orchestration_queue.protocol.operations import additions, http_records
 from orchestration_queue.protocol.operations.additions import Added, NewJob, Outcome
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.wires import wire_queues
 
 __all__ = ["AddBatcher", "Service", "add_each"]
 
@@ -111,8 +111,7 @@ class Service:
         prefix: First part of every key.
         queues: The queues that may be named; None allows all, an empty list none.
         compression: ``none`` or ``gzip``: how the data of jobs is written.
-        chasqui: Names of ChasquiMQ queues to show.
-        qless: Names of qless queues to show.
+        wires: Names of queues of other wires to show, by wire.
     """
 
     def __init__(
@@ -123,14 +122,16 @@ class Service:
         prefix: str = DEFAULT_PREFIX,
         queues: Sequence[str] | None = None,
         compression: str = "none",
-        chasqui: Sequence[str] = (),
-        qless: Sequence[str] = (),
+        wires: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.prefix = QueueKeys("q", prefix).prefix
         self.allowed = None if queues is None else frozenset(queues)
         self.codec = find_codec("json" if compression == "none" else compression).name
         self.connection = AsyncConnection.resolve(url, connection)
-        self.dialects = Dialects(self.connection, chasqui, qless)
+        self.wires = {
+            wire.name: wire.load("http").Served(self.connection, names)
+            for wire, names in wire_queues(wires or {}).items()
+        }
         self._is_lent = connection is not None
         self.subscriptions = Subscriptions(self.prefix)
         self.closing = asyncio.Event()
@@ -221,7 +222,8 @@ class Service:
         """End streams, refuse further requests, and disconnect. Safe to call twice."""
         self.closing.set()
         await self.subscriptions.aclose()
-        await self.dialects.aclose()
+        for served in self.wires.values():
+            await served.aclose()
         if not self._is_lent:
             await self.connection.aclose()
         if self._waits is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CHASQUIMQ_METRICS", "METRICS", "QLESS_METRICS", "Metric", "metric"]
+__all__ = ["FAST_AND_SLOW_S", "METRICS", "OF_JOB", "Metric", "metric"]
 
-_FAST_AND_SLOW_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+FAST_AND_SLOW_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ METRICS = (
         "histogram",
         "Time from the start of an attempt until the server has its outcome.",
         ("queue", "task"),
-        _FAST_AND_SLOW_S,
+        FAST_AND_SLOW_S,
     ),
     Metric(
         "orchestration_queue_job_wait_seconds",
         "histogram",
         "Time from when a job was added, or due if that is later, to the start of its first attempt.",
         ("queue", "task"),
-        _FAST_AND_SLOW_S,
+        FAST_AND_SLOW_S,
     ),
     Metric(
         "orchestration_queue_redeliveries_total",
@@ -77,7 +77,7 @@ METRICS = (
         "Time from sending a call of this process, or several in one exchange, to the reply; waits for jobs and "
         "events are excluded.",
         ("call",),
-        _FAST_AND_SLOW_S,
+        FAST_AND_SLOW_S,
     ),
     Metric(
         "orchestration_queue_server_call_errors_total",
@@ -110,43 +110,7 @@ METRICS = (
     ),
 )
 
-_JOB = ("queue", "name")
-CHASQUIMQ_METRICS = (
-    Metric("chasquimq_jobs_completed_total", "counter", "Attempts whose handler returned.", _JOB),
-    Metric("chasquimq_jobs_failed_total", "counter", "Attempts whose handler raised.", (*_JOB, "kind")),
-    Metric("chasquimq_handler_duration_seconds", "histogram", "How long handlers ran.", _JOB, _FAST_AND_SLOW_S),
-    Metric("chasquimq_retries_scheduled_total", "counter", "Jobs put back for another attempt.", _JOB),
-    Metric("chasquimq_retry_backoff_seconds", "histogram", "Pauses before a retry.", _JOB, _FAST_AND_SLOW_S),
-    Metric("chasquimq_dlq_routed_total", "counter", "Jobs moved to the dead-letter queue.", (*_JOB, "reason")),
-    Metric(
-        "chasquimq_consumer_batch_size",
-        "histogram",
-        "Entries of reads that were not empty.",
-        buckets=(1, 2, 5, 10, 20, 50, 100, 200, 500),
-    ),
-    Metric("chasquimq_consumer_reclaimed_total", "counter", "Entries taken over from workers that lost them."),
-    Metric("chasquimq_promoter_promoted_total", "counter", "Delayed jobs made ready by this worker."),
-    Metric("chasquimq_delayed_zset_depth", "gauge", "Jobs that wait for their time, as the promoter saw last."),
-    Metric("chasquimq_promoter_lock_acquired_total", "counter", "How often this worker became the promoter."),
-    Metric("chasquimq_promoter_lock_lost_total", "counter", "How often another worker became it instead."),
-)
-"""Metrics of workers of ChasquiMQ's queues, with the original engine's names."""
-
-QLESS_METRICS = (
-    Metric("qless_jobs_taken_total", "counter", "Jobs that this worker took."),
-    Metric("qless_jobs_completed_total", "counter", "Jobs whose handler returned.", _JOB),
-    Metric("qless_jobs_advanced_total", "counter", "Jobs whose handler moved them on to another queue.", _JOB),
-    Metric("qless_jobs_failed_total", "counter", "Jobs whose handler raised, and that failed.", _JOB),
-    Metric("qless_jobs_retried_total", "counter", "Jobs whose handler raised, and that run again.", _JOB),
-    Metric("qless_jobs_lost_total", "counter", "Jobs that another process took from this worker while they ran.", _JOB),
-    Metric("qless_handler_duration_seconds", "histogram", "How long handlers ran.", _JOB, _FAST_AND_SLOW_S),
-    Metric("qless_queue_jobs", "gauge", "Jobs in each state, read at each scrape.", ("queue", "state")),
-    Metric("qless_queue_paused", "gauge", "1 while the queue is paused."),
-    Metric("qless_failed_jobs", "gauge", "Failed jobs of each group, 200 groups at most.", ("group",)),
-    Metric("qless_workers", "gauge", "Workers seen within a day.", ()),
-    Metric("qless_server_up", "gauge", "Whether the server answered when the figures above were read.", ()),
-)
-"""Metrics of workers of qless's queues, and of the queues."""
+OF_JOB = ("queue", "name")
 
 
 def metric(name: str) -> Metric:

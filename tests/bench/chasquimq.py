@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq import (
+from orchestration_queue.wires.chasquimq import (
     AsyncChasquiQueue,
     ChasquiWorker,
     ChasquiWorkerOptions,

@@ -18,7 +18,7 @@ from typing import Any
 
 import redis
 
-from orchestration_queue.dialects.qless import QlessClient, QlessJob, QlessWorker, QlessWorkerOptions
+from orchestration_queue.wires.qless import QlessClient, QlessJob, QlessWorker, QlessWorkerOptions
 from tests.bench.holds import LIMIT_MS, REPEATS
 from tests.bench.server import Meter, server
 from tests.holds import watch_commands

@@ -15,8 +15,8 @@ from typing import Any
 
 import redis
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.original import their_worker
 from tests.chasquimq.redis86 import redis86
 from tests.chasquimq.working import working

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 
 
 @pytest.fixture(scope="session")

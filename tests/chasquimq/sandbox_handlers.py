@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq import ChasquiJob
 from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.wires.chasquimq import ChasquiJob
 
 
 def report(job: ChasquiJob) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, BackoffSpec
-from orchestration_queue.dialects.chasquimq.entries import find_envelope
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, BackoffSpec
+from orchestration_queue.wires.chasquimq.entries import find_envelope
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.original import chasquimq, their_worker
 from tests.chasquimq.programs import LARGEST, Cancel, JobOrder, Program, Repeat
 from tests.chasquimq.redis86 import redis86

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from orchestration_queue.cli.main import app
-from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.packing import pack
+from orchestration_queue.wires.chasquimq.envelope import Envelope, pack_envelope
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq.packing import pack
 
 
 class Oq:
@@ -80,7 +80,7 @@ def test_dead_letters_are_listed_replayed_and_purged(oq: Oq, server: Any, queue_
 
 
 def test_schedules_are_listed_and_removed(oq: Oq, server: Any, server_url: str, queue_name: str) -> None:
-    from orchestration_queue.dialects.chasquimq import ChasquiQueue
+    from orchestration_queue.wires.chasquimq import ChasquiQueue
 
     with ChasquiQueue(queue_name, url=server_url) as queue:
         key = queue.put_schedule("tick", every=60)

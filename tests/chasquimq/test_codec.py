@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestration_queue.dialects.chasquimq.envelope import (
+from orchestration_queue.errors import InvalidOptionError, PayloadError, ScheduleError
+from orchestration_queue.wires.chasquimq.envelope import (
     BackoffSpec,
     Envelope,
     RetryOverride,
@@ -19,12 +20,11 @@ from orchestration_queue.dialects.chasquimq.envelope import (
     split_member,
     unpack_envelope,
 )
-from orchestration_queue.dialects.chasquimq.keys import ulid, ulids
-from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.packing import pack, unpack
-from orchestration_queue.dialects.chasquimq.reader import Rejection, check_entry
-from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec, first_fire, next_fire
-from orchestration_queue.errors import InvalidOptionError, PayloadError, ScheduleError
+from orchestration_queue.wires.chasquimq.keys import ulid, ulids
+from orchestration_queue.wires.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.wires.chasquimq.packing import pack, unpack
+from orchestration_queue.wires.chasquimq.reader import Rejection, check_entry
+from orchestration_queue.wires.chasquimq.repeat import RepeatSpec, first_fire, next_fire
 from tests.chasquimq.vectors import VECTORS, labels
 
 ENVELOPES = [

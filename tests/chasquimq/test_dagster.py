@@ -9,11 +9,15 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from orchestration_queue.dagster.chasquimq import ChasquiResource, chasqui_dead_letter_sensor, chasqui_event_sensor
-from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import UsageError
+from orchestration_queue.wires.chasquimq.dagster import (
+    ChasquiResource,
+    chasqui_dead_letter_sensor,
+    chasqui_event_sensor,
+)
+from orchestration_queue.wires.chasquimq.envelope import Envelope, pack_envelope
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq.packing import pack
 
 pytestmark = pytest.mark.dagster
 

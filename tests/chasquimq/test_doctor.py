@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.doctor.chasquimq import (
-    CHASQUIMQ_CHECKS,
-    InspectedChasquiQueue,
-    chasquimq_names,
-)
 from orchestration_queue.doctor.finding import Finding, Severity
 from orchestration_queue.server import Connection
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, ChasquiJob
+from orchestration_queue.wires.chasquimq.doctor import (
+    QUEUE_CHECKS,
+    InspectedChasquiQueue,
+    queue_names,
+)
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.working import working
 from tests.waiting import wait_until
 
@@ -31,7 +31,7 @@ def findings(server: Any, server_url: str, keys: ChasquiKeys) -> Callable[[], li
     def run() -> list[Finding]:
         with Connection.open(server_url, libraries=()) as connection:
             inspected = InspectedChasquiQueue(keys, connection)
-            return [finding for check in CHASQUIMQ_CHECKS for finding in check(inspected)]
+            return [finding for check in QUEUE_CHECKS for finding in check(inspected)]
 
     return run
 
@@ -99,4 +99,4 @@ async def test_queues_are_found_by_their_keys(queue: AsyncChasquiQueue, server_u
     async with AsyncChasquiQueue("odd}:name", url=server_url) as odd:
         await odd.add("x")
     with Connection.open(server_url, libraries=()) as connection:
-        assert connection.follow(chasquimq_names()) == sorted([queue.name, "odd}:name"])
+        assert connection.follow(queue_names()) == sorted([queue.name, "odd}:name"])

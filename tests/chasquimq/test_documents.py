@@ -6,7 +6,8 @@ import asyncio
 import inspect
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq import (
+from orchestration_queue.server.clock import now_ms
+from orchestration_queue.wires.chasquimq import (
     AsyncChasquiQueue,
     BackoffSpec,
     ChasquiJob,
@@ -14,9 +15,8 @@ from orchestration_queue.dialects.chasquimq import (
     ChasquiWorkerOptions,
     NewChasquiJob,
 )
-from orchestration_queue.dialects.chasquimq.envelope import backoff_ms, split_member, unpack_envelope
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.wires.chasquimq.envelope import backoff_ms, split_member, unpack_envelope
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiEvents, AsyncChasquiQueue, ChasquiEvents, ChasquiJob
 from orchestration_queue.errors import JobFailedError, UsageError
+from orchestration_queue.wires.chasquimq import AsyncChasquiEvents, AsyncChasquiQueue, ChasquiEvents, ChasquiJob
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, ChasquiJob, NewChasquiJob
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 
@@ -47,7 +47,7 @@ WORKER = """
 import asyncio, sys
 from datetime import timedelta
 import redis
-from orchestration_queue.dialects.chasquimq import ChasquiWorker, ChasquiWorkerOptions
+from orchestration_queue.wires.chasquimq import ChasquiWorker, ChasquiWorkerOptions
 
 queue, url = sys.argv[1:]
 

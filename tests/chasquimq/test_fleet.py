@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, NewChasquiJob
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.redis86 import redis86
 from tests.chasquimq.working import is_settled
 from tests.waiting import wait_until
@@ -22,7 +22,7 @@ OURS = """
 import asyncio, sys
 from datetime import timedelta
 import redis.asyncio as redis
-from orchestration_queue.dialects.chasquimq import ChasquiWorker, ChasquiWorkerOptions
+from orchestration_queue.wires.chasquimq import ChasquiWorker, ChasquiWorkerOptions
 
 queue, socket, url = sys.argv[1:]
 server = redis.Redis(unix_socket_path=socket)

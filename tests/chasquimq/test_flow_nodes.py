@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiRef, add_relay
-from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import FlowFailedError, OrchestrationQueueError, StateError, UnrecoverableError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.tasks import Tasks
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiRef, add_relay
+from orchestration_queue.wires.chasquimq.packing import pack
 from tests.chasquimq.working import working
 from tests.workers import working as serving
 

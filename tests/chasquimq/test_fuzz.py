@@ -10,16 +10,16 @@ from typing import Any
 import msgpack
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiEvents, AsyncChasquiQueue, BackoffSpec, ChasquiJob
-from orchestration_queue.dialects.chasquimq.entries import find_envelope
-from orchestration_queue.dialects.chasquimq.envelope import join_member, split_member
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.reader import Delivery, check_entry
-from orchestration_queue.dialects.chasquimq.repeat import RepeatSpec
-from orchestration_queue.doctor.chasquimq import CHASQUIMQ_CHECKS, InspectedChasquiQueue
 from orchestration_queue.errors import PayloadError
 from orchestration_queue.server import Connection
+from orchestration_queue.wires.chasquimq import AsyncChasquiEvents, AsyncChasquiQueue, BackoffSpec, ChasquiJob
+from orchestration_queue.wires.chasquimq.doctor import QUEUE_CHECKS, InspectedChasquiQueue
+from orchestration_queue.wires.chasquimq.entries import find_envelope
+from orchestration_queue.wires.chasquimq.envelope import join_member, split_member
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq.options import ChasquiWorkerOptions
+from orchestration_queue.wires.chasquimq.reader import Delivery, check_entry
+from orchestration_queue.wires.chasquimq.repeat import RepeatSpec
 from tests.chasquimq.test_codec import MEMBERS, SPECS, WRITTEN
 from tests.chasquimq.working import working
 from tests.waiting import wait_until
@@ -263,7 +263,7 @@ async def test_what_reads_a_queue_reads_past_what_it_cannot_read(
     def inspect() -> None:
         with Connection.open(server_url, libraries=()) as connection:
             inspected = InspectedChasquiQueue(keys, connection)
-            assert [finding for check in CHASQUIMQ_CHECKS for finding in check(inspected)]
+            assert [finding for check in QUEUE_CHECKS for finding in check(inspected)]
 
     await asyncio.to_thread(inspect)
     assert await queue.replay_dead_letters() > 0

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, BackoffSpec, ChasquiJob, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, BackoffSpec, ChasquiJob, NewChasquiJob
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.original import chasquimq, their_worker
 from tests.chasquimq.redis86 import redis86
 from tests.chasquimq.working import is_settled, working

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiWorker, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import UnrecoverableError, UsageError
-from orchestration_queue.telemetry.chasquimq import ChasquiMetrics
 from orchestration_queue.telemetry.metrics import LabelValues
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiWorker, NewChasquiJob
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq.metrics import ChasquiMetrics
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects import chasquimq
-from orchestration_queue.dialects.chasquimq import (
+from orchestration_queue.errors import UsageError
+from orchestration_queue.wires import chasquimq
+from orchestration_queue.wires.chasquimq import (
     BackoffSpec,
     ChasquiRef,
     ChasquiWorker,
@@ -22,7 +23,6 @@ from orchestration_queue.dialects.chasquimq import (
     NewChasquiJob,
     add_relay,
 )
-from orchestration_queue.errors import UsageError
 
 NOWHERE = "redis://127.0.0.1:1"
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001  what is tested

@@ -11,17 +11,17 @@ import pytest
 
 from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.client import NewJob as OwnJob
-from orchestration_queue.dialects.chasquimq import (
+from orchestration_queue.flows import Dag, Node
+from orchestration_queue.options import Backoff, JobOptions
+from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
+from orchestration_queue.states import JobState
+from orchestration_queue.wires.chasquimq import (
     AsyncChasquiMove,
     AsyncChasquiQueue,
     BackoffSpec,
     ChasquiJob,
     NewChasquiJob,
 )
-from orchestration_queue.flows import Dag, Node
-from orchestration_queue.options import Backoff, JobOptions
-from orchestration_queue.schedules import Cron, Every, JobTemplate, RepeatAfterComplete
-from orchestration_queue.states import JobState
 from tests.chasquimq.working import working
 from tests.waiting import wait_until
 from tests.workers import working as serving

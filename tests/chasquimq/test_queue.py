@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, BackoffSpec, ChasquiQueue, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.envelope import Envelope, pack_envelope, split_member, unpack_envelope
-from orchestration_queue.dialects.chasquimq.jobs import JobBuilder
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.errors import ScheduleError, UsageError
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, BackoffSpec, ChasquiQueue, NewChasquiJob
+from orchestration_queue.wires.chasquimq.envelope import Envelope, pack_envelope, split_member, unpack_envelope
+from orchestration_queue.wires.chasquimq.jobs import JobBuilder
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq.packing import pack
 from tests.chasquimq.vectors import VECTORS, labels
 
 UNIQUE = [case for case in VECTORS["delayed"] if "job_id" in case["input"]]

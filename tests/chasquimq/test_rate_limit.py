@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from orchestration_queue import RateLimit
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiEvents, ChasquiJob, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.server.clock import travel
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, ChasquiEvents, ChasquiJob, NewChasquiJob
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 

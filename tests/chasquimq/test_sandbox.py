@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestration_queue import sandboxed
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, NewChasquiJob
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, NewChasquiJob
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq import sandbox_handlers
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq.cron import parse_cron, parse_zone
-from orchestration_queue.dialects.chasquimq.repeat import CronPattern, EveryPattern, RepeatSpec, due_fires, first_fire
 from orchestration_queue.errors import ScheduleError
+from orchestration_queue.wires.chasquimq.cron import parse_cron, parse_zone
+from orchestration_queue.wires.chasquimq.repeat import CronPattern, EveryPattern, RepeatSpec, due_fires, first_fire
 from tests.chasquimq.vectors import VECTORS
 
 FIRES = [case for case in VECTORS["cron_next"] if case.get("next_ms")]

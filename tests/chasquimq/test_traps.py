@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.chasquimq import (
+from orchestration_queue.doctor.finding import Severity
+from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError
+from orchestration_queue.server import Connection
+from orchestration_queue.server.clock import now_ms, travel
+from orchestration_queue.wires.chasquimq import (
     AsyncChasquiQueue,
     ChasquiCounts,
     ChasquiJob,
@@ -25,16 +29,12 @@ from orchestration_queue.dialects.chasquimq import (
     ChasquiWorkerOptions,
     NewChasquiJob,
 )
-from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.packing import pack
-from orchestration_queue.dialects.chasquimq.reader import Delivery, Rejection, check_entry
-from orchestration_queue.dialects.chasquimq.repeat import EveryPattern, RepeatSpec, due_fires
-from orchestration_queue.doctor.chasquimq import InspectedChasquiQueue, chasquimq_growth
-from orchestration_queue.doctor.finding import Severity
-from orchestration_queue.errors import OrchestrationQueueError, UnrecoverableError
-from orchestration_queue.server import Connection
-from orchestration_queue.server.clock import now_ms, travel
+from orchestration_queue.wires.chasquimq.doctor import InspectedChasquiQueue, chasquimq_growth
+from orchestration_queue.wires.chasquimq.envelope import Envelope, RetryOverride, pack_envelope
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq.packing import pack
+from orchestration_queue.wires.chasquimq.reader import Delivery, Rejection, check_entry
+from orchestration_queue.wires.chasquimq.repeat import EveryPattern, RepeatSpec, due_fires
 from tests.chasquimq.redis86 import IS_REAL
 from tests.chasquimq.vectors import VECTORS
 from tests.chasquimq.working import is_settled, working

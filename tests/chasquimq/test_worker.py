@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects.chasquimq import (
+from orchestration_queue.errors import UnrecoverableError, UsageError
+from orchestration_queue.tasks import Depends, Tasks
+from orchestration_queue.wires.chasquimq import (
     AsyncChasquiQueue,
     BackoffSpec,
     ChasquiJob,
@@ -18,13 +20,11 @@ from orchestration_queue.dialects.chasquimq import (
     ChasquiWorkerOptions,
     NewChasquiJob,
 )
-from orchestration_queue.dialects.chasquimq import reader as reading
-from orchestration_queue.dialects.chasquimq.envelope import Envelope, RetryOverride, pack_envelope, unpack_envelope
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
-from orchestration_queue.dialects.chasquimq.packing import pack
-from orchestration_queue.dialects.chasquimq.repeat import CronPattern, EveryPattern, RepeatSpec
-from orchestration_queue.errors import UnrecoverableError, UsageError
-from orchestration_queue.tasks import Depends, Tasks
+from orchestration_queue.wires.chasquimq import reader as reading
+from orchestration_queue.wires.chasquimq.envelope import Envelope, RetryOverride, pack_envelope, unpack_envelope
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq.packing import pack
+from orchestration_queue.wires.chasquimq.repeat import CronPattern, EveryPattern, RepeatSpec
 from tests.chasquimq.vectors import VECTORS
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until

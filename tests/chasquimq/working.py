@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from orchestration_queue.dialects.chasquimq import ChasquiObserver, ChasquiWorker, ChasquiWorkerOptions
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
+from orchestration_queue.wires.chasquimq import ChasquiObserver, ChasquiWorker, ChasquiWorkerOptions
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ WARNINGS = [
 
 def written(kind: type[dg.Component], **attributes: Any) -> dict[str, Any]:
     """Return a component's file, as YAML has it."""
-    return {"type": f"orchestration_queue.dagster.components.{kind.__name__}", "attributes": attributes}
+    return {"type": f"{kind.__module__}.{kind.__name__}", "attributes": attributes}
 
 
 def definitions(

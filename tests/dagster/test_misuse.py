@@ -37,22 +37,26 @@ from orchestration_queue.dagster import (
     scheduler_sensor,
     sweep_sensor,
 )
-from orchestration_queue.dagster.chasquimq import ChasquiResource, chasqui_dead_letter_sensor, chasqui_event_sensor
 from orchestration_queue.dagster.pipes import (
     PipesQueueClient,
     PipesStreamContextInjector,
     PipesStreamMessageReader,
 )
-from orchestration_queue.dagster.qless import (
+from orchestration_queue.dagster.routing import JobRoute
+from orchestration_queue.dagster.steps.envelope import Isolation
+from orchestration_queue.dagster.steps.fork_pool import Recycling
+from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.wires.chasquimq.dagster import (
+    ChasquiResource,
+    chasqui_dead_letter_sensor,
+    chasqui_event_sensor,
+)
+from orchestration_queue.wires.qless.dagster import (
     QlessResource,
     qless_event_sensor,
     qless_failure_sensor,
     qless_stalled_sensor,
 )
-from orchestration_queue.dagster.routing import JobRoute
-from orchestration_queue.dagster.steps.envelope import Isolation
-from orchestration_queue.dagster.steps.fork_pool import Recycling
-from orchestration_queue.errors import TransportError, UsageError
 
 pytestmark = pytest.mark.dagster
 

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from orchestration_queue import AsyncActiveJob, AsyncFlowProducer, AsyncQueue, Cron, Dag, Node, UnrecoverableError
-from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue
-from orchestration_queue.dialects.qless import AsyncQlessClient
 from orchestration_queue.http import create_app
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue
+from orchestration_queue.wires.qless import AsyncQlessClient
 from tests.http.browser import Browser, Page, find_chromium, started
 from tests.http.conftest import served
 from tests.waiting import wait_until
@@ -42,7 +42,7 @@ async def queue(server_url: str, raw: redis.Redis, queue_name: str) -> AsyncIter
 
 @pytest.fixture
 async def site(server_url: str, raw: redis.Redis) -> AsyncIterator[str]:
-    async with served(create_app(server_url, console=True, chasqui=[OTHER], qless=[OTHER])) as client:
+    async with served(create_app(server_url, console=True, wires={"chasquimq": [OTHER], "qless": [OTHER]})) as client:
         yield str(client.base_url).rstrip("/")
 
 
@@ -95,7 +95,7 @@ async def test_every_page_is_accessible_quiet_and_fits(
             f"{base}/flows/f1", f"{base}/events",
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
-            "/ui/dialects", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
+            "/ui/chasquimq", "/ui/qless", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
             "/ui/doctor", "/ui/server", "/ui/login",
         ]  # fmt: skip
         found: list[str] = []
@@ -289,9 +289,9 @@ async def test_pages_of_all_queues_work_by_keyboard(
     await page.choose(
         "button[value=check]", "document.querySelector('#main [role=status]')?.textContent.startsWith('Checked')"
     )
-    for path in ("chasquimq", "qless"):
-        await page.keys("g", "q")
-        await page.arrive(title_is("ChasquiMQ and qless"))
+    for path, key, title in (("chasquimq", "q", "ChasquiMQ"), ("qless", "l", "qless")):
+        await page.keys("g", key)
+        await page.arrive(title_is(title))
         await page.choose(f"a[href^='/ui/{path}/']", f"location.pathname.startsWith('/ui/{path}/')")
         await page.choose("button[value=pause]", "document.querySelector('button[value=resume]')")
     for key in (*raw.scan_iter("{chasqui:*"), *raw.scan_iter("ql:*")):

@@ -30,16 +30,6 @@ from orchestration_queue.client import (
     Queue,
     QueueEvents,
 )
-from orchestration_queue.dialects.chasquimq import (
-    AsyncChasquiEvents,
-    AsyncChasquiQueue,
-    ChasquiJob,
-    ChasquiMove,
-    ChasquiWorker,
-    ChasquiWorkerOptions,
-    NewChasquiJob,
-)
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.errors import (
     FlowError,
     JobFailedError,
@@ -58,6 +48,16 @@ from orchestration_queue.protocol.operations import exchanges, job_records, work
 from orchestration_queue.protocol.slots import key_slot
 from orchestration_queue.server import AsyncConnection, Connection
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.wires.chasquimq import (
+    AsyncChasquiEvents,
+    AsyncChasquiQueue,
+    ChasquiJob,
+    ChasquiMove,
+    ChasquiWorker,
+    ChasquiWorkerOptions,
+    NewChasquiJob,
+)
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker, shard_workers
 from tests.faces import Face
 from tests.nodes import Cluster, Nodes

@@ -18,13 +18,13 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue, NewJob
-from orchestration_queue.dialects.chasquimq.keys import LIBRARY as CHASQUIMQ
-from orchestration_queue.dialects.qless.commands import LIBRARY as QLESS
 from orchestration_queue.doctor import run_checks
 from orchestration_queue.doctor.libraries import BUNDLED
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server import Connection
+from orchestration_queue.wires.chasquimq.keys import LIBRARY as CHASQUIMQ
+from orchestration_queue.wires.qless.commands import LIBRARY as QLESS
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.integration.test_cli import Oq
 from tests.nodes import Node, Nodes

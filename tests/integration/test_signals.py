@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dialects.chasquimq import ChasquiQueue
-from orchestration_queue.dialects.qless import QlessClient
+from orchestration_queue.wires.chasquimq import ChasquiQueue
+from orchestration_queue.wires.qless import QlessClient
 from tests.processes import OQ, running_process
 from tests.waiting import wait_until_sync
 

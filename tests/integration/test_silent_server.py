@@ -21,7 +21,6 @@ import pytest
 import redis
 
 from orchestration_queue import client, server
-from orchestration_queue.dialects import chasquimq, qless
 from orchestration_queue.doctor import run_checks
 from orchestration_queue.errors import TransportError
 from orchestration_queue.flows import Dag, Node
@@ -29,6 +28,7 @@ from orchestration_queue.http import create_app
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.schedules import Every
 from orchestration_queue.tasks import Tasks
+from orchestration_queue.wires import chasquimq, qless
 from tests.conftest import start_server
 from tests.integration.test_cli import Oq, commands
 from tests.integration.test_cli_hostile import SHOWN
@@ -37,7 +37,7 @@ from tests.waiting import wait_until
 LONG_S = 600
 """How long callers are ready to wait for something to happen: much longer than for the server."""
 FLOW = Dag("flow", [Node("a")], queue="q")
-PACKAGES = ("client", "dialects.chasquimq", "dialects.qless", "doctor", "http", "server", "tasks", "worker")
+PACKAGES = ("client", "wires.chasquimq", "wires.qless", "doctor", "http", "server", "tasks", "worker")
 
 
 class Server(NamedTuple):

@@ -184,7 +184,7 @@ def test_headers_are_short_texts(headers: Any) -> None:
 
 
 async def test_a_chasquimq_worker_has_a_span_for_each_run(server_url: str, queue_name: str, spans: Spans) -> None:
-    from orchestration_queue.dialects.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiWorker
+    from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiWorker
 
     async def handle(job: ChasquiJob) -> None:
         with spans.tracer.start_as_current_span("work"):

@@ -11,11 +11,11 @@ import pytest
 import redis
 
 from orchestration_queue.client import Queue
-from orchestration_queue.dialects.chasquimq.keys import LIBRARY as CHASQUIMQ
-from orchestration_queue.dialects.qless.commands import LIBRARY as QLESS
 from orchestration_queue.doctor.libraries import BUNDLED
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import Connection
+from orchestration_queue.wires.chasquimq.keys import LIBRARY as CHASQUIMQ
+from orchestration_queue.wires.qless.commands import LIBRARY as QLESS
 from tests.nodes import Node, Nodes
 from tests.releases import ROOT, Release, make_release
 from tests.waiting import wait_until_sync
@@ -25,8 +25,8 @@ THIS = Release(ROOT)
 
 CONNECT = """
 import sys
-from orchestration_queue.dialects.chasquimq.keys import LIBRARY as CHASQUIMQ
-from orchestration_queue.dialects.qless.commands import LIBRARY as QLESS
+from orchestration_queue.wires.chasquimq.keys import LIBRARY as CHASQUIMQ
+from orchestration_queue.wires.qless.commands import LIBRARY as QLESS
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.server import Connection
 

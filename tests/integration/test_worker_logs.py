@@ -18,10 +18,10 @@ import redis
 
 from orchestration_queue._text import UNSAFE
 from orchestration_queue.client import FlowProducer, Queue
-from orchestration_queue.dialects.qless import QlessClient
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.wires.qless import QlessClient
 from orchestration_queue.worker.observability import JsonFormatter, about, bound_to
 from tests.integration.test_cli import Oq
 from tests.processes import OQ, running_process

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 import redis
 
-from orchestration_queue.dialects.chasquimq.keys import ChasquiKeys
 from orchestration_queue.protocol.call import Call
+from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.lua.wire import Wire, Word
 
 LIBRARY: Final = Path(__file__).parents[2] / "orchestration_queue" / "protocol" / "lua" / "chasquimq.lua"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.chasquimq.envelope import join_member
-from orchestration_queue.dialects.chasquimq.keys import LIBRARY
-from orchestration_queue.dialects.chasquimq.packing import pack
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.protocol.functions.chasquimq import Replayed
+from orchestration_queue.wires.chasquimq.envelope import join_member
+from orchestration_queue.wires.chasquimq.keys import LIBRARY
+from orchestration_queue.wires.chasquimq.packing import pack
 from tests.lua.chasquimq import GROUP, Chasqui
 from tests.lua.wire import Wire
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from orchestration_queue.dialects.qless.commands import LIBRARY
+from orchestration_queue.wires.qless.commands import LIBRARY
 from tests.qless.older import Older
 from tests.qless.oracle import Both
 

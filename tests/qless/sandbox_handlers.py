@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestration_queue.dialects.qless import QlessJob, QlessNext
+from orchestration_queue.wires.qless import QlessJob, QlessNext
 
 
 def _report() -> QlessNext:

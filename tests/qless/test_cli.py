@@ -10,7 +10,7 @@ import redis
 from typer.testing import CliRunner, Result
 
 from orchestration_queue.cli.main import app
-from orchestration_queue.dialects.qless import QlessClient
+from orchestration_queue.wires.qless import QlessClient
 
 
 class Oq:

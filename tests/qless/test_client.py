@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.qless import AsyncQlessClient, AsyncQlessEvents, QlessClient
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -20,6 +19,7 @@ from orchestration_queue.errors import (
     ServerError,
     UsageError,
 )
+from orchestration_queue.wires.qless import AsyncQlessClient, AsyncQlessEvents, QlessClient
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import dagster as dg
 import pytest
 import redis
 
-from orchestration_queue.dagster.qless import (
+from orchestration_queue.errors import UsageError
+from orchestration_queue.wires.qless import QlessClient
+from orchestration_queue.wires.qless.dagster import (
     QlessResource,
     qless_event_sensor,
     qless_failure_sensor,
     qless_stalled_sensor,
 )
-from orchestration_queue.dialects.qless import QlessClient
-from orchestration_queue.errors import UsageError
 from tests.waiting import wait_until_sync
 
 pytestmark = pytest.mark.dagster

@@ -11,11 +11,11 @@ import redis
 from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
-from orchestration_queue.dialects.qless import QlessClient
-from orchestration_queue.dialects.qless.commands import LIBRARY
 from orchestration_queue.doctor import Finding, Severity, run_checks
-from orchestration_queue.doctor.qless import QLESS_CHECKS, InspectedQless
 from orchestration_queue.server import Connection
+from orchestration_queue.wires.qless import QlessClient
+from orchestration_queue.wires.qless.commands import LIBRARY
+from orchestration_queue.wires.qless.doctor import SERVER_CHECKS, InspectedQless
 
 LONG_AGO = time.time() - 100_000
 
@@ -82,7 +82,7 @@ def test_nothing_is_loaded_to_compare_records(server: redis.Redis, server_url: s
     server.zadd("ql:queues", {"q": 1})
     server.function_delete(LIBRARY.name)
     with Connection.open(server_url, libraries=()) as connection:
-        found = [finding for check in QLESS_CHECKS for finding in check(InspectedQless(connection))]
+        found = [finding for check in SERVER_CHECKS for finding in check(InspectedQless(connection))]
     assert [(finding.severity, "oq qless check" in finding.action) for finding in found] == [(Severity.HINT, True)]
     assert server.function_list(LIBRARY.name) == []
 

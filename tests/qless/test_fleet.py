@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.qless import QlessClient
+from orchestration_queue.wires.qless import QlessClient
 from tests.waiting import wait_until
 
 COUNT = 240
@@ -19,7 +19,7 @@ RETRIES = 50
 OURS = """
 import asyncio, sys
 import redis.asyncio as redis
-from orchestration_queue.dialects.qless import QlessWorker, QlessWorkerOptions
+from orchestration_queue.wires.qless import QlessWorker, QlessWorkerOptions
 
 server = redis.Redis(unix_socket_path=sys.argv[1].removeprefix("unix://"))
 

@@ -11,9 +11,9 @@ import redis
 from reqless import Client
 from reqless.exceptions import LostLockError
 
-from orchestration_queue.dialects.qless import QlessClient
-from orchestration_queue.dialects.qless.commands import script_text
 from orchestration_queue.errors import LeaseLostError
+from orchestration_queue.wires.qless import QlessClient
+from orchestration_queue.wires.qless.commands import script_text
 
 
 class Greeting:

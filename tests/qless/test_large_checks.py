@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.qless import QlessClient
+from orchestration_queue.wires.qless import QlessClient
 
 JOBS = 1_000
 KINDS = {

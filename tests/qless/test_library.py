@@ -7,7 +7,7 @@ import json
 import pytest
 import redis
 
-from orchestration_queue.dialects.qless.commands import LIBRARY, script_text
+from orchestration_queue.wires.qless.commands import LIBRARY, script_text
 
 
 @pytest.mark.parametrize("words", [(), ("nix", 1), ("get",), ("get", "soon", "j"), ("get", "nan", "j"), ("get", 1)])

@@ -10,15 +10,15 @@ import pytest
 import redis
 from prometheus_client import CollectorRegistry
 
-from orchestration_queue.dialects.qless import (
+from orchestration_queue.errors import UnrecoverableError, UsageError
+from orchestration_queue.wires.qless import (
     QlessClient,
     QlessJob,
     QlessNext,
     QlessWorker,
     QlessWorkerOptions,
 )
-from orchestration_queue.errors import UnrecoverableError, UsageError
-from orchestration_queue.telemetry.qless import QlessCollector, QlessMetrics
+from orchestration_queue.wires.qless.metrics import QlessCollector, QlessMetrics
 from tests.waiting import wait_until
 
 OPTIONS = QlessWorkerOptions(interval=0.05, retry_delay=timedelta(0))

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.dialects import qless
 from orchestration_queue.errors import UsageError
+from orchestration_queue.wires import qless
 
 NOWHERE = "redis://127.0.0.1:1"
 JOB = qless.QlessJob("j", "K", "q", "running", {})

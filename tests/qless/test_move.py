@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.dialects.qless import AsyncQlessClient, AsyncQlessMove
-from orchestration_queue.dialects.qless.moving import TAGS_HEADER
 from orchestration_queue.states import JobState
+from orchestration_queue.wires.qless import AsyncQlessClient, AsyncQlessMove
+from orchestration_queue.wires.qless.moving import TAGS_HEADER
 from tests.waiting import wait_until
 from tests.workers import working
 

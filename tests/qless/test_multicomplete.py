@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.qless import QlessClient
 from orchestration_queue.errors import JobNotFoundError
+from orchestration_queue.wires.qless import QlessClient
 from tests.qless.oracle import Both
 
 JIDS = tuple("abcdefg")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.dialects.qless import QlessWorker
+from orchestration_queue.wires.qless import QlessWorker
 from tests.qless.older import Older
 
 DAY = 86_400

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from orchestration_queue import RateLimit
-from orchestration_queue.dialects.qless import AsyncQlessClient, QlessJob, QlessWorker, QlessWorkerOptions
 from orchestration_queue.server.clock import travel
+from orchestration_queue.wires.qless import AsyncQlessClient, QlessJob, QlessWorker, QlessWorkerOptions
 from tests.waiting import wait_until
 
 DAY = timedelta(days=1)

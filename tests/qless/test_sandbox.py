@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from orchestration_queue import sandboxed
-from orchestration_queue.dialects.qless import AsyncQlessClient, run_class
+from orchestration_queue.wires.qless import AsyncQlessClient, run_class
 from tests.qless import sandbox_handlers
 from tests.qless.test_worker import qless as qless
 from tests.qless.test_worker import state, working

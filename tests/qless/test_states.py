@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from orchestration_queue.dialects.qless.commands import LIBRARY
+from orchestration_queue.wires.qless.commands import LIBRARY
 
 SETS = ("work", "locks", "scheduled", "depends")
 PLACES = {

@@ -15,15 +15,15 @@ import pytest
 import redis
 from reqless import Client
 
-from orchestration_queue.dialects.qless import (
+from orchestration_queue.errors import UnrecoverableError, UsageError
+from orchestration_queue.tasks import Tasks
+from orchestration_queue.wires.qless import (
     AsyncQlessClient,
     QlessJob,
     QlessNext,
     QlessWorker,
     QlessWorkerOptions,
 )
-from orchestration_queue.errors import UnrecoverableError, UsageError
-from orchestration_queue.tasks import Tasks
 from tests.waiting import wait_until
 
 
@@ -241,7 +241,7 @@ def test_wrong_arguments_are_refused() -> None:
 
 _WORKER = """
 import asyncio, sys
-from orchestration_queue.dialects.qless import QlessWorker, QlessWorkerOptions
+from orchestration_queue.wires.qless import QlessWorker, QlessWorkerOptions
 async def handler(job):
     await asyncio.sleep(0.01 if int(job.jid[1:]) < 10 else 600)
 asyncio.run(QlessWorker("q", handler, url=sys.argv[1], options=QlessWorkerOptions(interval=0.05)).run())

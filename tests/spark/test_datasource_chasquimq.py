@@ -14,8 +14,8 @@ import pytest
 import redis
 from pyspark.errors import PySparkException
 
-from orchestration_queue.dialects.chasquimq import ChasquiJob, ChasquiQueue, NewChasquiJob
 from orchestration_queue.errors import UnrecoverableError
+from orchestration_queue.wires.chasquimq import ChasquiJob, ChasquiQueue, NewChasquiJob
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 from pyspark.errors import PySparkException
 
-from orchestration_queue.dialects.qless import QlessClient
+from orchestration_queue.wires.qless import QlessClient
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -27,14 +27,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_serializer
 
 from orchestration_queue.client import AsyncQueue, Queue
-from orchestration_queue.dialects.chasquimq import packing as chasquimq
-from orchestration_queue.dialects.qless import commands as qless
 from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.codec import Codec, find_codec, register_codec
 from orchestration_queue.schedules import FlowTemplate
 from orchestration_queue.tasks.signature import TaskSignature
+from orchestration_queue.wires.chasquimq import packing as chasquimq
+from orchestration_queue.wires.qless import commands as qless
 from orchestration_queue.worker.sandbox import frames
 
 JSON = st.recursive(

@@ -13,7 +13,7 @@ import pytest
 
 from orchestration_queue.options import Options, as_timedelta, milliseconds, seconds
 
-_MODULES = ("", ".dagster", ".dialects.chasquimq", ".server", ".spark", ".tasks", ".telemetry", ".testing")
+_MODULES = ("", ".dagster", ".wires.chasquimq", ".server", ".spark", ".tasks", ".telemetry", ".testing")
 _IN_SECONDS = re.compile(r"(_s|_seconds)$")
 _DURATIONS = re.compile(r"(^|_)(timeout|ttl|grace|lease|interval|delay|duration|age|wait|every|period)$", re.IGNORECASE)
 _TYPES = ("Duration", "timedelta | float", "DurationField", "NonNegative", "Positive")

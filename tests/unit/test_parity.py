@@ -9,7 +9,7 @@ import re
 import pytest
 
 from orchestration_queue import client, server
-from orchestration_queue.dialects import chasquimq, qless
+from orchestration_queue.wires import chasquimq, qless
 
 PAIRS = [
     (getattr(module, name), getattr(module, name.removeprefix("Async")))

@@ -1,14 +1,5 @@
 """Components: assets, sensors and schedulers of the queue, written in YAML and scaffolded by ``dg``."""
 
-from orchestration_queue.dagster.components.dialects import (
-    ChasquiDeadLetterSensorComponent,
-    ChasquiEventSensorComponent,
-    ChasquiResourceComponent,
-    QlessEventSensorComponent,
-    QlessFailureSensorComponent,
-    QlessResourceComponent,
-    QlessStalledSensorComponent,
-)
 from orchestration_queue.dagster.components.flow import FlowNodeModel, QueueFlowComponent, QueueTaskComponent
 from orchestration_queue.dagster.components.queue import (
     QueueEventSensorComponent,
@@ -18,14 +9,7 @@ from orchestration_queue.dagster.components.queue import (
 )
 
 __all__ = [
-    "ChasquiDeadLetterSensorComponent",
-    "ChasquiEventSensorComponent",
-    "ChasquiResourceComponent",
     "FlowNodeModel",
-    "QlessEventSensorComponent",
-    "QlessFailureSensorComponent",
-    "QlessResourceComponent",
-    "QlessStalledSensorComponent",
     "QueueEventSensorComponent",
     "QueueFlowComponent",
     "QueueResourceComponent",

@@ -70,7 +70,7 @@ class Console:
         def allow(names: Iterable[str]) -> None:
             wanted = list(names)
             request.user = self._check(session, request, route.scope, wanted)
-            for name in () if route.is_of_dialect else wanted:
+            for name in () if route.is_of_wire else wanted:
                 self.service.check_allowed(name)
 
         request.allow = allow

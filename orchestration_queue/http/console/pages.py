@@ -12,7 +12,6 @@ from orchestration_queue.client import AsyncBroadcast, AsyncFlow, AsyncJob, Asyn
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.cache import PATIENCE_S, Rates, Recent, Registry, or_none
-from orchestration_queue.http.console.dialect_pages import DialectPages
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, ended_until, minutes_of
@@ -29,6 +28,7 @@ from orchestration_queue.protocol.keys import PERMANENT_KEYS
 from orchestration_queue.protocol.operations import event_log, http_records, job_records
 from orchestration_queue.protocol.operations.dead_letters import group_letters
 from orchestration_queue.protocol.record import JobRecord, when
+from orchestration_queue.wires import WIRES
 
 __all__ = ["Pages"]
 
@@ -80,8 +80,9 @@ class Pages:
             self._doctor,
             QueuePages(service, views),
             PoolPages(service, views),
-            DialectPages(service, views),
+            *(wire.load("console").Pages(service.wires[wire.name], views) for wire in WIRES),
         )
+        views.show_wires([wire for wire in WIRES if service.wires[wire.name].names])
         self.routes = (*own, *(route for group in groups for route in group.routes))
 
     async def aclose(self) -> None:

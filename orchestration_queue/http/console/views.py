@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -14,6 +15,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.shapes import scheduler_shape
+from orchestration_queue.wires import Wire
 
 __all__ = ["Views"]
 
@@ -77,13 +79,14 @@ class Views:
             "path": self._path,
             "spark": spark,
             "spark_application": spark_application,
-            "has_dialects": False,
+            "wires": [],
             "link": self._link,
         }
 
-    def show_dialects(self, are_any: bool) -> None:
-        """Set whether the navigation shows the page of other wires' queues."""
-        self._environment.globals["has_dialects"] = are_any
+    def show_wires(self, wires: Sequence[Wire]) -> None:
+        """Set the wires whose pages the navigation shows."""
+        shown = [(f"/ui/{wire.name}", wire.title, wire.load("console").KEY) for wire in wires]
+        self._environment.globals["wires"] = shown
 
     def _link(self, header: str, value: str) -> str | None:
         """Return the URL of the run or trace that a job's header names, if links are configured."""
@@ -94,7 +97,9 @@ class Views:
         return None
 
     def _template(self, name: str) -> str:
-        return (self._home / "templates" / name).read_text(encoding="utf-8")
+        wire, _, own = name.rpartition("/")
+        home = files(f"orchestration_queue.wires.{wire}") if wire else self._home
+        return (home / "templates" / own).read_text(encoding="utf-8")
 
     def _path(self) -> str:
         request = self.request.get()

@@ -11,10 +11,11 @@ from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.http.messages import Json, Request
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.reading import members
+from orchestration_queue.wires import WIRES
 
 __all__ = ["diagnose", "diagnose_queue", "findings", "fix_finding", "repair"]
 
-_OTHER_WIRES = ("ChasquiMQ", "qless")
+_OTHER_WIRES = tuple(wire.title for wire in WIRES)
 
 
 async def findings(service: Service, queues: Sequence[str] | None) -> list[Finding]:

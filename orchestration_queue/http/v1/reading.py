@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from datetime import date, timedelta
 from typing import Any
 
@@ -14,7 +15,18 @@ from orchestration_queue.http.messages import MISSING, Request
 from orchestration_queue.options import Options
 from orchestration_queue.options.durations import checked_duration
 
-__all__ = ["data_filter", "destination", "job_shape", "members", "page_of", "plain", "seconds_of", "text", "whole"]
+__all__ = [
+    "data_filter",
+    "destination",
+    "job_shape",
+    "members",
+    "page_of",
+    "plain",
+    "seconds_of",
+    "text",
+    "whole",
+    "wire_shape",
+]
 
 _MOST_DIGITS = 9
 
@@ -100,6 +112,20 @@ def plain(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def wire_shape(value: Any, *left_out: str) -> Any:
+    """Convert a value of another wire to JSON; what JSON cannot represent becomes text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: wire_shape(getattr(value, each.name)) for each in fields(value) if each.name not in left_out}
+    if isinstance(value, Mapping):
+        return {str(name): wire_shape(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [wire_shape(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    value = plain(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def job_shape(job: AsyncJob) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.http.access import Access, DeniedError
 from orchestration_queue.http.messages import HttpError, Json, Request, Response
 from orchestration_queue.http.routes import Route, Scope
-from orchestration_queue.http.v1 import dialects, findings, flows, jobs, queues, schedulers, taking
+from orchestration_queue.http.v1 import findings, flows, jobs, queues, schedulers, taking
 
 __all__ = ["OWN_ROUTES", "answer", "problem"]
 
@@ -59,7 +59,7 @@ async def answer(access: Access, route: Route, request: Request) -> Response:
     def allow(queues: Iterable[str]) -> None:
         names = list(queues)
         request.user = access.check(route.scope, request.headers, names)
-        for name in () if route.is_of_dialect else names:
+        for name in () if route.is_of_wire else names:
             request.service.check_allowed(name)
 
     request.allow = allow
@@ -93,7 +93,6 @@ _READ, _WORK, _ACT, _ADMIN = Scope.READ, Scope.WORK, Scope.ACT, Scope.ADMIN
 _Q = "/v1/queues/:name"
 _J, _D, _F, _S = f"{_Q}/jobs", f"{_Q}/dead-letters", f"{_Q}/flows", f"{_Q}/schedulers"
 _T, _W, _TAKEN = f"{_Q}/tags", f"{_Q}/workers", f"{_Q}/taken/:id"
-_C, _L = "/v1/chasquimq/:name", "/v1/qless/:name"
 
 OWN_ROUTES: tuple[Route, ...] = (
     Route("GET", f"{_Q}/search", _READ, jobs.search_jobs),
@@ -148,20 +147,6 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_TAKEN}/retry", _WORK, taking.retry_taken),
     Route("POST", f"{_TAKEN}/release", _WORK, taking.release_taken),
     Route("POST", f"{_TAKEN}/heartbeat", _WORK, taking.heartbeat_taken),
-    Route("GET", "/v1/chasquimq", _READ, dialects.list_chasqui),
-    Route("GET", _C, _READ, dialects.show_chasqui),
-    Route("GET", f"{_C}/jobs", _READ, dialects.list_chasqui_jobs),
-    Route("GET", f"{_C}/dead-letters", _READ, dialects.list_chasqui_letters),
-    Route("DELETE", f"{_C}/dead-letters", _ADMIN, dialects.drop_chasqui_letters),
-    Route("POST", f"{_C}/dead-letters/replay", _ACT, dialects.replay_chasqui_letters),
-    Route("GET", f"{_C}/schedules", _READ, dialects.list_chasqui_schedules),
-    Route("POST", f"{_C}/pause", _ACT, dialects.pause_chasqui),
-    Route("POST", f"{_C}/resume", _ACT, dialects.resume_chasqui),
-    Route("GET", "/v1/qless", _READ, dialects.show_qless_server),
-    Route("GET", _L, _READ, dialects.show_qless),
-    Route("GET", f"{_L}/jobs", _READ, dialects.list_qless_jobs),
-    Route("POST", f"{_L}/pause", _ACT, dialects.pause_qless),
-    Route("POST", f"{_L}/resume", _ACT, dialects.resume_qless),
     Route("GET", "/v1/pools", _READ, queues.list_pools),
     Route("GET", "/v1/pools/:pool", _READ, queues.show_pool),
     Route("PUT", "/v1/pools/:pool", _ACT, queues.set_pool),
