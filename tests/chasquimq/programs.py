@@ -63,7 +63,12 @@ class Repeat:
     missed_ms: int
     policy: str
     most: int
+    """How many missed fires `fire_all` makes up for."""
     limit: int | None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {"label": self.label, "failures": 0, "is_hopeless": False, "result": None}
 
 
 @dataclass

@@ -64,7 +64,7 @@ class Side:
     async def cancel(self, job_id: str) -> bool:
         raise NotImplementedError
 
-    async def repeat(self, repeat: Repeat, seed: int) -> str:
+    async def repeat(self, repeat: Repeat) -> str:
         raise NotImplementedError
 
     async def replay(self, number: int) -> int:
@@ -161,11 +161,11 @@ class Ours(Side):
     async def cancel(self, job_id: str) -> bool:
         return bool(await self.client.cancel(job_id))
 
-    async def repeat(self, repeat: Repeat, seed: int) -> str:
+    async def repeat(self, repeat: Repeat) -> str:
         return str(
             await self.client.put_schedule(
-                f"{repeat.label}",
-                {"label": repeat.label, "failures": 0, "is_hopeless": False, "result": None},
+                repeat.label,
+                repeat.data,
                 every=MINUTE_MS / 1000,
                 limit=repeat.limit,
                 missed_fires=repeat.policy,
@@ -199,12 +199,12 @@ class Theirs(Side):
     async def cancel(self, job_id: str) -> bool:
         return bool(await self.client.cancel_delayed(job_id))
 
-    async def repeat(self, repeat: Repeat, seed: int) -> str:
+    async def repeat(self, repeat: Repeat) -> str:
         policies = chasquimq.MissedFiresPolicy
         policy = policies.fire_all(repeat.most) if repeat.policy == "fire_all" else getattr(policies, repeat.policy)()
         job = await self.client.upsert_repeatable_job(
             repeat.label,
-            {"label": repeat.label, "failures": 0, "is_hopeless": False, "result": None},
+            repeat.data,
             repeat=chasquimq.RepeatPattern.every(MINUTE_MS),
             limit=repeat.limit,
             missed_fires=policy,
@@ -243,7 +243,7 @@ async def run(side: Side, program: Program) -> dict[str, Any]:
             side.server.xadd(side.keys.stream, step)
     seconds, _ = side.server.time()
     for repeat in program.repeats:
-        key = await side.repeat(repeat, program.seed)
+        key = await side.repeat(repeat)
         side.server.zadd(side.keys.repeat, {key: seconds * 1000 - repeat.missed_ms})
     await settle(side)
     if program.replays:

@@ -43,21 +43,27 @@ class HandWorker:
         while (fetched := self.fetch()) is not None:
             job_id, entry_id = fetched
             self.fetched.append(job_id)
-            reply = self.wire.call("moveToActive", jobId=job_id, entryId=entry_id, timestamp=self.now)
-            if isinstance(reply, list):
-                return self._hold(job_id, entry_id)
-            if reply == "":
-                self.wire.call("complete", jobId=job_id, entryId=entry_id, timestamp=self.now)
-            elif reply == "REVOKED":
-                self._fail_revoked(job_id, entry_id)
-            elif entry_id == "":
-                self.wire.ask("DECRBY", self.wire.key("list-active"), 1)
+            if self.start(job_id, entry_id):
+                return job_id
         return None
 
-    def _hold(self, job_id: str, entry_id: str) -> str:
+    def start(self, job_id: str, entry_id: str) -> bool:
+        """Activate a job that was fetched, and hold it; False when it may not start, and was put down."""
+        reply = self.wire.call("moveToActive", jobId=job_id, entryId=entry_id, timestamp=self.now)
+        if isinstance(reply, list):
+            self._hold(job_id, entry_id)
+            return True
+        if reply == "":
+            self.wire.call("complete", jobId=job_id, entryId=entry_id, timestamp=self.now)
+        elif reply == "REVOKED":
+            self._fail_revoked(job_id, entry_id)
+        elif entry_id == "":
+            self.wire.ask("DECRBY", self.wire.key("list-active"), 1)
+        return False
+
+    def _hold(self, job_id: str, entry_id: str) -> None:
         self.started.append(job_id)
         self.held[job_id] = entry_id
-        return job_id
 
     def _fail_revoked(self, job_id: str, entry_id: str) -> None:
         self.wire.call("fail", jobId=job_id, entryId=entry_id, failedReason="revoked", timestamp=self.now)

@@ -217,6 +217,19 @@ class JobLife(RuleBasedStateMachine):
         elif lifo:
             assert first == lifo[-1:]
 
+    @rule(name=st.sampled_from(["lifo", "priority"]), limit=st.integers(0, 5), count=st.integers(1, 3))
+    def take_within_a_limit(self, name: str, limit: int, count: int) -> None:
+        """The queue's own limit, which counts jobs of the stream and of lists, holds for what is taken off a list."""
+        self.wire.ask("HSET", self.wire.key("meta"), "globalConcurrency", limit)
+        room = max(limit - len(self.wire.pending()) - self.wire.list_active(), 0)
+        assert self.wire.call("checkConcurrency") == (room if limit else -1)
+        ready = self.wire.elements(name)[::-1]
+        taken = self.wire.call("rpopAndReserve", list=name, count=count)
+        assert taken == ready[: min(room, count) if limit else count]
+        for job_id in taken:
+            self.worker.start(job_id, "")
+        self.wire.ask("HDEL", self.wire.key("meta"), "globalConcurrency")
+
     @precondition(lambda self: self.worker.held)
     @rule(number=PICK, retention=RETENTION)
     def finish_and_take_next(self, number: int, retention: dict[str, Word]) -> None:

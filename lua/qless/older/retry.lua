@@ -19,8 +19,8 @@ end
 local remaining = run("retry", now, { jid, queue, worker, delay })
 older.see(now, worker)
 if remaining >= 0 then
-  -- The command leaves the old queue and worker, and counts nothing.
-  redis.call("HSET", "ql:j:" .. jid, "queue", queue, "worker", "", "expires", 0, "time", jobs.time(now))
+  -- The command leaves the old worker, and counts nothing.
+  redis.call("HSET", "ql:j:" .. jid, "worker", "", "expires", 0, "time", jobs.time(now))
   places.learn(now, queue)
   stats.count(now, job.queue, "retries", 1)
 end
