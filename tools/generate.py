@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,21 +17,9 @@ import bundle_lua
 import generate_sync
 from lua_header import HeaderError
 
-__all__ = ["FOLDERS", "generate"]
+__all__ = ["generate", "made"]
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = (
-    *(f"{package}/{generate_sync.TARGET}" for package in generate_sync.PACKAGES),
-    "orchestration_queue/protocol/functions",
-    "orchestration_queue/protocol/lua",
-)
-"""What is in these folders is made here, and nothing else is: .gitignore and pyproject.toml name them, too."""
-_SOURCES = (
-    *(f"{package}/{generate_sync.SOURCE}" for package in generate_sync.PACKAGES),
-    "orchestration_queue/protocol/keys.py",
-    "lua",
-    "tools",
-)
 _STAMP = ".generated"
 """What was read and written last; locked while files are written, as `make --jobs` and several pytests do at a time."""
 
@@ -49,18 +37,41 @@ def generate(root: Path = ROOT) -> None:
     with (root / _STAMP).open("a+", encoding="utf-8") as stamp:
         fcntl.flock(stamp, fcntl.LOCK_EX)
         stamp.seek(0)
-        sources = _fingerprint(root, _SOURCES)  # taken before they are read: they may be edited meanwhile
-        if stamp.read() != sources + _fingerprint(root, FOLDERS):
+        sources = _fingerprint(_sources(root))  # taken before they are read: they may be edited meanwhile
+        if stamp.read() != sources + _fingerprint(made(root)):
             _write(root)
             stamp.truncate(0)
-            stamp.write(sources + _fingerprint(root, FOLDERS))
+            stamp.write(sources + _fingerprint(made(root)))
+
+
+def made(root: Path = ROOT) -> list[Path]:
+    """Return the files of all folders whose whole content is made here; .gitignore and pyproject.toml name them, too.
+
+    Args:
+        root: The checkout.
+    """
+    package = root / "orchestration_queue"
+    twins = sorted(package.rglob(generate_sync.TARGET))
+    return _files([*twins, package / "protocol" / "functions", package / "protocol" / "lua"])
+
+
+def _sources(root: Path) -> list[Path]:
+    package = root / "orchestration_queue"
+    asynchronous = sorted(package.rglob(generate_sync.SOURCE))
+    return [package / "protocol" / "keys.py", *_files([*asynchronous, root / "lua", root / "tools"])]
+
+
+def _files(folders: Iterable[Path]) -> list[Path]:
+    """Return the files below these folders, in order, without compiled ones."""
+    found = (path for folder in folders for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts)
+    return [path for path in found if path.is_file()]
 
 
 def _write(root: Path) -> None:
     wanted = dict(generate_sync.twins(root))
     wanted |= {root / name: text for name, text in bundle_lua.outputs(root)[0].items()}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
-    orphans = [path for path in _files(root, FOLDERS) if path not in wanted]
+    orphans = [path for path in made(root) if path not in wanted]
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
         part = root / f"{_STAMP}.part"
@@ -70,20 +81,12 @@ def _write(root: Path) -> None:
         path.unlink()
 
 
-def _files(root: Path, places: tuple[str, ...]) -> Iterator[Path]:
-    """Yield the files in these places, in order, without compiled ones."""
-    for place in places:
-        path = root / place
-        below = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (file for file in below if file.is_file() and "__pycache__" not in file.parts)
-
-
-def _fingerprint(root: Path, places: tuple[str, ...]) -> str:
-    """Return a digest of the names, sizes and times of the files in these places."""
+def _fingerprint(files: Iterable[Path]) -> str:
+    """Return a digest of the names, sizes and times of these files."""
     digest = sha256()
-    for path in _files(root, places):
+    for path in files:
         facts = path.stat()
-        digest.update(f"{path.relative_to(root)}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
+        digest.update(f"{path}\0{facts.st_size}\0{facts.st_mtime_ns}\0".encode())
     return digest.hexdigest()
 
 

@@ -10,19 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["PACKAGES", "ROOT", "SOURCE", "TARGET", "twins"]
+__all__ = ["SOURCE", "TARGET", "twins"]
 
-ROOT = Path(__file__).resolve().parent.parent
 SOURCE = "_async"
 TARGET = "_sync"
-
-PACKAGES: Sequence[str] = (
-    "orchestration_queue/server",
-    "orchestration_queue/client",
-    "orchestration_queue/wires/chasquimq",
-    "orchestration_queue/wires/qless",
-)
-"""Packages whose `_async` folder has a `_sync` twin."""
 
 PHRASES: Sequence[tuple[str, str]] = (
     (r"^(\s*)import redis\.asyncio as", r"\1import redis as"),
@@ -66,7 +57,7 @@ _NAME = re.compile(rf"\b(?:{'|'.join(NAMES)})\b")
 _LEFT_OVER = re.compile(r"^.*(?:\basyncio\.\w|\bawait\b|^\s*async\b).*$", re.MULTILINE)
 
 
-def twins(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
+def twins(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield the path of each twin and its text.
 
     Args:
@@ -75,10 +66,9 @@ def twins(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
     Raises:
         ValueError: A source uses what has no synchronous counterpart here.
     """
-    for package in PACKAGES:
-        for source in sorted((root / package / SOURCE).rglob("*.py")):
-            target = root / package / TARGET / source.relative_to(root / package / SOURCE)
-            yield target, synchronous(source.read_text("utf-8"), source.relative_to(root).as_posix())
+    for source in sorted((root / "orchestration_queue").rglob(f"{SOURCE}/**/*.py")):
+        name = source.relative_to(root).as_posix()
+        yield root / name.replace(f"/{SOURCE}/", f"/{TARGET}/"), synchronous(source.read_text("utf-8"), name)
 
 
 def synchronous(text: str, source: str) -> str:

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "orchestration_queue"
 PURE = ("flows", "schedules", "protocol", "options", "worker/machine.py", "worker/slots.py")
 GENERATED = PACKAGE / "protocol" / "functions"
-ELSEWHERE = ("spark", "java", "lua", "tools", "bundle", "session", "time_limits", "pipes", "parity")
+ELSEWHERE = ("spark", "java", "lua", "tools", "bundle", "generate", "session", "time_limits", "pipes", "parity")
 """Words in the names of unit tests that never reach the pure layers."""
 PATIENCE = 10
 """How many seconds, and how many times as long as usual, the tests may take before a change counts as caught."""

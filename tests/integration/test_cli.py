@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,6 @@ from orchestration_queue.protocol.library import LIBRARIES
 from tests.by_hand import HandWorker
 from tests.processes import OQ, worker_process
 from tests.waiting import wait_until_sync
-
-sys.path.append(str(Path(__file__).parents[2] / "tools"))
-reference_cli = import_module("reference_cli")
 
 
 class Oq:
@@ -261,20 +257,6 @@ def _verbs(command: Any, words: list[str]) -> Iterator[list[str]]:
         return
     for name, verb in verbs.items():
         yield from _verbs(verb, [*words, name])
-
-
-def test_every_option_of_the_reference_exists_and_the_other_way_round() -> None:
-    reference = reference_cli.cli()
-    for command in commands():
-        help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
-        _, _, after = re.sub(rf"^## `oq {' '.join(command)}[ `]", "HERE", reference, flags=re.MULTILINE).partition(
-            "HERE"
-        )
-        section = after.partition("\n## ")[0]
-        offered = {word for word in help_text.split() if word.startswith("--") and word != "--help"}
-        common = {"--url", "--prefix", "--json", "--yes"}
-        assert section, command
-        assert offered - common == set(re.findall(r"`(--[a-z-]+)`", section)) - common, command
 
 
 def test_every_option_is_read_from_the_environment() -> None:

@@ -59,13 +59,14 @@ def checkout(tmp_path: Path) -> Path:
 
 def test_no_file_that_is_made_is_in_git() -> None:
     try:
-        assert git(ROOT, "ls-files", "--cached", *generate.FOLDERS) == []
+        assert git(ROOT, "ls-files", "--cached", "--ignored", "--exclude-standard") == []
     except subprocess.CalledProcessError:
         pytest.skip("not a checkout of the repository")
 
 
 def test_a_fresh_checkout_gets_what_this_one_has(checkout: Path) -> None:
-    made = [path for folder in generate.FOLDERS for path in (checkout / folder).rglob("*.*")]
+    made = generate.made(checkout)
+    assert [path.relative_to(checkout) for path in made] == [path.relative_to(ROOT) for path in generate.made()]
     assert len(made) > 50
     for path in made:
         assert path.read_bytes() == (ROOT / path.relative_to(checkout)).read_bytes(), path
@@ -73,9 +74,8 @@ def test_a_fresh_checkout_gets_what_this_one_has(checkout: Path) -> None:
 
 def test_every_file_that_is_made_gets_into_the_wheel(checkout: Path) -> None:
     patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["artifacts"]
-    for folder in generate.FOLDERS:
-        for path in (checkout / folder).rglob("*.*"):
-            assert any(fnmatchcase(str(path.relative_to(checkout)), pattern) for pattern in patterns), path
+    for path in generate.made(checkout):
+        assert any(fnmatchcase(str(path.relative_to(checkout)), pattern) for pattern in patterns), path
 
 
 @pytest.mark.parametrize("name", [LUA, Path("lua/lib/record.lua"), Path("lua/qless/lib/calls.lua"), ASYNC], ids=str)
@@ -85,7 +85,7 @@ def test_a_changed_source_changes_no_other_file_in_git(checkout: Path, name: Pat
     (checkout / name).write_text(f"{(checkout / name).read_text().rstrip()}  {comment} {mark}\n")
     assert run(checkout).returncode == 0
     assert git(checkout, "status", "--porcelain") == [f" M {name}"]
-    assert any(mark in path.read_text() for folder in generate.FOLDERS for path in (checkout / folder).rglob("*.*"))
+    assert any(mark in path.read_text() for path in generate.made(checkout))
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_what_is_not_as_made_is_made_again(checkout: Path, name: Path, spoil: Ca
 
 
 def test_several_processes_may_make_them_at_a_time(checkout: Path) -> None:
-    for folder in generate.FOLDERS:
-        shutil.rmtree(checkout / folder)
+    for path in generate.made(checkout):
+        path.unlink()
     command = [sys.executable, str(checkout / "tools" / "generate.py")]
     processes = [subprocess.Popen(command) for _ in range(4)]
     assert [process.wait(100) for process in processes] == [0] * 4
@@ -119,8 +119,19 @@ def test_a_twin_ends_with_its_source(checkout: Path) -> None:
     assert (checkout / TWIN).exists()
 
 
+def test_a_package_that_moves_leaves_nothing_behind(checkout: Path) -> None:
+    """Git removes its files but no ignored ones, which a wheel would take in."""
+    package = checkout / "orchestration_queue" / "wires" / "qless"
+    shutil.copytree(package, checkout / "orchestration_queue" / "moved", ignore=shutil.ignore_patterns("_sync"))
+    git(checkout, "rm", "-r", "--quiet", "orchestration_queue/wires/qless")
+    assert (package / "_sync" / "client.py").exists()
+    assert run(checkout).returncode == 0
+    assert not [path for path in package.rglob("*") if path.is_file()]
+    assert (checkout / "orchestration_queue" / "moved" / "_sync" / "client.py").exists()
+
+
 def test_files_as_made_are_left_alone(checkout: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for folder in generate.FOLDERS for path in (checkout / folder).rglob("*")}
+    before = {path: path.stat().st_mtime_ns for path in generate.made(checkout)}
     (checkout / ".generated").unlink()
     assert run(checkout).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before
