@@ -10,22 +10,22 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = [
-    "checked_count",
-    "checked_day",
-    "checked_finished",
-    "checked_flag",
-    "checked_items",
-    "checked_kind",
-    "checked_limit",
-    "checked_page",
-    "checked_state",
-    "checked_text",
+    "check_count",
+    "check_day",
+    "check_finished",
+    "check_flag",
+    "check_items",
+    "check_kind",
+    "check_limit",
+    "check_page",
+    "check_state",
+    "check_text",
 ]
 
 T = TypeVar("T")
 
 
-def checked_text(value: str, name: str) -> str:
+def check_text(value: str, name: str) -> str:
     """Return a name or an id.
 
     Raises:
@@ -36,7 +36,7 @@ def checked_text(value: str, name: str) -> str:
     return value
 
 
-def checked_flag(value: bool, name: str) -> bool:
+def check_flag(value: bool, name: str) -> bool:
     """Return a flag.
 
     Raises:
@@ -47,7 +47,7 @@ def checked_flag(value: bool, name: str) -> bool:
     return value
 
 
-def checked_kind(kind: str, state: JobState | None) -> str:
+def check_kind(kind: str, state: JobState | None) -> str:
     """Return a kind of failure for selecting jobs in a state; None for any state.
 
     Raises:
@@ -55,10 +55,10 @@ def checked_kind(kind: str, state: JobState | None) -> str:
     """
     if state is JobState.COMPLETED:
         raise UsageError("Jobs that are completed have no kind of failure; pass `state='failed'`.")
-    return checked_text(kind, "kind")
+    return check_text(kind, "kind")
 
 
-def checked_limit(value: int | None, name: str = "limit") -> int | None:
+def check_limit(value: int | None, name: str = "limit") -> int | None:
     """Return a maximum number; None for all.
 
     Raises:
@@ -69,7 +69,7 @@ def checked_limit(value: int | None, name: str = "limit") -> int | None:
     return value
 
 
-def checked_page(limit: int | None, offset: int) -> tuple[int, int]:
+def check_page(limit: int | None, offset: int) -> tuple[int, int]:
     """Return the first and the last index of a page, both inclusive, as the server counts: -1 is the last of all.
 
     Raises:
@@ -77,12 +77,12 @@ def checked_page(limit: int | None, offset: int) -> tuple[int, int]:
     """
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
         raise UsageError(f"`offset` must be a whole number >= 0, got {offset!r}.")
-    if checked_limit(limit) == 0:
+    if check_limit(limit) == 0:
         return 1, 0  # an empty range
     return offset, -1 if limit is None else offset + limit - 1
 
 
-def checked_items(values: Iterable[T], kind: type[T], name: str) -> list[T]:
+def check_items(values: Iterable[T], kind: type[T], name: str) -> list[T]:
     """Return a list of values of one type.
 
     Raises:
@@ -97,7 +97,7 @@ def checked_items(values: Iterable[T], kind: type[T], name: str) -> list[T]:
     return items
 
 
-def checked_state(state: JobState | str) -> JobState:
+def check_state(state: JobState | str) -> JobState:
     """Return the state with this name.
 
     Raises:
@@ -109,18 +109,18 @@ def checked_state(state: JobState | str) -> JobState:
         raise UsageError(f"`state` must be one of {', '.join(JobState)}; got {state!r}.") from None
 
 
-def checked_finished(state: JobState | str, what: str) -> JobState:
+def check_finished(state: JobState | str, what: str) -> JobState:
     """Return the state with this name, in which jobs have finished.
 
     Raises:
         UsageError: It does not exist, or jobs in it have not finished.
     """
-    if (finished := checked_state(state)) not in TERMINAL:
+    if (finished := check_state(state)) not in TERMINAL:
         raise UsageError(f"Jobs that are {finished} have not finished; only completed or failed ones {what}.")
     return finished
 
 
-def checked_day(day: date) -> date:
+def check_day(day: date) -> date:
     """Return a day.
 
     Raises:
@@ -131,7 +131,7 @@ def checked_day(day: date) -> date:
     return day
 
 
-def checked_count(count: int) -> int:
+def check_count(count: int) -> int:
     """Return a number of items.
 
     Raises:

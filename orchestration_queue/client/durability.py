@@ -14,7 +14,7 @@ from orchestration_queue.options.durations import Positive, milliseconds, second
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Durability", "GivenDurability", "Replicated", "checked_durability", "confirmation", "read_confirmation"]
+__all__ = ["Durability", "GivenDurability", "Replicated", "check_durability", "confirmation", "read_confirmation"]
 
 
 class Replicated(Options):
@@ -37,7 +37,7 @@ GivenDurability: TypeAlias = Literal["primary", "replicated"] | Replicated
 _REPLICATED = Replicated()
 
 
-def checked_durability(durability: GivenDurability) -> Durability:
+def check_durability(durability: GivenDurability) -> Durability:
     """Return the requested durability.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestration_queue.errors import JobFailedError
 from orchestration_queue.options import Duration
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
@@ -56,7 +56,7 @@ class Deadline:
     """
 
     def __init__(self, timeout: Duration | None) -> None:
-        self.seconds = None if timeout is None else checked_duration(timeout, "timeout").total_seconds()
+        self.seconds = None if timeout is None else check_duration(timeout, "timeout").total_seconds()
         self._end = None if self.seconds is None else time.monotonic() + self.seconds
 
     @property

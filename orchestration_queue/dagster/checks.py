@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     import dagster as dg
 
 __all__ = [
+    "check_asset",
+    "check_flow_name",
+    "check_function",
+    "check_items",
+    "check_mapping",
+    "check_number",
+    "check_target",
+    "check_text",
+    "check_word",
+    "check_words",
     "checked",
-    "checked_asset",
-    "checked_flow_name",
-    "checked_function",
-    "checked_items",
-    "checked_mapping",
-    "checked_number",
-    "checked_target",
-    "checked_text",
-    "checked_word",
-    "checked_words",
 ]
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def checked(value: T, kind: type[Any], name: str, *, optional: bool = True) -> T
     raise _refuse(value, name, words)
 
 
-def checked_text(value: str, name: str) -> str:
+def check_text(value: str, name: str) -> str:
     """Return the value if it is a non-empty string.
 
     Raises:
@@ -58,7 +58,7 @@ def checked_text(value: str, name: str) -> str:
     return value
 
 
-def checked_flow_name(value: str | None, name: str = "flow") -> str | None:
+def check_flow_name(value: str | None, name: str = "flow") -> str | None:
     """Return the name of a flow's graph; None for any flow.
 
     Raises:
@@ -66,12 +66,12 @@ def checked_flow_name(value: str | None, name: str = "flow") -> str | None:
     """
     if value is None:
         return None
-    if ":" in checked_text(value, name):
+    if ":" in check_text(value, name):
         raise _refuse(value, name, "the name of a flow, which has no ':'")
     return value
 
 
-def checked_number(value: int, name: str, least: int | None = None) -> int:
+def check_number(value: int, name: str, least: int | None = None) -> int:
     """Return the value if it is an integer of at least ``least``.
 
     Raises:
@@ -82,7 +82,7 @@ def checked_number(value: int, name: str, least: int | None = None) -> int:
     return value
 
 
-def checked_function(value: T, name: str) -> T:
+def check_function(value: T, name: str) -> T:
     """Return the value if it is callable or None.
 
     Raises:
@@ -93,7 +93,7 @@ def checked_function(value: T, name: str) -> T:
     return value
 
 
-def checked_target(value: T, name: str = "job", *, optional: bool = False) -> T:
+def check_target(value: T, name: str = "job", *, optional: bool = False) -> T:
     """Return the target of a sensor's runs.
 
     Raises:
@@ -109,7 +109,7 @@ def checked_target(value: T, name: str = "job", *, optional: bool = False) -> T:
     raise _refuse(value, name, "a job or an asset selection", f"pass `{name}=dg.define_asset_job(...)`, for instance")
 
 
-def checked_items(values: Iterable[T], kind: type[Any] | tuple[type[Any], ...], name: str) -> tuple[T, ...]:
+def check_items(values: Iterable[T], kind: type[Any] | tuple[type[Any], ...], name: str) -> tuple[T, ...]:
     """Return the values as a tuple if all have one of the given types.
 
     Raises:
@@ -125,19 +125,19 @@ def checked_items(values: Iterable[T], kind: type[Any] | tuple[type[Any], ...], 
     return items
 
 
-def checked_words(values: Iterable[str], name: str) -> tuple[str, ...]:
+def check_words(values: Iterable[str], name: str) -> tuple[str, ...]:
     """Return the values as a tuple if all are non-empty strings.
 
     Raises:
         InvalidOptionError: The values are not a list, or one is empty or not a string.
     """
-    words = checked_items(values, str, name)
+    words = check_items(values, str, name)
     for word in words:
-        checked_text(word, f"{name}[...]")
+        check_text(word, f"{name}[...]")
     return words
 
 
-def checked_word(value: T, name: str, known: Collection[str]) -> T:
+def check_word(value: T, name: str, known: Collection[str]) -> T:
     """Return the value if it is one of the known words.
 
     Raises:
@@ -150,7 +150,7 @@ def checked_word(value: T, name: str, known: Collection[str]) -> T:
     raise _refuse(value, name, "a known word", advice)
 
 
-def checked_mapping(value: T | None, name: str) -> T | None:
+def check_mapping(value: T | None, name: str) -> T | None:
     """Return the value if it is a dict with string keys, or None.
 
     Raises:
@@ -166,7 +166,7 @@ def checked_mapping(value: T | None, name: str) -> T | None:
     return value
 
 
-def checked_asset(asset: dg.AssetKey | str, name: str = "asset") -> dg.AssetKey:
+def check_asset(asset: dg.AssetKey | str, name: str = "asset") -> dg.AssetKey:
     """Return the asset key of a name such as ``part/part``.
 
     Raises:

@@ -8,7 +8,7 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.assets.task_assets import AssetTask, queue_flow_assets
-from orchestration_queue.dagster.checks import checked_mapping
+from orchestration_queue.dagster.checks import check_mapping
 from orchestration_queue.dagster.resources import FlowResource, JobSchedulerResource, QueueResource
 from orchestration_queue.dagster.schedules import Scheduled, queue_schedules, scheduler_sensor
 from orchestration_queue.dagster.sensors import (
@@ -79,9 +79,9 @@ def build_queue_definitions(
             "`replay` needs `on_dead_letter`, which says what to run for dead letters that are not replayed; pass both."
         )
     for given, what in ((flows, "flows"), (schedules, "schedules")):
-        checked_mapping(given, what)
+        check_mapping(given, what)
     for targets, what in ((on_events, "on_events"), (on_flows, "on_flows"), (on_schedulers, "on_schedulers")):
-        checked_mapping(targets, what)
+        check_mapping(targets, what)
     server = {"url": dg.EnvVar("OQ_URL") if url is None else url, "prefix": prefix}
     sensor_status = dg.DefaultSensorStatus.RUNNING if running else dg.DefaultSensorStatus.STOPPED
     sensors = [

@@ -21,7 +21,7 @@ from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import MAX_PRIORITY, Options, suggestion
-from orchestration_queue.options.checks import checked_job_share, checked_weights
+from orchestration_queue.options.checks import check_job_share, check_weights
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.job import Headers
 
@@ -105,9 +105,9 @@ class StepConfig(Options):
     """Memory limit of the step's process, including that of its fork server; above it ``MemoryError`` is raised."""
     cpu_seconds: int | None = Field(default=None, ge=1)
     """Processor time limit of the step's process; the kernel kills a process that exceeds it."""
-    pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights)] | None = None
+    pools: Annotated[Mapping[str, int], BeforeValidator(check_weights)] | None = None
     """Slots of the queue's pools that the step uses while it runs."""
-    share: Annotated[str, BeforeValidator(checked_job_share)] | None = None
+    share: Annotated[str, BeforeValidator(check_job_share)] | None = None
     """The step's fair share of the queue, such as a tenant's."""
 
 

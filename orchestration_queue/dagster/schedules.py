@@ -10,12 +10,12 @@ import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
 from orchestration_queue.dagster.checks import (
+    check_function,
+    check_mapping,
+    check_target,
+    check_text,
+    check_word,
     checked,
-    checked_function,
-    checked_mapping,
-    checked_target,
-    checked_text,
-    checked_word,
 )
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors import QueueEvent, queue_event_sensor
@@ -65,8 +65,8 @@ def queue_schedules(
         InvalidNameError: The queue's name, or a scheduler's name in Dagster, is invalid.
     """
     QueueKeys(queue)
-    checked_mapping(schedulers, "schedulers")
-    checked_text(resource_key, "resource_key")
+    check_mapping(schedulers, "schedulers")
+    check_text(resource_key, "resource_key")
     checked(default_status, dg.DefaultScheduleStatus, "default_status", optional=False)
     if not schedulers:
         raise InvalidOptionError(f"`schedulers` of queue {queue!r} is empty; name at least one.")
@@ -201,11 +201,11 @@ def scheduler_sensor(
         InvalidOptionError: An option is out of range, or ``on`` is another event.
         InvalidNameError: The queue's name is invalid, or the scheduler's is empty.
     """
-    checked_target(job)
-    checked_function(partition, "partition")
+    check_target(job)
+    check_function(partition, "partition")
     if not isinstance(scheduler, str) or not scheduler:
         raise InvalidNameError(f"`scheduler` must be a scheduler's name, got {scheduler!r}.")
-    checked_word(on, "on", ("added", "completed"))
+    check_word(on, "on", ("added", "completed"))
 
     def react(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest | None:
         due_ms = _due_ms(scheduler, event.job_id)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import FlowError
-from orchestration_queue.flows.dag import Dag, FlowOptions, checked_node, leaves, roots
+from orchestration_queue.flows.dag import Dag, FlowOptions, check_node, leaves, roots
 from orchestration_queue.flows.mapping import mapped_node, moved_data
 from orchestration_queue.flows.node import NO_OPTIONS, Node, TriggerRule
 from orchestration_queue.options import JobOptions
@@ -136,7 +136,7 @@ class DagBuilder:
 
     def add(self, node: Node) -> Node:
         """Add an existing node, for example from :meth:`Task.node`; return it."""
-        self._nodes.append(checked_node(node, f"Flow {self._name!r}"))
+        self._nodes.append(check_node(node, f"Flow {self._name!r}"))
         return node
 
     def include(self, dag: Dag, *, as_: str, deps: Iterable[Dependency] = ()) -> SubFlow:
@@ -267,7 +267,7 @@ def tree(job: Node, children: Iterable[Part] = ()) -> Shape:
         FlowError: The job has options that the wire ignores in waiting nodes.
     """
     branches = _check_parts("tree", children)
-    return chord(branches, job) if branches else Shape((checked_node(job, "A tree"),))
+    return chord(branches, job) if branches else Shape((check_node(job, "A tree"),))
 
 
 def _check_parts(what: str, parts: object) -> tuple[Any, ...]:
@@ -279,4 +279,4 @@ def _check_parts(what: str, parts: object) -> tuple[Any, ...]:
 def _shapes(what: str, parts: Sequence[Part]) -> list[tuple[Node, ...]]:
     if not parts:
         raise FlowError(f"A {what} needs at least one node; pass some.")
-    return [part.nodes if isinstance(part, Shape) else (checked_node(part, f"A {what}"),) for part in parts]
+    return [part.nodes if isinstance(part, Shape) else (check_node(part, f"A {what}"),) for part in parts]

@@ -18,7 +18,7 @@ from orchestration_queue.options.base import MAX_COUNT
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["Dag", "FlowOptions", "checked_node", "leaves", "nodes_of", "roots"]
+__all__ = ["Dag", "FlowOptions", "check_node", "leaves", "nodes_of", "roots"]
 
 
 class FlowOptions(Options):
@@ -180,11 +180,11 @@ def nodes_of(nodes: object, owner: str) -> tuple[Node, ...]:
     found = tuple(nodes)
     for node in found:
         if not isinstance(node, Node):
-            checked_node(node, owner)
+            check_node(node, owner)
     return found
 
 
-def checked_node(node: object, owner: str) -> Node:
+def check_node(node: object, owner: str) -> Node:
     """Return a node.
 
     Raises:

@@ -14,7 +14,7 @@ from orchestration_queue.flows.dag import Dag
 from orchestration_queue.flows.mapping import MAP, MAX_ELEMENTS, bound_data, element, group_of
 from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.plan_calls import MAX_CALLS, OUR_OPTIONS, PlannedCall, PlannedNode, transaction_calls
-from orchestration_queue.flows.record import FlowRecord, check_flow_id, checked_job_id
+from orchestration_queue.flows.record import FlowRecord, check_flow_id, check_job_id
 from orchestration_queue.flows.submit import Submission, submission
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
@@ -179,12 +179,12 @@ def compile(  # noqa: A001 - what it does
         for dep in waits_for[node.name]:
             dependents[dep].append(node.name)
         if tasks[node.name] == MAP:
-            checked_job_id(flow_id, group_of(element(node.name, MAX_ELEMENTS)))
+            check_job_id(flow_id, group_of(element(node.name, MAX_ELEMENTS)))
     nodes: dict[str, PlannedNode] = {}
     for number, level in enumerate(dag.levels):
         for node in level:
             name, queue, task = node.name, queues[node.name], tasks[node.name]
-            job_id = checked_job_id(flow_id, name)
+            job_id = check_job_id(flow_id, name)
             options = _urgent(node, dag.options.priority) if dag.options.priority else node.options
             options = options if finish is None else finish(queue, task, options)
             nodes[name] = PlannedNode(

@@ -26,7 +26,7 @@ __all__ = [
     "RecordedNode",
     "RecordedOptions",
     "check_flow_id",
-    "checked_job_id",
+    "check_job_id",
     "job_id_of",
     "split_job_id",
 ]
@@ -60,7 +60,7 @@ def check_flow_id(flow_id: str) -> None:
         )
 
 
-def checked_job_id(flow_id: str, node: str) -> str:
+def check_job_id(flow_id: str, node: str) -> str:
     """Return a node's job id.
 
     Raises:

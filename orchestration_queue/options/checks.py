@@ -13,14 +13,14 @@ __all__ = [
     "MAX_SHARE_WEIGHT",
     "MAX_TAGS",
     "PoolWeights",
-    "checked_job_share",
-    "checked_pool",
-    "checked_pool_slots",
-    "checked_share",
-    "checked_share_weight",
-    "checked_tag",
-    "checked_tags",
-    "checked_weights",
+    "check_job_share",
+    "check_pool",
+    "check_pool_slots",
+    "check_share",
+    "check_share_weight",
+    "check_tag",
+    "check_tags",
+    "check_weights",
     "pools_from_wire",
     "share_from_wire",
     "tags_from_wire",
@@ -38,7 +38,7 @@ _LONGEST = 100
 """Maximum characters of a tag, and of the name of a share or a pool."""
 
 
-def checked_tag(tag: Any) -> str:
+def check_tag(tag: Any) -> str:
     """Return a tag.
 
     Raises:
@@ -51,7 +51,7 @@ def checked_tag(tag: Any) -> str:
     return tag
 
 
-def checked_tags(tags: Any) -> tuple[str, ...]:
+def check_tags(tags: Any) -> tuple[str, ...]:
     """Return the tags of a job, without duplicates.
 
     Raises:
@@ -59,7 +59,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
     """
     if isinstance(tags, str | bytes) or not isinstance(tags, Iterable):
         raise InvalidOptionError(f"`tags` must be a list of tags, got {tags!r}; pass `tags=['tenant:acme']`.")
-    found = tuple(dict.fromkeys(checked_tag(tag) for tag in tags))
+    found = tuple(dict.fromkeys(check_tag(tag) for tag in tags))
     if len(found) > MAX_TAGS:
         raise InvalidOptionError(f"`tags` must have at most {MAX_TAGS} tags, got {len(found)}; drop some.")
     return found
@@ -72,7 +72,7 @@ def tags_from_wire(stored: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sound))[:MAX_TAGS]
 
 
-def checked_job_share(name: Any) -> str | None:
+def check_job_share(name: Any) -> str | None:
     """Return the share of a job; None without one.
 
     Raises:
@@ -90,7 +90,7 @@ def share_from_wire(stored: object) -> str | None:
     return stored if isinstance(stored, str) and name_problem(stored, _LONGEST) is None else None
 
 
-def checked_share(name: Any) -> str:
+def check_share(name: Any) -> str:
     """Return the name of a share.
 
     Raises:
@@ -101,7 +101,7 @@ def checked_share(name: Any) -> str:
     return str(name)
 
 
-def checked_share_weight(weight: Any) -> int:
+def check_share_weight(weight: Any) -> int:
     """Return the weight of a share.
 
     Raises:
@@ -122,7 +122,7 @@ def _is_whole(number: object) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def checked_pool(name: Any) -> str:
+def check_pool(name: Any) -> str:
     """Return the name of a pool.
 
     Raises:
@@ -133,7 +133,7 @@ def checked_pool(name: Any) -> str:
     return str(name)
 
 
-def checked_pool_slots(slots: Any) -> int:
+def check_pool_slots(slots: Any) -> int:
     """Return a number of slots.
 
     Raises:
@@ -144,7 +144,7 @@ def checked_pool_slots(slots: Any) -> int:
     return int(slots)
 
 
-def checked_weights(pools: Any) -> PoolWeights:
+def check_weights(pools: Any) -> PoolWeights:
     """Return the slots that a job holds, by pool.
 
     Raises:

@@ -17,7 +17,7 @@ __all__ = [
     "NonNegative",
     "Positive",
     "as_timedelta",
-    "checked_duration",
+    "check_duration",
     "milliseconds",
     "seconds",
 ]
@@ -62,7 +62,7 @@ def milliseconds(duration: Duration) -> int:
     return found // _MILLISECOND
 
 
-def checked_duration(value: Duration, name: str) -> timedelta:
+def check_duration(value: Duration, name: str) -> timedelta:
     """Return a duration as a timedelta.
 
     Raises:

@@ -19,7 +19,7 @@ from orchestration_queue.options.base import (
     name_problem,
     suggestion,
 )
-from orchestration_queue.options.checks import PoolWeights, checked_job_share, checked_tags, checked_weights
+from orchestration_queue.options.checks import PoolWeights, check_job_share, check_tags, check_weights
 from orchestration_queue.options.durations import (
     MAX_DURATION,
     DurationField,
@@ -207,11 +207,11 @@ class JobOptions(Options):
         Headers()
     )
     """Strings stored with the job, such as a trace context; handlers read them as ``job.headers``."""
-    tags: Annotated[Sequence[str], BeforeValidator(checked_tags)] = ()
+    tags: Annotated[Sequence[str], BeforeValidator(check_tags)] = ()
     """At most 20 strings, such as ``tenant:acme``, by which jobs are found, cancelled, retried and removed together."""
-    pools: Annotated[Mapping[str, int], BeforeValidator(checked_weights), AfterValidator(PoolWeights)] = PoolWeights()
+    pools: Annotated[Mapping[str, int], BeforeValidator(check_weights), AfterValidator(PoolWeights)] = PoolWeights()
     """Slots that it holds while it runs, by pool: ``{"warehouse": 2}``. At most 8 pools. See ``Queue.pools``."""
-    share: Annotated[str | None, BeforeValidator(checked_job_share)] = None
+    share: Annotated[str | None, BeforeValidator(check_job_share)] = None
     """The share that it belongs to, such as a tenant.
 
     Shares with waiting jobs start them in proportion to their weights. Within a share, jobs start by ``priority`` and

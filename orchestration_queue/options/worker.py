@@ -12,12 +12,12 @@ from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import DurationField, NonNegative, Positive
 from orchestration_queue.options.job import RateLimit
 
-__all__ = ["Batch", "TokenLimit", "WorkerOptions", "checked_concurrency"]
+__all__ = ["Batch", "TokenLimit", "WorkerOptions", "check_concurrency"]
 
 _MOST_SLOTS = 10_000
 
 
-def checked_concurrency(value: int) -> int:
+def check_concurrency(value: int) -> int:
     """Return a worker's number of concurrent jobs.
 
     Raises:

@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
 
-__all__ = ["MOST_SHARDS", "checked_shards", "shard_name", "shard_names", "shard_of"]
+__all__ = ["MOST_SHARDS", "check_shards", "shard_name", "shard_names", "shard_of"]
 
 MOST_SHARDS = 1024
 """A worker process has connections for each shard that it serves."""
@@ -15,7 +15,7 @@ _FACTOR = 2862933555777941757
 _MASK = (1 << 64) - 1
 
 
-def checked_shards(shards: int) -> int:
+def check_shards(shards: int) -> int:
     """Return a number of shards.
 
     Raises:
@@ -41,7 +41,7 @@ def shard_names(queue: str, shards: int) -> tuple[str, ...]:
     Raises:
         InvalidOptionError: The number of shards is out of range.
     """
-    return tuple(shard_name(queue, shard) for shard in range(checked_shards(shards)))
+    return tuple(shard_name(queue, shard) for shard in range(check_shards(shards)))
 
 
 def shard_of(key: str, shards: int) -> int:
@@ -58,7 +58,7 @@ def shard_of(key: str, shards: int) -> int:
         raise UsageError(f"`key` must be a non-empty string, got {key!r}; pass a key that its jobs share.")
     state = int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
     shard, jump = 0, 0
-    checked_shards(shards)
+    check_shards(shards)
     while jump < shards:
         shard = jump
         state = (state * _FACTOR + 1) & _MASK

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, get_args
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import MAX_DURATION, Duration, Fallback, fallback_from_wire, milliseconds
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import GroupHold, Lease, Postponement, Settlement, Suspension
@@ -226,7 +226,7 @@ def _moment_ms(until: datetime | Duration) -> int:
     now = now_ms()
     latest_ms = now + milliseconds(MAX_DURATION)
     if not isinstance(until, datetime):
-        moment_ms = now + milliseconds(checked_duration(until, "until"))
+        moment_ms = now + milliseconds(check_duration(until, "until"))
     elif until.tzinfo is not None:
         moment_ms = max(now, int(until.timestamp() * 1000))
     else:

@@ -11,8 +11,8 @@ from typing import Self
 from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Duration, WorkerOptions, milliseconds, seconds
-from orchestration_queue.options.durations import checked_duration
-from orchestration_queue.options.worker import checked_concurrency
+from orchestration_queue.options.durations import check_duration
+from orchestration_queue.options.worker import check_concurrency
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.worker.events import Announcer, Listener
@@ -140,7 +140,7 @@ class WorkerControl:
             InvalidOptionError: It is not an integer from 1 to 10,000.
             UsageError: This worker has a process for each slot.
         """
-        checked_concurrency(concurrency)
+        check_concurrency(concurrency)
         if not self.can_resize:
             raise UsageError(
                 f"Worker {self.id} can't change its concurrency, because it has a process per slot; restart it."
@@ -157,7 +157,7 @@ class WorkerControl:
 
     def keep_away(self, delay: Duration) -> None:
         """Start no job on this worker for some time, for example because a service refuses requests."""
-        delay = checked_duration(delay, "delay")
+        delay = check_duration(delay, "delay")
         loop = asyncio.get_running_loop()
         end = loop.time() + delay.total_seconds()
         if self._away is not None:

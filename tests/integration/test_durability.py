@@ -11,7 +11,7 @@ import pytest
 
 from orchestration_queue import NotReplicatedError, Queue, Replicated
 from orchestration_queue.client import NewJob
-from orchestration_queue.client.durability import checked_durability, confirmation
+from orchestration_queue.client.durability import check_durability, confirmation
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.slots import call_slot, key_slot
@@ -64,8 +64,8 @@ def test_the_confirmation_goes_to_the_server_of_the_queue(queue_name: str) -> No
     for durability in (Replicated(), Replicated(fsync=True)):
         (call,) = confirmation(keys, durability)
         assert call_slot(call) == key_slot(keys.stream)
-    assert confirmation(keys, checked_durability("primary")) == []
-    assert checked_durability("replicated") == Replicated(replicas=1, timeout=timedelta(seconds=1))
+    assert confirmation(keys, check_durability("primary")) == []
+    assert check_durability("replicated") == Replicated(replicas=1, timeout=timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("wrong", ["two", 2, True, None, {"replicas": 2}])

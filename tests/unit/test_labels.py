@@ -12,14 +12,14 @@ from orchestration_queue.options.checks import (
     MAX_POOLS,
     MAX_SHARE_WEIGHT,
     MAX_TAGS,
-    checked_job_share,
-    checked_pool,
-    checked_pool_slots,
-    checked_share,
-    checked_share_weight,
-    checked_tag,
-    checked_tags,
-    checked_weights,
+    check_job_share,
+    check_pool,
+    check_pool_slots,
+    check_share,
+    check_share_weight,
+    check_tag,
+    check_tags,
+    check_weights,
     pools_from_wire,
     tags_from_wire,
 )
@@ -29,39 +29,39 @@ TOO_LONG = "x" * 101
 
 
 def test_a_pool_has_a_short_name() -> None:
-    assert checked_pool(LONGEST) == LONGEST
+    assert check_pool(LONGEST) == LONGEST
     for name in (TOO_LONG, "", "a:b", 5):
         with pytest.raises(UsageError):
-            checked_pool(name)
+            check_pool(name)
         with pytest.raises(InvalidOptionError):
-            checked_weights({name: 1})
+            check_weights({name: 1})
 
 
 @pytest.mark.parametrize("slots", [0, 1, MAX_POOL_SLOTS])
 def test_a_pool_has_up_to_a_thousand_slots(slots: int) -> None:
-    assert checked_pool_slots(slots) == slots
+    assert check_pool_slots(slots) == slots
 
 
 @pytest.mark.parametrize("slots", [-1, MAX_POOL_SLOTS + 1, True, 1.0, "1", None])
 def test_other_slots_are_refused(slots: Any) -> None:
     with pytest.raises(UsageError, match="whole number from 0 to 1,000"):
-        checked_pool_slots(slots)
+        check_pool_slots(slots)
 
 
 def test_a_job_holds_slots_of_up_to_eight_pools() -> None:
     most = {str(place): MAX_POOL_SLOTS if place else 1 for place in range(MAX_POOLS)}
-    weights = checked_weights(most)
+    weights = check_weights(most)
     assert weights == most
-    assert hash(weights) == hash(checked_weights(dict(reversed(most.items()))))
+    assert hash(weights) == hash(check_weights(dict(reversed(most.items()))))
     for pools in ({**most, "more": 1}, ["a"], None):
         with pytest.raises(InvalidOptionError):
-            checked_weights(pools)
+            check_weights(pools)
 
 
 @pytest.mark.parametrize("weight", [0, -1, MAX_POOL_SLOTS + 1, True, 1.0, "1"])
 def test_other_weights_are_refused_and_passed_over_when_stored(weight: Any) -> None:
     with pytest.raises(InvalidOptionError):
-        checked_weights({"a": weight})
+        check_weights({"a": weight})
     assert pools_from_wire({"a": weight, "b": 1, "c": MAX_POOL_SLOTS}) == {"b": 1, "c": MAX_POOL_SLOTS}
 
 
@@ -73,39 +73,39 @@ def test_stored_pools_with_odd_names_are_passed_over() -> None:
 
 
 def test_a_share_has_a_short_name() -> None:
-    assert checked_share(LONGEST) == checked_job_share(LONGEST) == LONGEST
-    assert checked_job_share(None) is None
+    assert check_share(LONGEST) == check_job_share(LONGEST) == LONGEST
+    assert check_job_share(None) is None
     for name in (TOO_LONG, "", "a:b", 5):
         with pytest.raises(UsageError, match=r"Share .* pass a word such as 'tenant-a'"):
-            checked_share(name)
+            check_share(name)
         with pytest.raises(InvalidOptionError, match=r"Share .* pass a word such as 'tenant-a'"):
-            checked_job_share(name)
+            check_job_share(name)
 
 
 @pytest.mark.parametrize("weight", [1, MAX_SHARE_WEIGHT])
 def test_a_share_weighs_up_to_a_thousand(weight: int) -> None:
-    assert checked_share_weight(weight) == weight
+    assert check_share_weight(weight) == weight
 
 
 @pytest.mark.parametrize("weight", [0, MAX_SHARE_WEIGHT + 1, True, 1.5, "1", None])
 def test_other_weights_of_a_share_are_refused(weight: Any) -> None:
     with pytest.raises(UsageError, match="whole number from 1 to 1,000"):
-        checked_share_weight(weight)
+        check_share_weight(weight)
 
 
 @pytest.mark.parametrize("tag", ["", TOO_LONG, "a\nb", 5, None])
 def test_a_tag_is_short_and_printable(tag: Any) -> None:
-    assert checked_tag(LONGEST) == LONGEST
+    assert check_tag(LONGEST) == LONGEST
     with pytest.raises(InvalidOptionError, match="1 to 100 printable characters"):
-        checked_tag(tag)
+        check_tag(tag)
     assert tags_from_wire([tag, "a", LONGEST, "a"]) == ("a", LONGEST)
 
 
 def test_a_job_has_up_to_twenty_tags_each_once() -> None:
     most = [str(place) for place in range(MAX_TAGS)]
-    assert checked_tags([*most, "0"]) == tuple(most)
+    assert check_tags([*most, "0"]) == tuple(most)
     for tags in ([*most, "more"], "a", b"a", 5):
         with pytest.raises(InvalidOptionError):
-            checked_tags(tags)
+            check_tags(tags)
     assert tags_from_wire([*most, "more"]) == tuple(most)
     assert tags_from_wire("a") == tags_from_wire(None) == ()

@@ -118,8 +118,8 @@ def test_a_job_has_a_name_unless_another_client_encoded_it(name: Any) -> None:
 def test_options_of_a_job_are_options_or_a_dict_of_them(options: Any) -> None:
     assert NewJob("work", options={"delay": 5}).options == JobOptions(delay=5)
     assert NewJob("work").options == JobOptions()
-    assert additions.checked_options(None) == JobOptions()
-    assert additions.checked_options(MINE.options) is MINE.options
+    assert additions.as_options(None) == JobOptions()
+    assert additions.as_options(MINE.options) is MINE.options
     with pytest.raises(InvalidOptionError, match="`options` must be JobOptions or a dict"):
         NewJob("work", options=options)
 

@@ -25,9 +25,9 @@ from orchestration_queue.options import (
     placement_from_wire,
     retention_from_wire,
 )
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.options.wire import lease_from_wire
-from orchestration_queue.options.worker import checked_concurrency
+from orchestration_queue.options.worker import check_concurrency
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.placement import add_job
 
@@ -154,21 +154,21 @@ def test_values_at_the_limits_are_taken(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("concurrency", [1, 10_000])
 def test_a_worker_runs_up_to_ten_thousand_jobs_at_a_time(concurrency: int) -> None:
-    assert checked_concurrency(concurrency) == concurrency
+    assert check_concurrency(concurrency) == concurrency
 
 
 @pytest.mark.parametrize("concurrency", [0, 10_001, True, 1.5, "1", None])
 def test_another_concurrency_is_refused(concurrency: Any) -> None:
     with pytest.raises(InvalidOptionError, match="whole number from 1 to 10,000"):
-        checked_concurrency(concurrency)
+        check_concurrency(concurrency)
 
 
 @pytest.mark.parametrize("duration", [-1, timedelta(seconds=-1), float("nan"), float("inf"), True, "5", None])
 def test_a_duration_is_a_timedelta_or_seconds(duration: Any) -> None:
-    assert checked_duration(0, "wait") == timedelta(0)
-    assert checked_duration(1.5, "wait") == checked_duration(timedelta(seconds=1.5), "wait") == timedelta(seconds=1.5)
+    assert check_duration(0, "wait") == timedelta(0)
+    assert check_duration(1.5, "wait") == check_duration(timedelta(seconds=1.5), "wait") == timedelta(seconds=1.5)
     with pytest.raises(InvalidOptionError, match="`wait` must be a timedelta or seconds >= 0"):
-        checked_duration(duration, "wait")
+        check_duration(duration, "wait")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import orchestration_queue
 from orchestration_queue.errors import OrchestrationQueueError
-from orchestration_queue.protocol.shards import MOST_SHARDS, checked_shards, shard_names, shard_of
+from orchestration_queue.protocol.shards import MOST_SHARDS, check_shards, shard_names, shard_of
 from orchestration_queue.protocol.slots import key_slot
 
 ShardedQueue: Any = orchestration_queue.ShardedQueue
@@ -25,7 +25,7 @@ def test_a_key_sticks_to_its_shard_in_every_process_and_version() -> None:
 
 @pytest.mark.parametrize("shards", [1, MOST_SHARDS])
 def test_a_queue_has_up_to_a_thousand_shards(shards: int) -> None:
-    assert checked_shards(shards) == shards
+    assert check_shards(shards) == shards
 
 
 def test_keys_are_spread_evenly() -> None:

@@ -11,7 +11,7 @@ from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, broadcasts, worker_registry
-from orchestration_queue.protocol.operations.additions import GivenOptions, NewJob, checked_options
+from orchestration_queue.protocol.operations.additions import GivenOptions, NewJob, as_options
 from orchestration_queue.protocol.operations.broadcasts import NEW_ONLY, Subscription, check_subject
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
@@ -70,7 +70,7 @@ class AsyncBroadcast(AsyncAdder):
         Raises:
             UsageError: The subject, the data or an option is invalid; nothing was sent.
         """
-        checked = broadcasts.check_options(checked_options(options))
+        checked = broadcasts.check_options(as_options(options))
         placed = await self._send_message(NewJob(check_subject(subject), data, checked))
         return (await self._jobs([placed]))[0]
 

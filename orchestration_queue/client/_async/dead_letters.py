@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.producer import AsyncAdder
-from orchestration_queue.client.checks import checked_limit, checked_page, checked_text
+from orchestration_queue.client.checks import check_limit, check_page, check_text
 from orchestration_queue.errors import DeadLetterNotFoundError, UsageError
 from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
@@ -65,7 +65,7 @@ class AsyncDeadLetters(AsyncAdder):
 
     async def _find(self, letter_id: str) -> tuple[QueueKeys | None, DeadLetter | None, JobRecord | None]:
         """Return the dead-letter queue's keys, one of this queue's dead letters, and its job; None if missing."""
-        checked_text(letter_id, "letter_id")
+        check_text(letter_id, "letter_id")
         keys = await self._whereabouts()
         found = await self._connection.follow(dead_letters.letter(keys, self.name, letter_id)) if keys else None
         letter, record = found or (None, None)
@@ -129,7 +129,7 @@ class AsyncDeadLetters(AsyncAdder):
         Raises:
             UsageError: The limit is negative, or not an integer.
         """
-        return await self._each(checked_limit(limit), replay=True)
+        return await self._each(check_limit(limit), replay=True)
 
     async def purge(self) -> int:
         """Remove all dead letters that the queue has now; return how many."""
@@ -175,7 +175,7 @@ class AsyncDeadLetters(AsyncAdder):
         Raises:
             UsageError: The limit or the offset is negative, or not an integer.
         """
-        start, end = checked_page(limit, offset)
+        start, end = check_page(limit, offset)
         keys = await self._whereabouts()
         found: _Letters = []
         after: str | None = _BEGINNING

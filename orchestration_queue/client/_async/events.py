@@ -28,7 +28,7 @@ __all__ = [
     "AsyncQueueEvents",
     "AsyncRegistration",
     "AsyncShardedEvents",
-    "checked_cursor",
+    "check_cursor",
     "gap_in",
 ]
 
@@ -189,7 +189,7 @@ class AsyncQueueEvents(AsyncClient):
         super().__init__(url, connection)
         self.name = name
         self.keys = QueueKeys(name, prefix)
-        self._after = checked_cursor(after)
+        self._after = check_cursor(after)
         self._wants_all = self._after != NEW_ONLY
         self._registration = AsyncRegistration(self._connection)
         self._reader: AsyncEventReader | None = None
@@ -264,7 +264,7 @@ async def gap_in(
     return gap_after(cursor, await connection.follow(event_log.oldest_event(keys)))
 
 
-def checked_cursor(after: str) -> str:
+def check_cursor(after: str) -> str:
     """Return a cursor: an event's id, ``0`` or ``$``.
 
     Raises:
@@ -289,7 +289,7 @@ class AsyncShardedEvents(AsyncClient):
             raise UsageError(
                 f"`after` must map shards' names to events' ids, got {after!r}; pass the `cursors` of a reader."
             )
-        self._after = {keys: checked_cursor(after.get(keys.queue, "$")) for keys in shards}
+        self._after = {keys: check_cursor(after.get(keys.queue, "$")) for keys in shards}
         self._whole = {keys for keys, cursor in self._after.items() if cursor != "$"}
         self._keys = {keys.queue: keys for keys in shards}
         self._registration = AsyncRegistration(connection)

@@ -11,7 +11,7 @@ from orchestration_queue.client import headers
 from orchestration_queue.client._async.client import AsyncClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client._async.waking import wake
-from orchestration_queue.client.checks import checked_items, checked_text
+from orchestration_queue.client.checks import check_items, check_text
 from orchestration_queue.client.flow_status import TREE_FIELDS, found_nodes
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.client.values import FlowNode
@@ -111,8 +111,8 @@ class AsyncFlowProducer(AsyncClient):
             StateError: An id belongs to a flow with another graph; other flows may have been submitted.
             ServerError: The server refused a node; other flows may have been submitted.
         """
-        dags = checked_items(dags, Dag, "dags")
-        ids = [_new_id(dag) for dag in dags] if flow_ids is None else checked_items(flow_ids, str, "flow_ids")
+        dags = check_items(dags, Dag, "dags")
+        ids = [_new_id(dag) for dag in dags] if flow_ids is None else check_items(flow_ids, str, "flow_ids")
         if len(ids) != len(dags):
             raise UsageError(f"`flow_ids` must have an id for each of the {len(dags)} graphs, got {flow_ids!r}.")
         plans = [self._compile(dag, flow_id) for dag, flow_id in zip(dags, ids, strict=True)]
@@ -218,7 +218,7 @@ class AsyncFlowProducer(AsyncClient):
             StateError: No job of the queue belongs to such a flow.
         """
         keys = QueueKeys(queue, self.prefix)
-        checked_text(flow_id, "flow_id")
+        check_text(flow_id, "flow_id")
         graph = await self._connection.follow(flow_dependencies(keys, flow_id))
         if not graph:
             raise StateError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.flow import AsyncFlow
-from orchestration_queue.client.checks import checked_page, checked_text
+from orchestration_queue.client.checks import check_page, check_text
 from orchestration_queue.client.flow_status import FlowSummary, summary
 from orchestration_queue.errors import FlowNotFoundError, UsageError
 from orchestration_queue.flows.reconciler import FlowReconciler
@@ -35,7 +35,7 @@ class AsyncFlows(AsyncQueueClient):
 
     async def find(self, flow_id: str) -> AsyncFlow | None:
         """Return a flow by its id; None if the queue keeps no record of it. One exchange."""
-        snapshot = await self._connection.look(read_flow(self.keys, checked_text(flow_id, "flow_id")))
+        snapshot = await self._connection.look(read_flow(self.keys, check_text(flow_id, "flow_id")))
         return None if snapshot is None else AsyncFlow(self._connection, snapshot.flow)
 
     async def get(self, flow_id: str) -> AsyncFlow:
@@ -69,7 +69,7 @@ class AsyncFlows(AsyncQueueClient):
         """
         if state is not None and state not in list(FlowState):
             raise UsageError(f"`state` must be one of {', '.join(FlowState)}, or None for all; got {state!r}.")
-        start, end = checked_page(limit, offset)
+        start, end = check_page(limit, offset)
         found = []
         for piece in chunks(await self._connection.look(flow_ids(self.keys, start, end)), _RECORDS_PER_EXCHANGE):
             reads = [read_flow(self.keys, flow_id) for flow_id in piece]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from orchestration_queue.client._async.job_reading import AsyncJobReading
 from orchestration_queue.client._async.listener import AsyncListener, AsyncWatch
 from orchestration_queue.client._async.waking import destination, run_and_wake, wake
-from orchestration_queue.client.checks import checked_flag, checked_items, checked_text
+from orchestration_queue.client.checks import check_flag, check_items, check_text
 from orchestration_queue.client.values import Deadline, encode_data, event_outcome, outcome
 from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
-from orchestration_queue.options import Duration, JobOptions, Usage, checked_tags, milliseconds
+from orchestration_queue.options import Duration, JobOptions, Usage, check_tags, milliseconds
 from orchestration_queue.options.habits import JOB_HABITS, advise
 from orchestration_queue.protocol.operations import control, job_output, job_records, moves, suspension, usage
 from orchestration_queue.protocol.operations.control import Cancellation
@@ -178,7 +178,7 @@ class AsyncJob(AsyncJobReading):
         Raises:
             StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
         """
-        remove = control.remove if checked_flag(force, "force") else control.remove_unneeded
+        remove = control.remove if check_flag(force, "force") else control.remove_unneeded
         return await self._connection.run(remove(self._keys, self.id))
 
     async def release(self) -> None:
@@ -209,7 +209,7 @@ class AsyncJob(AsyncJobReading):
             StateError: The job does not wait for others, has run, or would wait for itself through others; nothing was
                 changed.
         """
-        added, removed = _checked_edges(self.id, on, "on"), _checked_edges(self.id, off, "off")
+        added, removed = _check_edges(self.id, on, "on"), _check_edges(self.id, off, "off")
         if len(added) + len(removed) > control.MOST_EDGES:
             raise UsageError(
                 f"`on` and `off` together name more than {control.MOST_EDGES} jobs; pass them in several calls."
@@ -310,7 +310,7 @@ class AsyncJob(AsyncJobReading):
             JobNotFoundError: The job no longer exists.
             StateError: It would have more than 20 tags.
         """
-        added = checked_tags(names)
+        added = check_tags(names)
         await self._connection.run(control.retag(self._keys, self.id, now_ms(), added=added))
         self._show_tags([*self.tags, *added])
 
@@ -321,7 +321,7 @@ class AsyncJob(AsyncJobReading):
             InvalidOptionError: A tag is invalid, or there are more than 20.
             JobNotFoundError: The job no longer exists.
         """
-        removed = checked_tags(names)
+        removed = check_tags(names)
         await self._connection.run(control.retag(self._keys, self.id, now_ms(), removed=removed))
         self._show_tags([tag for tag in self.tags if tag not in removed])
 
@@ -361,8 +361,8 @@ class AsyncJob(AsyncJobReading):
         self._record = JobRecord(self.id, {**self.record.fields, "data": encoded})
 
 
-def _checked_edges(job_id: str, named: Iterable[str], what: str) -> list[str]:
-    ids = [checked_text(each, what) for each in dict.fromkeys(checked_items(named, str, what))]
+def _check_edges(job_id: str, named: Iterable[str], what: str) -> list[str]:
+    ids = [check_text(each, what) for each in dict.fromkeys(check_items(named, str, what))]
     if job_id in ids:
         raise UsageError(f"Job {job_id!r} cannot wait for itself; leave it out of `{what}`.")
     return ids

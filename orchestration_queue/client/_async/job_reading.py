@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
-from orchestration_queue.client.checks import checked_page
+from orchestration_queue.client.checks import check_page
 from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline, describe_age
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.history import HistoryEntry
@@ -209,7 +209,7 @@ class AsyncJobReading:
 
     async def logs(self, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return up to ``limit`` lines that its handlers logged, after the first ``offset``."""
-        return await self._connection.look(job_records.logs(self._keys, self.id, *checked_page(limit, offset)))
+        return await self._connection.look(job_records.logs(self._keys, self.id, *check_page(limit, offset)))
 
     async def children(self) -> list[Self]:
         """Return the jobs that this one waits or waited for, if they still exist."""
@@ -265,4 +265,4 @@ class AsyncJobReading:
             UsageError: ``after`` is not an entry id.
             TransportError: The server was unreachable. Resume after the last entry's ``id``.
         """
-        return follow_stream(self._connection, self._keys, self.id, job_output.checked_position(after))
+        return follow_stream(self._connection, self._keys, self.id, job_output.check_position(after))

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 from orchestration_queue.client import headers
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
-from orchestration_queue.client.checks import checked_flag, checked_items
+from orchestration_queue.client.checks import check_flag, check_items
 from orchestration_queue.client.durability import (
     Durability,
     GivenDurability,
-    checked_durability,
+    check_durability,
     confirmation,
     read_confirmation,
 )
@@ -108,9 +108,9 @@ class AsyncAdder(AsyncQueueClient):
         durability: GivenDurability = "primary",
     ) -> None:
         super().__init__(name, url=url, connection=connection, prefix=prefix)
-        self._durability = checked_durability(durability)
+        self._durability = check_durability(durability)
         self._codec = find_codec(codec)
-        self._skip_events = not checked_flag(emit_events, "emit_events")
+        self._skip_events = not check_flag(emit_events, "emit_events")
 
     def _encode(self, job: NewJob) -> NewJob:
         if isinstance(job.data, EncodedData):
@@ -154,12 +154,12 @@ class AsyncAdder(AsyncQueueClient):
                 notified.
         """
         wanted = self._durability_of(durability)
-        jobs = [self._encode(job) for job in checked_items(new, NewJob, "jobs")]
+        jobs = [self._encode(job) for job in check_items(new, NewJob, "jobs")]
         at_ms = now_ms()
         return require_placed(jobs, await self._add_all(jobs, at_ms, wanted), at_ms)
 
     def _durability_of(self, durability: GivenDurability | None) -> Durability:
-        return self._durability if durability is None else checked_durability(durability)
+        return self._durability if durability is None else check_durability(durability)
 
     async def _add_all(self, jobs: Sequence[NewJob], at_ms: int, durability: Durability) -> list[Outcome]:
         """Add encoded jobs; return an outcome for each one up to the last that was sent."""

@@ -10,14 +10,14 @@ from typing import Any
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client.checks import (
-    checked_count,
-    checked_day,
-    checked_finished,
-    checked_kind,
-    checked_limit,
-    checked_page,
-    checked_state,
-    checked_text,
+    check_count,
+    check_day,
+    check_finished,
+    check_kind,
+    check_limit,
+    check_page,
+    check_state,
+    check_text,
 )
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.options import RateLimit
@@ -52,7 +52,7 @@ class AsyncQueueReading(AsyncQueueClient):
 
     async def find(self, job_id: str) -> AsyncJob | None:
         """Return the job with this id; None if it does not exist."""
-        record = await self._connection.look(job_records.job(self.keys, checked_text(job_id, "job_id")))
+        record = await self._connection.look(job_records.job(self.keys, check_text(job_id, "job_id")))
         return None if record is None else self._job(record)
 
     async def get(self, job_id: str) -> AsyncJob:
@@ -78,8 +78,8 @@ class AsyncQueueReading(AsyncQueueClient):
         Raises:
             UsageError: The state or the page is invalid, or the wire keeps no list of jobs in that state.
         """
-        start, end = checked_page(limit, offset)
-        ids = await self._connection.follow(job_records.job_ids(self.keys, checked_state(state), start, end))
+        start, end = check_page(limit, offset)
+        ids = await self._connection.follow(job_records.job_ids(self.keys, check_state(state), start, end))
         records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
@@ -102,7 +102,7 @@ class AsyncQueueReading(AsyncQueueClient):
 
     async def suspend_info(self, job_id: str) -> SuspendInfo | None:
         """Return why and since when a job is suspended; None if it is not."""
-        return await self._connection.look(suspension.suspend_info(self.keys, checked_text(job_id, "job_id")))
+        return await self._connection.look(suspension.suspend_info(self.keys, check_text(job_id, "job_id")))
 
     async def search(
         self,
@@ -134,9 +134,9 @@ class AsyncQueueReading(AsyncQueueClient):
             raise UsageError(f"`name` must be text, or None for any name; got {name!r}.")
         if data is not None and not isinstance(data, Mapping):
             raise UsageError(f"`data` must be a dict of fields such as {{'user': 7}}, got {data!r}.")
-        wanted = None if state is None else checked_state(state)
-        most = checked_limit(limit)
-        query = JobQuery(name, data, kind=None if kind is None else checked_kind(kind, wanted))
+        wanted = None if state is None else check_state(state)
+        most = check_limit(limit)
+        query = JobQuery(name, data, kind=None if kind is None else check_kind(kind, wanted))
         found = await self._connection.follow(
             search_jobs(self.keys, query, wanted, sys.maxsize if most is None else most)
         )
@@ -180,7 +180,7 @@ class AsyncQueueReading(AsyncQueueClient):
             UsageError: ``kind`` is neither, a time has no time zone, or the times are in the wrong order or more than
                 31 days apart.
         """
-        finished = checked_finished(kind, "are counted by the minute")
+        finished = check_finished(kind, "are counted by the minute")
         end_ms = now_ms() if end is None else epoch_ms(end)
         start_ms = end_ms - _DAY // timedelta(milliseconds=1) if start is None else epoch_ms(start)
         if not 0 <= end_ms - start_ms <= _LONGEST_METRICS // timedelta(milliseconds=1):
@@ -202,17 +202,17 @@ class AsyncQueueReading(AsyncQueueClient):
             UsageError: It is not a date.
         """
         today = datetime.fromtimestamp(now_ms() / 1000, UTC).date()
-        return await self._connection.look(statistics.statistics(self.keys, today if day is None else checked_day(day)))
+        return await self._connection.look(statistics.statistics(self.keys, today if day is None else check_day(day)))
 
     async def logs(self, job_id: str, *, limit: int | None = None, offset: int = 0) -> list[str]:
         """Return up to ``limit`` lines that a job's handlers logged, after the first ``offset``."""
-        page = checked_page(limit, offset)
-        return await self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *page))
+        page = check_page(limit, offset)
+        return await self._connection.look(job_records.logs(self.keys, check_text(job_id, "job_id"), *page))
 
     async def last_logs(self, job_id: str, count: int) -> list[str]:
         """Return the last ``count`` lines that a job's handlers logged."""
-        last = (1, 0) if checked_count(count) == 0 else (-count, -1)
-        return await self._connection.look(job_records.logs(self.keys, checked_text(job_id, "job_id"), *last))
+        last = (1, 0) if check_count(count) == 0 else (-count, -1)
+        return await self._connection.look(job_records.logs(self.keys, check_text(job_id, "job_id"), *last))
 
     async def read_stream(self, job_id: str, after: str = FIRST_ENTRY, count: int = 100) -> list[StreamEntry]:
         """Return up to ``count`` entries of a job's output stream, after the entry with the id ``after``.
@@ -220,7 +220,7 @@ class AsyncQueueReading(AsyncQueueClient):
         Raises:
             UsageError: ``after`` is not an entry id, or ``count`` is not positive.
         """
-        return await self._connection.look(job_output.read(self.keys, checked_text(job_id, "job_id"), after, count))
+        return await self._connection.look(job_output.read(self.keys, check_text(job_id, "job_id"), after, count))
 
     async def is_paused(self) -> bool:
         """Return whether the queue is paused."""

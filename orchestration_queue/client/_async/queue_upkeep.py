@@ -9,16 +9,16 @@ from typing import Any, Unpack
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.waking import move_jobs, run_and_wake, wake, wake_all
 from orchestration_queue.client.checks import (
-    checked_finished,
-    checked_flag,
-    checked_items,
-    checked_kind,
-    checked_limit,
-    checked_text,
+    check_finished,
+    check_flag,
+    check_items,
+    check_kind,
+    check_limit,
+    check_text,
 )
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.options import Duration, QueueSettings, RateLimit, milliseconds
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.options.queue import QueueSettingsFields
 from orchestration_queue.protocol.call import chunks
 from orchestration_queue.protocol.operations import (
@@ -131,8 +131,8 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         Raises:
             UsageError: The key is empty, or the duration is not positive.
         """
-        checked_text(key, "key")
-        held = RateLimit(max=1, duration=checked_duration(duration, "duration")).duration
+        check_text(key, "key")
+        held = RateLimit(max=1, duration=check_duration(duration, "duration")).duration
         return await self._connection.run(
             queue_settings.hold_group(self.keys, key, max(1, milliseconds(held)), now_ms())
         )
@@ -153,7 +153,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
         return await self._connection.run(
-            suspension.signal(self.keys, checked_text(job_id, "job_id"), name, data, now_ms())
+            suspension.signal(self.keys, check_text(job_id, "job_id"), name, data, now_ms())
         )
 
     async def remove(self, job_id: str, *, force: bool = False) -> bool:
@@ -166,8 +166,8 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         Raises:
             StateError: Other jobs wait for it, and ``force`` is not given; nothing was removed.
         """
-        remove = control.remove if checked_flag(force, "force") else control.remove_unneeded
-        return await self._connection.run(remove(self.keys, checked_text(job_id, "job_id")))
+        remove = control.remove if check_flag(force, "force") else control.remove_unneeded
+        return await self._connection.run(remove(self.keys, check_text(job_id, "job_id")))
 
     async def cancel(self, job_id: str) -> Cancellation:
         """Cancel a job: it fails if it has not started; otherwise its worker stops it.
@@ -175,7 +175,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         Raises:
             JobNotFoundError: It does not exist.
         """
-        return await self._connection.run(control.cancel(self.keys, checked_text(job_id, "job_id"), now_ms()))
+        return await self._connection.run(control.cancel(self.keys, check_text(job_id, "job_id"), now_ms()))
 
     async def retry_jobs(self, limit: int | None = None, kind: str | None = None) -> int:
         """Make failed jobs ready with all their attempts, oldest first. One exchange per 100 jobs.
@@ -190,9 +190,9 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         Raises:
             UsageError: ``limit`` is negative or not an integer, or ``kind`` is not a string.
         """
-        most = checked_limit(limit)
+        most = check_limit(limit)
         if kind is not None:
-            return await self._retry_kind(checked_text(kind, "kind"), most)
+            return await self._retry_kind(check_text(kind, "kind"), most)
         failed = await self._connection.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:
@@ -229,7 +229,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             InvalidOptionError: The delay is negative, or not a duration.
             UsageError: These are not ids, or it is this queue.
         """
-        ids = [checked_text(each, "job_ids") for each in dict.fromkeys(checked_items(job_ids, str, "job_ids"))]
+        ids = [check_text(each, "job_ids") for each in dict.fromkeys(check_items(job_ids, str, "job_ids"))]
         return await move_jobs(self._connection, self.keys, ids, queue, delay)
 
     async def clean(
@@ -254,11 +254,11 @@ class AsyncQueueUpkeep(AsyncQueueClient):
             UsageError: ``grace`` or ``limit`` is negative or of a wrong type, ``state`` is neither, or ``kind`` is not
                 a string or given for completed jobs.
         """
-        cutoff_ms = now_ms() - milliseconds(checked_duration(grace, "grace"))
-        finished = checked_finished(state, "can be cleaned")
-        most = checked_limit(limit)
+        cutoff_ms = now_ms() - milliseconds(check_duration(grace, "grace"))
+        finished = check_finished(state, "can be cleaned")
+        most = check_limit(limit)
         if kind is not None:
-            return await self._clean_kind(checked_kind(kind, finished), most, cutoff_ms)
+            return await self._clean_kind(check_kind(kind, finished), most, cutoff_ms)
         removed: list[str] = []
         while most is None or len(removed) < most:
             batch_size = _JOBS_PER_CALL if most is None else min(most - len(removed), _JOBS_PER_CALL)
@@ -284,7 +284,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         Returns:
             How many were removed.
         """
-        checked_flag(delayed, "delayed")
+        check_flag(delayed, "delayed")
         counts = await self._connection.follow(queue_state.counts(self.keys))
         left = counts.waiting + (counts.delayed if delayed else 0)
         removed, last = 0, 1
@@ -310,7 +310,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         Raises:
             StateError: Jobs are active, and ``force`` is not given; nothing was removed.
         """
-        active = 0 if checked_flag(force, "force") else await self._connection.follow(keyspace.active_jobs(self.keys))
+        active = 0 if check_flag(force, "force") else await self._connection.follow(keyspace.active_jobs(self.keys))
         if active:
             raise StateError(
                 f"Can't obliterate queue {self.name!r}: {active} of its jobs are active; wait until they have "

@@ -14,7 +14,7 @@ from orchestration_queue.client._async.events import AsyncShardedEvents
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.producer import require_placed
 from orchestration_queue.client._async.queue import AsyncQueue
-from orchestration_queue.client.checks import checked_items, checked_limit, checked_text
+from orchestration_queue.client.checks import check_items, check_limit, check_text
 from orchestration_queue.client.durability import Durability, GivenDurability
 from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import together
@@ -74,7 +74,7 @@ class AsyncShardedQueue(AsyncClient):
         emit_events: bool = True,
         durability: GivenDurability = "primary",
     ) -> None:
-        names = shard_names(checked_text(name, "name"), shards)
+        names = shard_names(check_text(name, "name"), shards)
         super().__init__(url, connection)
         self.name = name
         self.shards = tuple(
@@ -148,7 +148,7 @@ class AsyncShardedQueue(AsyncClient):
         wanted = self.shards[0]._durability_of(durability)
         places: dict[AsyncQueue, list[int]] = {}
         encoded: list[NewJob] = []
-        for place, job in enumerate(checked_items(jobs, NewJob, "jobs")):
+        for place, job in enumerate(check_items(jobs, NewJob, "jobs")):
             shard = self._shard_of(job)
             places.setdefault(shard, []).append(place)
             encoded.append(shard._encode(job))
@@ -211,7 +211,7 @@ class AsyncShardedQueue(AsyncClient):
         Raises:
             UsageError: The id is empty, or not a string.
         """
-        wanted = [(shard.keys, job_id) for shard in self.shards if checked_text(job_id, "job_id")]
+        wanted = [(shard.keys, job_id) for shard in self.shards if check_text(job_id, "job_id")]
         records = await self._connection.follow(job_records.jobs(wanted))
         return [shard._job(record) for shard, record in zip(self.shards, records, strict=True) if record is not None]
 
@@ -228,7 +228,7 @@ class AsyncShardedQueue(AsyncClient):
         Raises:
             UsageError: An argument has the wrong type.
         """
-        left = checked_limit(limit)
+        left = check_limit(limit)
         found: list[AsyncJob] = []
         for shard in self.shards:
             found += await shard.search(name, state, data, None if left is None else left - len(found), kind)

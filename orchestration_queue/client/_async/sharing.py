@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from orchestration_queue.client._async.client import AsyncClient, AsyncQueueClient
-from orchestration_queue.options import checked_pool, checked_pool_slots, checked_share, checked_share_weight
+from orchestration_queue.options import check_pool, check_pool_slots, check_share, check_share_weight
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import pools, shares
 from orchestration_queue.protocol.operations.pools import Pool
@@ -47,7 +47,7 @@ class AsyncPools(AsyncClient):
         Raises:
             UsageError: The name is invalid.
         """
-        found = await self._connection.follow(pools.states(self._keys, now_ms(), [checked_pool(name)]))
+        found = await self._connection.follow(pools.states(self._keys, now_ms(), [check_pool(name)]))
         return found[0] if found else None
 
     async def set(self, name: str, slots: int) -> None:
@@ -62,7 +62,7 @@ class AsyncPools(AsyncClient):
         Raises:
             UsageError: The name or the number is invalid.
         """
-        define = pools.define(self._keys, checked_pool(name), checked_pool_slots(slots), now_ms())
+        define = pools.define(self._keys, check_pool(name), check_pool_slots(slots), now_ms())
         woken = await self._connection.run(define, repeatable=True)
         await self._connection.follow(pools.start_woken(self._keys, woken, now_ms(), is_last=True))
 
@@ -73,7 +73,7 @@ class AsyncPools(AsyncClient):
             UsageError: The name is invalid.
             StateError: Jobs hold or wait for its slots.
         """
-        return await self._connection.run(pools.remove(self._keys, checked_pool(name), now_ms()))
+        return await self._connection.run(pools.remove(self._keys, check_pool(name), now_ms()))
 
 
 _Shares: TypeAlias = list[Share]
@@ -107,7 +107,7 @@ class AsyncShares(AsyncQueueClient):
         Raises:
             UsageError: The name or the weight is invalid.
         """
-        call = shares.set_weight(self.keys, checked_share(name), checked_share_weight(weight))
+        call = shares.set_weight(self.keys, check_share(name), check_share_weight(weight))
         await self._connection.execute(call, repeatable=True)
 
     async def remove(self, name: str) -> bool:
@@ -116,4 +116,4 @@ class AsyncShares(AsyncQueueClient):
         Raises:
             UsageError: The name is invalid.
         """
-        return await self._connection.run(shares.unset_weight(self.keys, checked_share(name)), repeatable=True)
+        return await self._connection.run(shares.unset_weight(self.keys, check_share(name)), repeatable=True)

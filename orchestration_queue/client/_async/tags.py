@@ -7,8 +7,8 @@ from typing import TypeAlias
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.waking import destination, move_jobs, wake
-from orchestration_queue.client.checks import checked_page
-from orchestration_queue.options import Duration, checked_tag
+from orchestration_queue.client.checks import check_page
+from orchestration_queue.options import Duration, check_tag
 from orchestration_queue.protocol.call import all_good, chunks, integer, text
 from orchestration_queue.protocol.operations import control, job_records, job_search
 from orchestration_queue.protocol.operations.job_search import TagCount
@@ -45,7 +45,7 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The limit or the offset is negative, or not an integer.
         """
-        checked_page(limit, offset)
+        check_page(limit, offset)
         return await self._connection.look(job_search.most_used_tags(self.keys, limit, offset))
 
     async def jobs(self, tag: str, *, limit: int | None = 100, offset: int = 0) -> _Jobs:
@@ -59,8 +59,8 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The tag is invalid, or the limit or the offset is negative, or not an integer.
         """
-        checked_page(limit, offset)
-        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), limit, offset))
+        check_page(limit, offset)
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, check_tag(tag), limit, offset))
         records = await self._connection.follow(job_records.jobs([(self.keys, job_id) for job_id in ids]))
         return [self._job(record) for record in records if record is not None]
 
@@ -70,7 +70,7 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, check_tag(tag), None))
         retried = 0
         for some in chunks(ids, job_search.TAG_PAGE):
             retried += await self._connection.follow(control.retry_each(self.keys, some, now_ms()))
@@ -95,7 +95,7 @@ class AsyncTags(AsyncQueueClient):
             UsageError: The tag is invalid, or it is this queue.
         """
         destination(self.keys, queue, delay)  # refused before anything is read
-        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, check_tag(tag), None))
         return await move_jobs(self._connection, self.keys, ids, queue, delay)
 
     async def cancel(self, tag: str) -> int:
@@ -104,7 +104,7 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, check_tag(tag), None))
         cancelled = 0
         for some in chunks(ids, control.MOST_WITHDRAWN):
             jobs = await self._connection.follow(job_records.jobs([(self.keys, each) for each in some], ("state",)))
@@ -120,7 +120,7 @@ class AsyncTags(AsyncQueueClient):
         Raises:
             UsageError: The tag is invalid.
         """
-        ids = await self._connection.follow(job_search.tagged_ids(self.keys, checked_tag(tag), None))
+        ids = await self._connection.follow(job_search.tagged_ids(self.keys, check_tag(tag), None))
         removed = 0
         for some in chunks(ids, control.MOST_WITHDRAWN):
             calls = [control.remove(self.keys, job_id).call for job_id in some]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orchestration_queue.errors import Failed, LeaseLostError, PayloadError, UsageError
 from orchestration_queue.options import Duration, milliseconds
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol import outcome
 from orchestration_queue.protocol.lease import Failure, Lease, Postponement, Settlement
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict
@@ -139,7 +139,7 @@ class AsyncTakenJob:
             UsageError: The delay is not a duration, or the job is already finished.
         """
         self._check_open()
-        wait_ms = milliseconds(checked_duration(delay, "delay"))
+        wait_ms = milliseconds(check_duration(delay, "delay"))
         attempts = self._held.record.attempts_made + 2
         await self._settle(Failure(self._held, reason, max_attempts=attempts, backoff_ms=wait_ms, kind="retried"))
 
@@ -154,7 +154,7 @@ class AsyncTakenJob:
             UsageError: The delay is not a duration, or the job is already finished.
         """
         self._check_open()
-        wait_ms = milliseconds(checked_duration(delay, "delay"))
+        wait_ms = milliseconds(check_duration(delay, "delay"))
         await self._settle(Postponement(self._held, self._taker.now_ms() + wait_ms))
 
     async def _settle(self, settlement: Settlement) -> Verdict:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from orchestration_queue._logging import get_logger
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.taken_job import AsyncTakenJob
-from orchestration_queue.client.checks import checked_text
+from orchestration_queue.client.checks import check_text
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import (
     InvalidOptionError,
@@ -24,7 +24,7 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.flows.mapping import MAP
 from orchestration_queue.options import Duration, milliseconds
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol import outcome
 from orchestration_queue.protocol.call import all_good
 from orchestration_queue.protocol.keys import TAKER, QueueKeys
@@ -220,8 +220,8 @@ class AsyncTaking(AsyncQueueClient):
         """
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST_TAKEN:
             raise InvalidOptionError(f"`count` must be a whole number from 1 to {_MOST_TAKEN}, got {count!r}.")
-        span = _checked_lease(lease)
-        deadline = Deadline(checked_duration(wait, "wait"))
+        span = _check_lease(lease)
+        deadline = Deadline(check_duration(wait, "wait"))
         taker = self._get_taker()
         while not (leases := await taker.take(count)) and not deadline.has_passed:
             last = await self._connection.follow(queue_state.handed_out_until(self.keys))
@@ -244,11 +244,11 @@ class AsyncTaking(AsyncQueueClient):
             LeaseLostError: It is finished, or another worker has it now.
             UsageError: The token is invalid, or the lease is out of range.
         """
-        checked_text(job_id, "job_id")
+        check_text(job_id, "job_id")
         matched = _TOKEN.fullmatch(token) if isinstance(token, str) else None
         if matched is None:
             raise UsageError(f"`token` must be the `token` of a taken job, got {token!r:.80}.")
-        span = _checked_lease(lease)
+        span = _check_lease(lease)
         record = await self._connection.run(job_records.job(self.keys, job_id))
         if record is None:
             raise JobNotFoundError(self.name, job_id)
@@ -266,8 +266,8 @@ class AsyncTaking(AsyncQueueClient):
         return self._taker
 
 
-def _checked_lease(lease: Duration | None) -> timedelta | None:
-    span = None if lease is None else checked_duration(lease, "lease")
+def _check_lease(lease: Duration | None) -> timedelta | None:
+    span = None if lease is None else check_duration(lease, "lease")
     if span is not None and not _SHORTEST_LEASE <= span <= _LONGEST_LEASE:
         raise InvalidOptionError(f"`lease` must be from 1 second to a day, got {lease!r}.")
     return span

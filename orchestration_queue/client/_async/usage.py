@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from orchestration_queue.client._async.client import AsyncQueueClient
-from orchestration_queue.client.checks import checked_items, checked_text
+from orchestration_queue.client.checks import check_items, check_text
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Budget, milliseconds
 from orchestration_queue.protocol.call import all_good
@@ -50,7 +50,7 @@ class AsyncUsageLedger(AsyncQueueClient):
                 all queues together.
             InvalidNameError: One of the names is invalid.
         """
-        names = None if queues is None else checked_items(queues, str, "queues")
+        names = None if queues is None else check_items(queues, str, "queues")
         end_ms = now_ms() if end is None else epoch_ms(end)
         start_ms = end_ms - _HOUR_MS if start is None else epoch_ms(start)
         return await self._connection.follow(usage.summary(self.keys.prefix, names, start_ms, end_ms))
@@ -61,11 +61,11 @@ class AsyncUsageLedger(AsyncQueueClient):
         Args:
             flow_id: The id of its root job: the one that waits for all others.
         """
-        return await self._connection.follow(usage.of_flow(ParentRef(self.keys, checked_text(flow_id, "flow_id"))))
+        return await self._connection.follow(usage.of_flow(ParentRef(self.keys, check_text(flow_id, "flow_id"))))
 
     async def budget(self, flow_id: str) -> BudgetState | None:
         """Return a flow's budget and how much of it is used; None if it has none."""
-        return await self._connection.look(budgets.budget(self.keys, checked_text(flow_id, "flow_id")))
+        return await self._connection.look(budgets.budget(self.keys, check_text(flow_id, "flow_id")))
 
     async def set_budget(self, flow_id: str, budget: Budget) -> BudgetState:
         """Set or replace a flow's budget, for all of its jobs that have not started.

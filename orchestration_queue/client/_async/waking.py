@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from orchestration_queue.client.checks import checked_text
+from orchestration_queue.client.checks import check_text
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, milliseconds
 from orchestration_queue.protocol.call import Operation
@@ -47,7 +47,7 @@ async def wake_all(connection: AsyncConnection, keys: QueueKeys) -> None:
 def destination(keys: QueueKeys, queue: str, delay: Duration | None) -> tuple[QueueKeys, int | None]:
     """Return the keys of the other queue, and the delay in milliseconds."""
     delay_ms = None if delay is None else milliseconds(JobOptions(delay=delay).delay)
-    return QueueKeys(checked_text(queue, "queue"), keys.prefix), delay_ms
+    return QueueKeys(check_text(queue, "queue"), keys.prefix), delay_ms
 
 
 async def move_jobs(

@@ -11,11 +11,11 @@ from difflib import get_close_matches
 from typing import get_args
 
 from orchestration_queue.client._async.client import AsyncQueueClient
-from orchestration_queue.client.checks import checked_items, checked_text
+from orchestration_queue.client.checks import check_items, check_text
 from orchestration_queue.client.values import Deadline
 from orchestration_queue.errors import InvalidOptionError, UsageError, WorkerNotFoundError
 from orchestration_queue.options import Duration
-from orchestration_queue.options.worker import checked_concurrency
+from orchestration_queue.options.worker import check_concurrency
 from orchestration_queue.protocol.operations import worker_registry, worker_signals
 from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
 from orchestration_queue.protocol.operations.worker_signals import Command, WorkerReply, WorkerVerb
@@ -63,8 +63,8 @@ class AsyncWorkerControl(AsyncQueueClient):
             UsageError: There is no such verb, or ``concurrency`` is missing, out of range, or unexpected.
             WorkerNotFoundError: No worker with that id is alive; no command was sent.
         """
-        slots = _checked_slots(verb, concurrency)
-        named = None if workers is None else _checked_ids(workers)
+        slots = _check_slots(verb, concurrency)
+        named = None if workers is None else _check_ids(workers)
         deadline = Deadline(timeout)
         ids = await self._alive(named)
         replies = {worker: WorkerReply(worker) for worker in ids}
@@ -93,11 +93,11 @@ class AsyncWorkerControl(AsyncQueueClient):
         return named
 
 
-def _checked_ids(workers: Iterable[str]) -> list[str]:
-    return [checked_text(worker, "workers") for worker in dict.fromkeys(checked_items(workers, str, "workers"))]
+def _check_ids(workers: Iterable[str]) -> list[str]:
+    return [check_text(worker, "workers") for worker in dict.fromkeys(check_items(workers, str, "workers"))]
 
 
-def _checked_slots(verb: str, concurrency: int | None) -> int | None:
+def _check_slots(verb: str, concurrency: int | None) -> int | None:
     if verb not in get_args(WorkerVerb):
         raise UsageError(f"`verb` must be one of {', '.join(get_args(WorkerVerb))}; got {verb!r}.")
     if verb != "concurrency":
@@ -106,4 +106,4 @@ def _checked_slots(verb: str, concurrency: int | None) -> int | None:
         return None
     if concurrency is None:
         raise InvalidOptionError("The verb 'concurrency' needs a number of jobs; pass `concurrency=4`.")
-    return checked_concurrency(concurrency)
+    return check_concurrency(concurrency)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 
 from orchestration_queue.dagster.assets.flow_step import FlowStep, NodeOutput
-from orchestration_queue.dagster.checks import checked, checked_asset, checked_function, checked_items, checked_text
+from orchestration_queue.dagster.checks import check_asset, check_function, check_items, check_text, checked
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.routing import with_origin
 from orchestration_queue.errors import InvalidOptionError, UsageError
@@ -53,16 +53,16 @@ class AssetTask:
 
     def __post_init__(self) -> None:
         if not isinstance(self.asset, dg.AssetSpec):
-            checked_asset(self.asset)
+            check_asset(self.asset)
         if self.task is not None:
-            checked_text(self.task, "task")
+            check_text(self.task, "task")
         if not callable(self.arguments):
             checked(self.arguments, Mapping, "arguments", optional=False)
         if self.queue is not None:
             QueueKeys(self.queue)
         object.__setattr__(self, "options", JobOptions.coerce(self.options, "options"))
-        checked_items(self.checks, (dg.AssetCheckSpec, str), "checks")
-        checked_function(self.partition_arguments, "partition_arguments")
+        check_items(self.checks, (dg.AssetCheckSpec, str), "checks")
+        check_function(self.partition_arguments, "partition_arguments")
         if self.partition_arguments is not None and self.spec.partitions_def is None:
             raise UsageError(
                 f"`partition_arguments` of asset {self.node!r} requires partitions; pass "
@@ -152,9 +152,9 @@ def queue_flow_assets(
     Raises:
         FlowError: The tasks are not a valid graph.
     """
-    checked_items(tasks, AssetTask, "tasks")
-    checked_text(name, "name")
-    checked_text(resource_key, "resource_key")
+    check_items(tasks, AssetTask, "tasks")
+    check_text(name, "name")
+    check_text(resource_key, "resource_key")
     checked(partitions_def, dg.PartitionsDefinition, "partitions_def")
     checked(backfill_policy, dg.BackfillPolicy, "backfill_policy")
     checked(retry_policy, dg.RetryPolicy, "retry_policy")

@@ -14,12 +14,12 @@ from typing import Any
 import dagster as dg
 from dagster_pipes import PipesContextData, PipesMessage, PipesParams
 
-from orchestration_queue.dagster.checks import checked_number
+from orchestration_queue.dagster.checks import check_number
 from orchestration_queue.dagster.pipes.inbox import Inbox, read_entries
 from orchestration_queue.dagster.pipes.session import DEFAULT_LIMIT, DEFAULT_TTL, PipesKeys, shareable_url
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError, UsageError
 from orchestration_queue.options import milliseconds
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol.call import Call, Reply, optional_text, text
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection, parse_url
@@ -42,7 +42,7 @@ class _PipesSession:
     ) -> None:
         if url is not None and connection is not None:
             raise UsageError("`url` and `connection` exclude each other; pass only one.")
-        if not timedelta(seconds=1) <= checked_duration(ttl, "ttl") <= timedelta(days=365):
+        if not timedelta(seconds=1) <= check_duration(ttl, "ttl") <= timedelta(days=365):
             raise InvalidOptionError(f"`ttl` must be from a second to 365 days, got {ttl}.")
         self._url, self._connection, self._ttl_ms, self._prefix = url, connection, milliseconds(ttl), prefix
         if url is not None:
@@ -150,7 +150,7 @@ class PipesStreamMessageReader(dg.PipesMessageReader):
         limit: int = DEFAULT_LIMIT,
     ) -> None:
         self._place = _PipesSession(url, connection, session, prefix, ttl)
-        if checked_number(limit, "limit") < 1:
+        if check_number(limit, "limit") < 1:
             raise InvalidOptionError(f"`limit` must be >= 1, got {limit}.")
         self._reader = reader
         self._limit = limit

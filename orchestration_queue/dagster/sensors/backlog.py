@@ -10,13 +10,13 @@ from typing import TypeVar, Unpack
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.checks import checked, checked_number, checked_target
+from orchestration_queue.dagster.checks import check_number, check_target, checked
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, sensor_name
 from orchestration_queue.dagster.sensors.ticks import read_object
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration, as_timedelta, milliseconds, seconds
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server.clock import now_ms
 
@@ -48,10 +48,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("depth", "clear_depth"):
             if getattr(self, name) is not None:
-                checked_number(getattr(self, name), name)
+                check_number(getattr(self, name), name)
         for name in ("age", "clear_age"):
             if getattr(self, name) is not None:
-                checked_duration(getattr(self, name), name)
+                check_duration(getattr(self, name), name)
         if self.depth is None and self.age is None:
             raise InvalidOptionError("`Limits` requires a depth, an age, or both; pass one.")
         if not (
@@ -143,9 +143,9 @@ def backlog_sensor(
         InvalidNameError: The queue's name is invalid.
     """
     shown = Shown(**options)
-    checked_target(job)
+    check_target(job)
     checked(limits, Limits, "limits", optional=False)
-    hold, interval = checked_duration(hold, "hold"), checked_duration(interval, "interval")
+    hold, interval = check_duration(hold, "hold"), check_duration(interval, "interval")
     QueueKeys(queue)
     if hold < timedelta(0) or interval < timedelta(seconds=1):
         raise InvalidOptionError(f"`hold` must be >= 0 and `interval` >= 1 s, got {hold} and {interval}.")

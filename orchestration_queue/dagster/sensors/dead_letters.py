@@ -13,13 +13,13 @@ import dagster as dg
 from orchestration_queue._text import clean
 from orchestration_queue.client import DeadLetter, DeadLetters
 from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.checks import checked, checked_asset, checked_function, checked_number, checked_target
+from orchestration_queue.dagster.checks import check_asset, check_function, check_number, check_target, checked
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, Start, sensor_name
 from orchestration_queue.dagster.sensors.ticks import Answer, AssetEvent, read_object
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError
 from orchestration_queue.options import Duration, milliseconds, seconds
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol.call import integer
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import dead_letters, queue_settings
@@ -54,9 +54,9 @@ class ReplayBudget:
     where: Callable[[DeadLetter], bool] | None = None
 
     def __post_init__(self) -> None:
-        checked_number(self.most, "most")
-        checked_function(self.where, "where")
-        if self.most < 1 or checked_duration(self.window, "window") <= timedelta(0):
+        check_number(self.most, "most")
+        check_function(self.where, "where")
+        if self.most < 1 or check_duration(self.window, "window") <= timedelta(0):
             raise InvalidOptionError(
                 f"`most` and `window` must be > 0, got {self.most} and {seconds(self.window):g} s; pass replay=None "
                 "for no replays."
@@ -111,10 +111,10 @@ def dead_letter_sensor(
         InvalidNameError: A queue's name is invalid.
     """
     shown = Shown(**options)
-    checked_target(job, optional=True)
-    checked_function(react, "react")
+    check_target(job, optional=True)
+    check_function(react, "react")
     checked(replay, ReplayBudget, "replay")
-    interval = checked_duration(interval, "interval")
+    interval = check_duration(interval, "interval")
     QueueKeys(queue)
     if dead_letter_queue is not None:
         QueueKeys(dead_letter_queue)
@@ -126,7 +126,7 @@ def dead_letter_sensor(
 
     if (job is None) == (asset is None):
         raise InvalidOptionError("Exactly one of `job` and `asset` must be given; pass one.")
-    default_react = _request_run if asset is None else _observation_of(checked_asset(asset))
+    default_react = _request_run if asset is None else _observation_of(check_asset(asset))
     called = sensor_name(name, "dead_letters_of", queue)
 
     @dg.sensor(

@@ -12,15 +12,15 @@ import dagster as dg
 from orchestration_queue.client import Registration
 from orchestration_queue.dagster._compat import LISTENS, RunTarget, storage_id
 from orchestration_queue.dagster.checks import (
+    check_function,
+    check_target,
+    check_text,
+    check_word,
+    check_words,
     checked,
-    checked_function,
-    checked_target,
-    checked_text,
-    checked_word,
-    checked_words,
 )
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues
+from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, check_queues
 from orchestration_queue.dagster.sensors.ticks import (
     Answers,
     EventPage,
@@ -68,10 +68,10 @@ class Filter:
             raise InvalidOptionError(
                 "`events` and `job_names` must be lists of words, and `events` must not be empty; pass lists."
             )
-        words = frozenset(checked_words(types, "events")), frozenset(checked_words(job_names, "job_names"))
+        words = frozenset(check_words(types, "events")), frozenset(check_words(job_names, "job_names"))
         for word in words[0]:
-            checked_word(word, "events[...]", EVENT_TYPES)
-        return cls(*words, checked_function(where, "where"))
+            check_word(word, "events[...]", EVENT_TYPES)
+        return cls(*words, check_function(where, "where"))
 
     def select(self, connection: Connection, prefix: str, events: Sequence[QueueEvent]) -> Sequence[QueueEvent]:
         """Return the events that pass. One exchange per thousand events if job names matter, otherwise none."""
@@ -167,16 +167,16 @@ def queue_event_sensor(
             given, or no queue is named.
         InvalidNameError: A queue's name is invalid.
     """
-    queues = checked_queues(queue)
+    queues = check_queues(queue)
     listening = Listening(**options)
     chosen = Filter.of(events, job_names, where)
-    checked_target(job, optional=True)
+    check_target(job, optional=True)
     _check_partitions(partition, dynamic_partitions)
     if name is not None:
-        checked_text(name, "name")
+        check_text(name, "name")
 
     def define(function: Reaction) -> dg.SensorDefinition:
-        checked_function(function, "react")
+        check_function(function, "react")
         called: str = name or str(getattr(function, "__name__", "?"))
         if not called.isidentifier():
             raise InvalidOptionError(f"The name of the function, {called!r}, can't be the sensor's name; pass name=...")
@@ -202,7 +202,7 @@ def queue_event_sensor(
 
 
 def _check_partitions(partition: Partition | None, dynamic: dg.DynamicPartitionsDefinition | None) -> None:
-    checked_function(partition, "partition")
+    check_function(partition, "partition")
     checked(dynamic, dg.DynamicPartitionsDefinition, "dynamic_partitions")
     if dynamic is not None and (partition is None or dynamic.name is None):
         raise InvalidOptionError(

@@ -13,16 +13,16 @@ from orchestration_queue.client import FlowStatus, Queue
 from orchestration_queue.client.values import ENDINGS
 from orchestration_queue.dagster._compat import LISTENS, RunTarget
 from orchestration_queue.dagster.checks import (
-    checked_flow_name,
-    checked_function,
-    checked_items,
-    checked_target,
-    checked_text,
-    checked_words,
+    check_flow_name,
+    check_function,
+    check_items,
+    check_target,
+    check_text,
+    check_words,
 )
 from orchestration_queue.dagster.resources import QueueResource
 from orchestration_queue.dagster.sensors.events import first_cursors, queue_event_sensor, report_gaps
-from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, checked_queues, sensor_name
+from orchestration_queue.dagster.sensors.options import Listening, ListenOptions, check_queues, sensor_name
 from orchestration_queue.dagster.sensors.ticks import QueueEvent, dump_cursor, listen, load_cursor, read_object
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.flows import job_id_of, split_job_id
@@ -74,9 +74,9 @@ def flow_completed_sensor(
         InvalidOptionError: An option is out of range, or there is no last node.
         InvalidNameError: The queue's name is invalid.
     """
-    checked_flow_name(checked_text(flow, "flow"))
-    checked_target(job)
-    last = frozenset(checked_words(last_nodes, "last_nodes"))
+    check_flow_name(check_text(flow, "flow"))
+    check_target(job)
+    last = frozenset(check_words(last_nodes, "last_nodes"))
     if not last:
         raise InvalidOptionError(
             f"`last_nodes` of sensor {name!r} must not be empty, or no flow would be complete; pass the flow's last "
@@ -132,12 +132,12 @@ def flow_sensor(
         InvalidOptionError: An option is out of range, or ``on`` names no outcome.
         InvalidNameError: A queue's name is invalid.
     """
-    checked_flow_name(flow)
-    checked_target(job)
-    checked_function(react, "react")
-    queues = checked_queues([queue, *checked_words(node_queues, "node_queues")])
+    check_flow_name(flow)
+    check_target(job)
+    check_function(react, "react")
+    queues = check_queues([queue, *check_words(node_queues, "node_queues")])
     listening = Listening(**options)
-    ends = frozenset(map(str, checked_items(on, str, "on")))
+    ends = frozenset(map(str, check_items(on, str, "on")))
     known_ends = {str(state) for state in FlowState if state.is_final}
     if not ends or not ends <= known_ends:
         hint = next((near for word in ends - known_ends if (near := suggestion(word, known_ends))), "")

@@ -10,15 +10,15 @@ from typing import Unpack
 import dagster as dg
 
 from orchestration_queue.dagster._compat import RunTarget
-from orchestration_queue.dagster.checks import checked_asset, checked_target, checked_text
+from orchestration_queue.dagster.checks import check_asset, check_target, check_text
 from orchestration_queue.dagster.resources import QueueResource
-from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, checked_queues, default_name, sensor_name
+from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, check_queues, default_name, sensor_name
 from orchestration_queue.dagster.sensors.ticks import read_object
 from orchestration_queue.doctor import Finding, Severity
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server.clock import now_ms
 
@@ -48,8 +48,8 @@ def queue_health_checks(
         InvalidNameError: The queue's name is invalid.
     """
     QueueKeys(queue)
-    key = checked_asset(asset)
-    checked_text(resource_key, "resource_key")
+    key = check_asset(asset)
+    check_text(resource_key, "resource_key")
 
     @dg.multi_asset_check(
         name=default_name("health_of", queue),
@@ -102,14 +102,14 @@ def health_sensor(
         InvalidOptionError: An option is out of range, or neither ``job`` nor ``asset`` is given.
         InvalidNameError: A queue's name is invalid.
     """
-    shown, queues = Shown(**options), checked_queues(queue)
-    checked_target(job, optional=True)
-    interval = checked_duration(interval, "interval")
+    shown, queues = Shown(**options), check_queues(queue)
+    check_target(job, optional=True)
+    interval = check_duration(interval, "interval")
     if interval < timedelta(seconds=1):
         raise InvalidOptionError(f"`interval` must be at least 1 s, got {interval}; pass `interval=60`.")
     if job is None and asset is None:
         raise InvalidOptionError("`job` or `asset` is required, or problems would not be reported; pass one, or both.")
-    key = None if asset is None else checked_asset(asset)
+    key = None if asset is None else check_asset(asset)
 
     @dg.sensor(
         name=sensor_name(name, "health_of", *queues),

@@ -10,19 +10,19 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import dagster as dg
 
 from orchestration_queue.dagster._compat import LISTENS, RunTarget
-from orchestration_queue.dagster.checks import checked_function, checked_target, checked_words
+from orchestration_queue.dagster.checks import check_function, check_target, check_words
 from orchestration_queue.dagster.sensors.options import SensorOptions, Shown, sensor_name
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import Duration
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 
 __all__ = [
     "EventReading",
     "ItemReaction",
     "Origin",
-    "checked_interval",
-    "checked_kinds",
-    "checked_wait",
+    "check_interval",
+    "check_kinds",
+    "check_wait",
     "item_sensor",
 ]
 
@@ -88,8 +88,8 @@ def item_sensor(
     """
     defaults: SensorOptions = {"resource_key": resource_key, "description": description}
     shown = Shown(**{**defaults, **options})
-    checked_target(job)
-    checked_function(react, "react")
+    check_target(job)
+    check_function(react, "react")
 
     def build_request(item: T) -> dg.RunRequest | None:
         request = dg.RunRequest() if react is None else react(item)
@@ -117,13 +117,13 @@ def item_sensor(
     return sense
 
 
-def checked_wait(wait: Duration) -> float:
+def check_wait(wait: Duration) -> float:
     """Return how long a tick listens, in seconds.
 
     Raises:
         InvalidOptionError: The value is not a duration above 0 and up to 50 s.
     """
-    duration = checked_duration(wait, "wait")
+    duration = check_duration(wait, "wait")
     if timedelta(0) < duration <= _LONGEST_TICK:
         return duration.total_seconds()
     raise InvalidOptionError(
@@ -132,24 +132,24 @@ def checked_wait(wait: Duration) -> float:
     )
 
 
-def checked_interval(interval: Duration) -> int:
+def check_interval(interval: Duration) -> int:
     """Return the minimum time between two ticks, in seconds.
 
     Raises:
         InvalidOptionError: The value is not a duration of a second or more.
     """
-    if (duration := checked_duration(interval, "interval")) < timedelta(seconds=1):
+    if (duration := check_duration(interval, "interval")) < timedelta(seconds=1):
         raise InvalidOptionError(f"`interval` must be >= 1 s, got {interval!r}; pass `interval=30`.")
     return int(duration.total_seconds())
 
 
-def checked_kinds(words: Collection[str], option: str, *, least: int = 0) -> frozenset[str]:
+def check_kinds(words: Collection[str], option: str, *, least: int = 0) -> frozenset[str]:
     """Return the words of a filter; an empty one may mean any.
 
     Raises:
         InvalidOptionError: The value is not a list of non-empty strings, or has too few.
     """
-    kinds = frozenset(checked_words(words, option))
+    kinds = frozenset(check_words(words, option))
     if len(kinds) < least:
         raise InvalidOptionError(f"`{option}` must not be empty; pass `{option}=['completed']`, for instance.")
     return kinds

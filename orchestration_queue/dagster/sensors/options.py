@@ -9,13 +9,13 @@ from typing import Literal, TypedDict
 import dagster as dg
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from orchestration_queue.dagster.checks import checked_items, checked_text
+from orchestration_queue.dagster.checks import check_items, check_text
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import Duration, DurationField
 from orchestration_queue.protocol.keys import QueueKeys
 
-__all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "checked_queues", "default_name", "sensor_name"]
+__all__ = ["ListenOptions", "Listening", "SensorOptions", "Shown", "check_queues", "default_name", "sensor_name"]
 
 _LONGEST_TICK = timedelta(seconds=50)
 """Dagster aborts a tick after 60 s."""
@@ -120,14 +120,14 @@ class Listening(Shown):
         )
 
 
-def checked_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
+def check_queues(queue: str | Sequence[str]) -> tuple[str, ...]:
     """Return the names of the queues to listen to.
 
     Raises:
         InvalidOptionError: The list is empty, or a name is repeated.
         InvalidNameError: A name is invalid.
     """
-    names = (queue,) if isinstance(queue, str) else checked_items(queue, str, "queue")
+    names = (queue,) if isinstance(queue, str) else check_items(queue, str, "queue")
     for name in names:
         QueueKeys(name)
     if not names or len(set(names)) < len(names):
@@ -148,4 +148,4 @@ def sensor_name(name: str | None, kind: str, *names: str) -> str:
     Raises:
         InvalidOptionError: The name is empty or not a string.
     """
-    return default_name(kind, *names) if name is None else checked_text(name, "name")
+    return default_name(kind, *names) if name is None else check_text(name, "name")

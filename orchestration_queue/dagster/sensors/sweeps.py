@@ -10,9 +10,9 @@ import dagster as dg
 from orchestration_queue.dagster.checks import checked
 from orchestration_queue.dagster.runs.launcher import QueueRunLauncher
 from orchestration_queue.dagster.runs.sweep import GRACE, sweep
-from orchestration_queue.dagster.sensors.options import checked_queues, sensor_name
+from orchestration_queue.dagster.sensors.options import check_queues, sensor_name
 from orchestration_queue.errors import InvalidOptionError
-from orchestration_queue.options.durations import Duration, checked_duration
+from orchestration_queue.options.durations import Duration, check_duration
 
 __all__ = ["EVERY", "sweep_sensor"]
 
@@ -51,9 +51,9 @@ def sweep_sensor(
         InvalidOptionError: The interval is below a second, the grace below 0, or no queue is named.
         InvalidNameError: A queue's name is invalid.
     """
-    queues = checked_queues(queue)
+    queues = check_queues(queue)
     checked(default_status, dg.DefaultSensorStatus, "default_status", optional=False)
-    interval, grace = checked_duration(interval, "interval"), checked_duration(grace, "grace")
+    interval, grace = check_duration(interval, "interval"), check_duration(grace, "grace")
     if interval < timedelta(seconds=1) or grace < timedelta(0):
         raise InvalidOptionError(f"`interval` must be >= 1 s and `grace` >= 0, got {interval} and {grace}.")
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from orchestration_queue._logging import get_logger
-from orchestration_queue.dagster.checks import checked_number
+from orchestration_queue.dagster.checks import check_number
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.envelope import Isolation
 from orchestration_queue.dagster.steps.fork_safety import decide
@@ -55,7 +55,7 @@ class Recycling:
     def __post_init__(self) -> None:
         for name in ("max_items", "max_memory_bytes"):
             if getattr(self, name) is not None:
-                checked_number(getattr(self, name), name, 1)
+                check_number(getattr(self, name), name, 1)
 
     def is_due(self, server: ForkServerProcess) -> bool:
         """Return whether the server must be replaced."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from orchestration_queue.dagster.checks import checked, checked_items
+from orchestration_queue.dagster.checks import check_items, checked
 from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.dagster.steps.step_runner import StepRunner
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, UsageError
 from orchestration_queue.options import WorkerOptions, as_timedelta
-from orchestration_queue.options.durations import Duration, checked_duration
+from orchestration_queue.options.durations import Duration, check_duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.server import ServerUrl, parse_url
@@ -63,9 +63,9 @@ class DagsterWorker(Worker):
         code_version: str = "",
         first_sign: Duration = timedelta(seconds=60),
     ) -> None:
-        names = [location.name for location in checked_items(locations, CodeLocation, "locations")]
+        names = [location.name for location in check_items(locations, CodeLocation, "locations")]
         checked(code_version, str, "code_version", optional=False)
-        if checked_duration(first_sign, "first_sign") <= timedelta(0):
+        if check_duration(first_sign, "first_sign") <= timedelta(0):
             raise InvalidOptionError(f"`first_sign` must be > 0 s, got {first_sign!r}; pass `first_sign=60`.")
         if isinstance(url, str):
             parse_url(url)
@@ -83,9 +83,9 @@ class DagsterWorker(Worker):
             now_ms=lambda: self.io.clock.now_ms(),
             revoked=self._stop_revoked,
             recycling=recycling,
-            grace=checked_duration(grace, "grace"),
+            grace=check_duration(grace, "grace"),
             code_version=code_version,
-            first_sign=checked_duration(first_sign, "first_sign"),
+            first_sign=check_duration(first_sign, "first_sign"),
         )
         super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
 

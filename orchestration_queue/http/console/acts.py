@@ -15,7 +15,7 @@ from orchestration_queue.http.messages import HttpError, Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.jobs import MOST_CHANGED, change_job, change_jobs
-from orchestration_queue.options import checked_share_weight
+from orchestration_queue.options import check_share_weight
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.worker_signals import WorkerVerb
 
@@ -232,7 +232,7 @@ class Acts:
             case "set-share":
                 weight = request.form.get("weight", [""])[0].strip()
                 is_number = weight.isascii() and weight.isdecimal() and len(weight) < _MOST_DIGITS
-                await queue.shares.set(share, checked_share_weight(int(weight) if is_number else weight[:80]))
+                await queue.shares.set(share, check_share_weight(int(weight) if is_number else weight[:80]))
                 return 1
             case "unset-share":
                 return int(await queue.shares.remove(share))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from orchestration_queue.client import AsyncJob
-from orchestration_queue.client.checks import checked_limit
+from orchestration_queue.client.checks import check_limit
 from orchestration_queue.errors import DeadLetterNotFoundError, StateError, UsageError
 from orchestration_queue.http.messages import HttpError, Json, Request
 from orchestration_queue.http.v1.reading import (
@@ -21,7 +21,7 @@ from orchestration_queue.http.v1.reading import (
     text,
     whole,
 )
-from orchestration_queue.options.checks import checked_tags
+from orchestration_queue.options.checks import check_tags
 
 __all__ = [
     "MOST_CHANGED",
@@ -249,7 +249,7 @@ async def remove_tagged(request: Request) -> Json:
 async def tag_job(request: Request) -> Json:
     """Add and remove tags of a job; return its tags."""
     body = members(request, "add", "remove")
-    added, removed = checked_tags(body.get("add", ())), checked_tags(body.get("remove", ()))
+    added, removed = check_tags(body.get("add", ())), check_tags(body.get("remove", ()))
     job = await request.service.queue(request.params["name"]).get(request.params["id"])
     if removed:
         await job.untag(*removed)
@@ -278,7 +278,7 @@ async def replay_letter(request: Request) -> Json:
 
 async def replay_letters(request: Request) -> Json:
     """Run dead jobs again, oldest first: ``limit`` of them, or all."""
-    limit = checked_limit(members(request, "limit").get("limit"))
+    limit = check_limit(members(request, "limit").get("limit"))
     return Json({"replayed": await request.service.queue(request.params["name"]).dead_letters.replay_all(limit)})
 
 

@@ -13,7 +13,7 @@ from orchestration_queue.client import AsyncJob
 from orchestration_queue.errors import PayloadError, UsageError
 from orchestration_queue.http.messages import MISSING, Request
 from orchestration_queue.options import Options
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 
 __all__ = [
     "data_filter",
@@ -48,7 +48,7 @@ def page_of(request: Request) -> tuple[int, int]:
 
 def seconds_of(body: Mapping[str, Any], name: str, default: float, *, most: float) -> float:
     """Return a duration of the body, in seconds."""
-    seconds = checked_duration(body.get(name, default), name).total_seconds()
+    seconds = check_duration(body.get(name, default), name).total_seconds()
     if seconds > most:
         raise UsageError(f"`{name}` must be at most {most} seconds, got {seconds:g}; pass `{name}={default}`.")
     return seconds

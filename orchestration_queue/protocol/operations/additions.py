@@ -31,8 +31,8 @@ __all__ = [
     "add",
     "add_many",
     "add_own",
+    "as_options",
     "as_sent",
-    "checked_options",
     "deduplicated_job",
     "is_unannounced",
     "join_parent",
@@ -135,9 +135,9 @@ class NewJob:
         if options is None:
             options = NO_OPTIONS
         elif not isinstance(options, JobOptions):
-            options = checked_options(options)
+            options = as_options(options)
         if parent is not None and not isinstance(parent, ParentRef):
-            parent = _checked_parent(parent)
+            parent = _check_parent(parent)
         if options.job_id in _REPLY_WORDS:
             raise InvalidOptionError(f"Job id {options.job_id!r} is reserved for replies of the server; use another.")
         write = object.__setattr__
@@ -299,7 +299,7 @@ def read_added(keys: QueueKeys, job: NewJob, reply: Reply) -> Added:
     return Added(word, is_new=True)
 
 
-def checked_options(options: GivenOptions) -> JobOptions:
+def as_options(options: GivenOptions) -> JobOptions:
     """Return job options, passed as such or as a dict.
 
     Raises:
@@ -314,7 +314,7 @@ def checked_options(options: GivenOptions) -> JobOptions:
     raise InvalidOptionError(f"`options` must be JobOptions or a dict of them, got {options!r}; pass JobOptions(...).")
 
 
-def _checked_parent(parent: object) -> ParentRef:
+def _check_parent(parent: object) -> ParentRef:
     ref = getattr(parent, "ref", None)
     if not isinstance(ref, ParentRef):
         raise UsageError(f"`parent` must be a job or a job's `ref`, got {parent!r}; pass `parent=job`.")

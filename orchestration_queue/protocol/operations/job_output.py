@@ -20,7 +20,7 @@ __all__ = [
     "FIRST_ENTRY",
     "StreamEntry",
     "append",
-    "checked_position",
+    "check_position",
     "chunk",
     "follow",
     "is_position",
@@ -107,7 +107,7 @@ def read(keys: QueueKeys, job_id: str, after: str = FIRST_ENTRY, count: int = 10
     """
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise UsageError(f"`count` must be a whole number >= 1, got {count!r}.")
-    start = checked_position(after)
+    start = check_position(after)
     return Operation(Call("XRANGE", (keys.stream_of(job_id),), (f"({start}", "+", "COUNT", count)), _read_entries)
 
 
@@ -134,7 +134,7 @@ def is_position(after: object) -> bool:
     return re.fullmatch(r"[0-9]{1,20}(-[0-9]{1,20})?", str(after)) is not None
 
 
-def checked_position(after: str) -> str:
+def check_position(after: str) -> str:
     """Return a position in a job's stream.
 
     Raises:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar, cast
 
 from orchestration_queue.errors import InvalidOptionError, ServerError, UsageError
-from orchestration_queue.options.durations import Duration, as_timedelta, checked_duration
+from orchestration_queue.options.durations import Duration, as_timedelta, check_duration
 from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply
 from orchestration_queue.protocol.library import LIBRARIES, Library
 from orchestration_queue.server._async.cluster import AsyncCluster
@@ -316,7 +316,7 @@ class AsyncConnection:
 
 def _checked(value: Duration | None, name: str) -> timedelta | None:
     """Return a time limit that was passed."""
-    found = None if value is None else checked_duration(value, name)
+    found = None if value is None else check_duration(value, name)
     if found == timedelta(0):
         raise InvalidOptionError(f"`{name}` must be longer than 0, since no server replies at once; pass `{name}=5`.")
     return found

@@ -28,7 +28,7 @@ from orchestration_queue.errors import (
     SparkTimeoutError,
     UsageError,
 )
-from orchestration_queue.options.durations import Duration, checked_duration
+from orchestration_queue.options.durations import Duration, check_duration
 from orchestration_queue.server.embedded.server import SupervisorClient, is_private, supervisor_log
 from orchestration_queue.spark.connect import address
 from orchestration_queue.spark.connect.address import (
@@ -117,8 +117,8 @@ class ConnectServer:
             "max_jobs": max_jobs,
             "max_memory": None if max_memory_gib is None else int(max_memory_gib * (1 << 30)),
         }
-        self._linger = checked_duration(linger, "linger")
-        self._start_timeout = checked_duration(start_timeout, "start_timeout")
+        self._linger = check_duration(linger, "linger")
+        self._start_timeout = check_duration(start_timeout, "start_timeout")
         if not self._start_timeout:
             raise InvalidOptionError("`start_timeout` must be > 0, got 0; pass `start_timeout=60`.")
 

@@ -16,13 +16,13 @@ from orchestration_queue.wires.chasquimq.repeat import CronPattern, EveryPattern
 
 __all__ = [
     "build_spec",
-    "checked_count",
-    "checked_cursor",
-    "checked_id",
-    "checked_ids",
-    "checked_key",
-    "checked_letter_id",
-    "checked_name",
+    "check_count",
+    "check_cursor",
+    "check_id",
+    "check_ids",
+    "check_key",
+    "check_letter_id",
+    "check_name",
     "duration_ms",
     "is_utf8",
     "moment_ms",
@@ -34,7 +34,7 @@ _MAX_MS = 2**53
 _CURSOR = re.compile(r"\$|\d+(-\d+)?")
 
 
-def checked_name(name: object) -> str:
+def check_name(name: object) -> str:
     """Return a job's name.
 
     Raises:
@@ -49,7 +49,7 @@ def checked_name(name: object) -> str:
     return name
 
 
-def checked_id(job_id: object) -> str:
+def check_id(job_id: object) -> str:
     """Return a job's id.
 
     Raises:
@@ -62,7 +62,7 @@ def checked_id(job_id: object) -> str:
     return job_id
 
 
-def checked_ids(job_ids: object) -> list[str]:
+def check_ids(job_ids: object) -> list[str]:
     """Return the ids of many jobs.
 
     Raises:
@@ -71,10 +71,10 @@ def checked_ids(job_ids: object) -> list[str]:
     """
     if not isinstance(job_ids, Sequence) or isinstance(job_ids, str | bytes):
         raise UsageError(f"`job_ids` must be a list of ids, got {job_ids!r}; pass `[job.id]`.")
-    return [checked_id(job_id) for job_id in job_ids]
+    return [check_id(job_id) for job_id in job_ids]
 
 
-def checked_key(key: object) -> str:
+def check_key(key: object) -> str:
     """Return the key of a repeatable job.
 
     Raises:
@@ -94,7 +94,7 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def checked_count(count: object, option: str, least: int = 1) -> int:
+def check_count(count: object, option: str, least: int = 1) -> int:
     """Return a count.
 
     Raises:
@@ -107,7 +107,7 @@ def checked_count(count: object, option: str, least: int = 1) -> int:
     return count
 
 
-def checked_cursor(after: object) -> str:
+def check_cursor(after: object) -> str:
     """Return where to begin reading events.
 
     Raises:
@@ -118,7 +118,7 @@ def checked_cursor(after: object) -> str:
     raise UsageError(f"`after` must be an event's id, got {after!r}; pass '0' for all events or '$' for new ones.")
 
 
-def checked_letter_id(letter_id: object, option: str) -> str:
+def check_letter_id(letter_id: object, option: str) -> str:
     """Return the id of a dead letter.
 
     Raises:
@@ -195,15 +195,15 @@ def build_spec(
             f"`missed_fires` must be one of {known}, got {missed_fires!r}; pass `missed_fires='skip'`."
         )
     return RepeatSpec(
-        checked_name(name),
+        check_name(name),
         _pattern(every, cron, tz),
         pack(data),
-        checked_key(key),
-        None if limit is None else checked_count(limit, "limit"),
+        check_key(key),
+        None if limit is None else check_count(limit, "limit"),
         None if start is None else moment_ms(start, "start"),
         None if end is None else moment_ms(end, "end"),
         missed_fires,
-        checked_count(max_catchup, "max_catchup"),
+        check_count(max_catchup, "max_catchup"),
     )
 
 

@@ -15,15 +15,15 @@ with named_extra():
     from orchestration_queue.dagster.sensors.items import (
         EventReading,
         ItemReaction,
-        checked_interval,
-        checked_kinds,
-        checked_wait,
+        check_interval,
+        check_kinds,
+        check_wait,
         item_sensor,
     )
     from orchestration_queue.dagster.sensors.options import SensorOptions
     from orchestration_queue.options import Duration
     from orchestration_queue.wires.chasquimq import ChasquiDeadLetter, ChasquiEvent, ChasquiEvents, ChasquiQueue
-    from orchestration_queue.wires.chasquimq.checks import checked_count, checked_cursor
+    from orchestration_queue.wires.chasquimq.checks import check_count, check_cursor
     from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 
 __all__ = ["ChasquiResource", "chasqui_dead_letter_sensor", "chasqui_event_sensor"]
@@ -87,8 +87,8 @@ def chasqui_event_sensor(
         UsageError: The queue's name is empty, or ``start`` is not an event id.
     """
     ChasquiKeys(queue)
-    first, most, seconds = checked_cursor(start), checked_count(limit, "limit"), checked_wait(wait)
-    types, names = checked_kinds(events, "events", least=1), checked_kinds(job_names, "job_names")
+    first, most, seconds = check_cursor(start), check_count(limit, "limit"), check_wait(wait)
+    types, names = check_kinds(events, "events", least=1), check_kinds(job_names, "job_names")
 
     def read(resource: ChasquiResource, cursor: str | None) -> EventReading[ChasquiEvent]:
         listener = resource.events(queue, cursor or first)
@@ -147,7 +147,7 @@ def chasqui_dead_letter_sensor(
         InvalidNameError: The queue's name is empty.
     """
     ChasquiKeys(queue)
-    most, kinds = checked_count(limit, "limit"), checked_kinds(reasons, "reasons")
+    most, kinds = check_count(limit, "limit"), check_kinds(reasons, "reasons")
 
     def read(resource: ChasquiResource, cursor: str | None) -> EventReading[ChasquiDeadLetter]:
         letters = resource.queue(queue).dead_letters(most, after=cursor or None)
@@ -166,7 +166,7 @@ def chasqui_dead_letter_sensor(
         names=("dead_letters_of", queue),
         react=react,
         what="dead letters",
-        interval=checked_interval(interval),
+        interval=check_interval(interval),
         resource_key="chasqui",
         description=f"Requests a run for each dead letter of ChasquiMQ's queue {queue!r}.",
         options=options,

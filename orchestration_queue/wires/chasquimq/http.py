@@ -56,25 +56,25 @@ class Served:
             await queue.aclose()
 
 
-def _served(request: Request) -> Served:
+def _clients(request: Request) -> Served:
     return cast(Served, request.service.wires["chasquimq"])
 
 
 async def _list_queues(request: Request) -> Json:
     """Count the jobs of ChasquiMQ's queues that are served."""
-    found = await _served(request).counts()
+    found = await _clients(request).counts()
     return Json({"queues": [{"name": name, **wire_shape(counts)} for name, counts in found]})
 
 
 async def _show_queue(request: Request) -> Json:
     """Count a ChasquiMQ queue's jobs."""
     name = request.params["name"]
-    return Json({"name": name, **wire_shape(await _served(request).queue(name).counts())})
+    return Json({"name": name, **wire_shape(await _clients(request).queue(name).counts())})
 
 
 async def _list_jobs(request: Request) -> Json:
     """List a ChasquiMQ queue's jobs: ready or running, the oldest first, and delayed ones."""
-    queue = _served(request).queue(request.params["name"])
+    queue = _clients(request).queue(request.params["name"])
     limit = whole(request, "limit", 100, most=1000)
     jobs, delayed = await asyncio.gather(queue.list_jobs(limit), queue.list_delayed(limit))
     later = [{"due_at": plain(at), **wire_shape(job, "is_new")} for at, job in delayed]
@@ -83,7 +83,7 @@ async def _list_jobs(request: Request) -> Json:
 
 async def _list_letters(request: Request) -> Json:
     """List a ChasquiMQ queue's dead letters, oldest first; ``after`` is the id to continue from."""
-    queue = _served(request).queue(request.params["name"])
+    queue = _clients(request).queue(request.params["name"])
     limit = whole(request, "limit", 100, most=1000)
     found = await queue.dead_letters(limit, after=request.query.get("after") or None)
     return Json({"dead_letters": [wire_shape(letter, "envelope") for letter in found]})
@@ -92,7 +92,7 @@ async def _list_letters(request: Request) -> Json:
 async def _replay_letters(request: Request) -> Json:
     """Make dead jobs ready again, oldest first: those of ``ids``, of a ``reason``, ``limit`` of them, or all."""
     body = members(request, "ids", "reason", "limit")
-    queue = _served(request).queue(request.params["name"])
+    queue = _clients(request).queue(request.params["name"])
     ids = body.get("ids")
     request.subject = ", ".join(map(str, ids))[:500] if isinstance(ids, list) else ""
     done = await queue.replay_dead_letters(body.get("limit"), ids=ids, reason=body.get("reason"))
@@ -101,13 +101,13 @@ async def _replay_letters(request: Request) -> Json:
 
 async def _drop_letters(request: Request) -> Json:
     """Remove all dead letters of a ChasquiMQ queue."""
-    queue = _served(request).queue(request.params["name"])
+    queue = _clients(request).queue(request.params["name"])
     return Json({"dropped": await queue.purge_dead_letters()})
 
 
 async def _list_schedules(request: Request) -> Json:
     """List a ChasquiMQ queue's repeatable jobs, by their next run."""
-    queue = _served(request).queue(request.params["name"])
+    queue = _clients(request).queue(request.params["name"])
     found = await queue.schedules(whole(request, "limit", 100, most=1000))
     return Json(
         {
@@ -126,13 +126,13 @@ async def _list_schedules(request: Request) -> Json:
 
 async def _pause(request: Request) -> Json:
     """Pause a ChasquiMQ queue; workers of chasquimq 1.3.0 ignore it."""
-    await _served(request).queue(request.params["name"]).pause()
+    await _clients(request).queue(request.params["name"]).pause()
     return Json({"is_paused": True})
 
 
 async def _resume(request: Request) -> Json:
     """Resume a paused ChasquiMQ queue."""
-    await _served(request).queue(request.params["name"]).resume()
+    await _clients(request).queue(request.params["name"]).resume()
     return Json({"is_paused": False})
 
 

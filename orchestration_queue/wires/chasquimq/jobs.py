@@ -14,8 +14,8 @@ from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.wires.chasquimq.checks import (
-    checked_id,
-    checked_name,
+    check_id,
+    check_name,
     duration_ms,
     moment_ms,
     retry_override,
@@ -162,12 +162,12 @@ class JobBuilder:
         """Check a job; raise UsageError if it is invalid."""
         if not isinstance(new, NewChasquiJob):
             raise UsageError(f"A job to add must be a NewChasquiJob, got {new!r}; pass `NewChasquiJob(name, data)`.")
-        checked_name(new.name)
+        check_name(new.name)
         run_at_ms = None
         if new.delay is not None or new.delay_until is not None:
             run_at_ms = _run_at_ms(new, self._now_ms)
         if new.job_id is not None:
-            checked_id(new.job_id)
+            check_id(new.job_id)
         retry = retry_override(new.attempts, new.backoff)
         return CheckedJob(new, pack(new.data), retry, run_at_ms)
 

@@ -14,7 +14,7 @@ from orchestration_queue.server import parse_url
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.wires.chasquimq._async.client import AsyncChasquiEvents
 from orchestration_queue.wires.chasquimq._async.queue import AsyncChasquiQueue
-from orchestration_queue.wires.chasquimq.checks import checked_name, retry_override
+from orchestration_queue.wires.chasquimq.checks import check_name, retry_override
 from orchestration_queue.wires.chasquimq.entries import REASONS
 from orchestration_queue.wires.chasquimq.envelope import BackoffSpec
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
@@ -77,7 +77,7 @@ class ChasquiRef:
         override = retry_override(self.attempts, self.backoff)
         arguments = {
             "queue": self.queue,
-            "name": checked_name(name),
+            "name": check_name(name),
             "data": data,
             "attempts": self.attempts,
             "backoff": override and override.backoff and override.backoff.to_wire(),

@@ -29,10 +29,10 @@ from orchestration_queue.wires.qless.records import QlessJob
 __all__ = [
     "LIBRARY",
     "Duration",
-    "checked_count",
-    "checked_job",
-    "checked_message",
-    "checked_number",
+    "check_count",
+    "check_job",
+    "check_message",
+    "check_number",
     "command",
     "duration_s",
     "encode",
@@ -85,7 +85,7 @@ def text_words(values: Iterable[object], option: str) -> list[str]:
     )
 
 
-def checked_count(count: object, option: str, least: int = 1) -> int:
+def check_count(count: object, option: str, least: int = 1) -> int:
     """Return a count.
 
     Raises:
@@ -98,7 +98,7 @@ def checked_count(count: object, option: str, least: int = 1) -> int:
     return count
 
 
-def checked_number(number: object, option: str) -> float:
+def check_number(number: object, option: str) -> float:
     """Return a number.
 
     Raises:
@@ -145,7 +145,7 @@ def encode(data: object) -> str:
     return text
 
 
-def checked_job(job: object) -> QlessJob:
+def check_job(job: object) -> QlessJob:
     """Return a job.
 
     Raises:
@@ -156,7 +156,7 @@ def checked_job(job: object) -> QlessJob:
     raise UsageError(f"`job` must be a QlessJob, got {job!r}; pass one that `pop` or `get` returned.")
 
 
-def checked_message(message: object, option: str) -> str:
+def check_message(message: object, option: str) -> str:
     """Return text that may be empty.
 
     Raises:
@@ -181,9 +181,9 @@ def option_words(options: Mapping[str, Any]) -> list[Word]:
         if name in ("tags", "depends"):
             value = json.dumps([text_word(item, name) for item in _items(value, name)])
         elif name == "priority":
-            value = checked_number(value, name)
+            value = check_number(value, name)
         else:
-            value = checked_count(value, name, 0)
+            value = check_count(value, name, 0)
         words += [name, value]
     return words
 

@@ -18,15 +18,15 @@ with named_extra():
     from orchestration_queue.dagster.sensors.items import (
         EventReading,
         ItemReaction,
-        checked_interval,
-        checked_kinds,
-        checked_wait,
+        check_interval,
+        check_kinds,
+        check_wait,
         item_sensor,
     )
     from orchestration_queue.dagster.sensors.options import SensorOptions
     from orchestration_queue.options import Duration
     from orchestration_queue.wires.qless import QlessClient, QlessEvent, QlessEvents, QlessJob
-    from orchestration_queue.wires.qless.commands import checked_count, text_word
+    from orchestration_queue.wires.qless.commands import check_count, text_word
 
 __all__ = ["QlessResource", "qless_event_sensor", "qless_failure_sensor", "qless_stalled_sensor"]
 
@@ -90,8 +90,8 @@ def qless_event_sensor(
     Raises:
         InvalidOptionError: An option is out of range, or an event or queue is not a string.
     """
-    kinds, named = checked_kinds(events, "events", least=1), checked_kinds(queues, "queues")
-    most, seconds = checked_count(limit, "limit"), checked_wait(wait)
+    kinds, named = check_kinds(events, "events", least=1), check_kinds(queues, "queues")
+    most, seconds = check_count(limit, "limit"), check_wait(wait)
 
     def read(resource: QlessResource, _cursor: str | None) -> EventReading[QlessEvent]:
         found = resource.events().read(seconds, most)
@@ -143,7 +143,7 @@ def qless_failure_sensor(
     Raises:
         InvalidOptionError: An option is out of range, or a group is not a string.
     """
-    most, named = checked_count(limit, "limit"), checked_kinds(groups, "groups")
+    most, named = check_count(limit, "limit"), check_kinds(groups, "groups")
 
     def read(resource: QlessResource, cursor: str | None) -> EventReading[QlessJob]:
         client = resource.client()
@@ -174,7 +174,7 @@ def qless_failure_sensor(
         names=("qless_failures", *sorted(named)),
         react=react,
         what="failures",
-        interval=checked_interval(interval),
+        interval=check_interval(interval),
         resource_key="qless",
         description="Requests a run for each failed job of qless's queues.",
         options=options,
@@ -210,7 +210,7 @@ def qless_stalled_sensor(
         InvalidNameError: The queue's name is empty.
     """
     text_word(queue, "queue")
-    most = checked_count(limit, "limit")
+    most = check_count(limit, "limit")
 
     def read(resource: QlessResource, cursor: str | None) -> EventReading[QlessJob]:
         client = resource.client()
@@ -230,7 +230,7 @@ def qless_stalled_sensor(
         names=("qless_stalled_of", queue),
         react=react,
         what="stalled jobs",
-        interval=checked_interval(interval),
+        interval=check_interval(interval),
         resource_key="qless",
         description=f"Requests a run for each stalled job of qless's queue {queue!r}.",
         options=options,

@@ -79,13 +79,13 @@ class Served:
             await self._client.aclose()
 
 
-def _served(request: Request) -> Served:
+def _clients(request: Request) -> Served:
     return cast(Served, request.service.wires["qless"])
 
 
 async def _show_server(request: Request) -> Json:
     """Count the jobs of qless's queues that are served, and all failures by group, workers and tracked jobs."""
-    found = await _served(request).overview()
+    found = await _clients(request).overview()
     return Json(
         {
             "queues": [wire_shape(each) for each in found.queues],
@@ -99,7 +99,7 @@ async def _show_server(request: Request) -> Json:
 async def _show_queue(request: Request) -> Json:
     """Count a qless queue's jobs by state."""
     name = request.params["name"]
-    return Json(wire_shape(await _served(request).client(name).counts(name)))
+    return Json(wire_shape(await _clients(request).client(name).counts(name)))
 
 
 async def jobs_of(served: Served, name: str, state: str, limit: int, offset: int = 0) -> list[QlessJob]:
@@ -121,21 +121,21 @@ async def _list_jobs(request: Request) -> Json:
     """List a qless queue's jobs of a ``state``; default those that would be taken next."""
     limit, offset = page_of(request)
     state = request.query.get("state") or "waiting"
-    found = await jobs_of(_served(request), request.params["name"], state, limit, offset)
+    found = await jobs_of(_clients(request), request.params["name"], state, limit, offset)
     return Json({"jobs": [wire_shape(job, "encoded") for job in found]})
 
 
 async def _pause(request: Request) -> Json:
     """Pause a qless queue."""
     name = request.params["name"]
-    await _served(request).client(name).pause(name)
+    await _clients(request).client(name).pause(name)
     return Json({"is_paused": True})
 
 
 async def _resume(request: Request) -> Json:
     """Resume a paused qless queue."""
     name = request.params["name"]
-    await _served(request).client(name).unpause(name)
+    await _clients(request).client(name).unpause(name)
     return Json({"is_paused": False})
 
 

@@ -13,7 +13,7 @@ from typing import Any, overload
 
 from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.options import Duration
-from orchestration_queue.options.durations import checked_duration
+from orchestration_queue.options.durations import check_duration
 
 __all__ = ["Address", "Sandboxed", "find", "refuse_worker_while_importing", "sandboxed"]
 
@@ -157,7 +157,7 @@ def sandboxed(
             Address.of(named or function, is_wrapped=named is not None),
             max_jobs,
             None if max_memory_mb is None else max_memory_mb << 20,
-            checked_duration(grace, "grace").total_seconds(),
+            check_duration(grace, "grace").total_seconds(),
         )
 
     return wrap if handler is None else wrap(handler)

@@ -13,7 +13,7 @@ from orchestration_queue.options import Duration
 from orchestration_queue.protocol.call import Call, Reply
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 from orchestration_queue.server.clock import now_ms
-from orchestration_queue.wires.chasquimq.checks import checked_count, checked_cursor, duration_ms
+from orchestration_queue.wires.chasquimq.checks import check_count, check_cursor, duration_ms
 from orchestration_queue.wires.chasquimq.entries import ChasquiEvent, entry_order, read_events
 from orchestration_queue.wires.chasquimq.keys import LIBRARY, ChasquiKeys
 
@@ -97,7 +97,7 @@ class AsyncChasquiEvents(AsyncChasquiClient):
 
     def __init__(self, name: str, *, url: str | ServerUrl | None = None, after: str = "$") -> None:
         super().__init__(name, url=url)
-        self.cursor = checked_cursor(after)
+        self.cursor = check_cursor(after)
         self._ahead: deque[ChasquiEvent] = deque()
 
     async def start(self) -> str:
@@ -118,7 +118,7 @@ class AsyncChasquiEvents(AsyncChasquiClient):
         Raises:
             InvalidOptionError: A value is out of range; nothing was sent.
         """
-        wait_ms, most = duration_ms(timeout, "timeout"), checked_count(limit, "limit")
+        wait_ms, most = duration_ms(timeout, "timeout"), check_count(limit, "limit")
         ends_at = now_ms() + wait_ms
         while True:
             left_ms = max(

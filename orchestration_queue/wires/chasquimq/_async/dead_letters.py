@@ -8,7 +8,7 @@ from orchestration_queue.errors import UsageError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.wires.chasquimq._async.client import AsyncChasquiClient
-from orchestration_queue.wires.chasquimq.checks import checked_count, checked_letter_id
+from orchestration_queue.wires.chasquimq.checks import check_count, check_letter_id
 from orchestration_queue.wires.chasquimq.entries import ChasquiDeadLetter, read_dead_letters, replayable
 from orchestration_queue.wires.chasquimq.jobs import MAX_LENGTH
 
@@ -32,8 +32,8 @@ class AsyncChasquiDeadLetters(AsyncChasquiClient):
         Raises:
             UsageError: A value is invalid; nothing was sent.
         """
-        start = "-" if after is None else f"({checked_letter_id(after, 'after')}"
-        args = (start, "+", "COUNT", checked_count(limit, "limit"))
+        start = "-" if after is None else f"({check_letter_id(after, 'after')}"
+        args = (start, "+", "COUNT", check_count(limit, "limit"))
         return read_dead_letters(await self._execute(Call("XRANGE", (self.keys.dead_letters,), args), repeatable=True))
 
     async def find_dead_letter(self, letter_id: str) -> ChasquiDeadLetter | None:
@@ -42,7 +42,7 @@ class AsyncChasquiDeadLetters(AsyncChasquiClient):
         Raises:
             UsageError: It is not an id; nothing was sent.
         """
-        found = checked_letter_id(letter_id, "letter_id")
+        found = check_letter_id(letter_id, "letter_id")
         reply = await self._execute(Call("XRANGE", (self.keys.dead_letters,), (found, found)), repeatable=True)
         return next(iter(read_dead_letters(reply)), None)
 
@@ -62,11 +62,11 @@ class AsyncChasquiDeadLetters(AsyncChasquiClient):
         Raises:
             UsageError: A value is invalid; nothing was sent.
         """
-        left = None if limit is None else checked_count(limit, "limit", 0)
+        left = None if limit is None else check_count(limit, "limit", 0)
         if isinstance(ids, str) or not isinstance(ids, Sequence | None):
             raise UsageError(f"`ids` must be a list of ids of dead letters, got {ids!r}; pass `[letter.id]`.")
         for letter_id in ids or ():
-            checked_letter_id(letter_id, "ids")
+            check_letter_id(letter_id, "ids")
         if not isinstance(reason, str | None):
             raise UsageError(f"`reason` must be a string, got {reason!r}; pass `reason='retries_exhausted'`.")
         replayed, after = 0, None

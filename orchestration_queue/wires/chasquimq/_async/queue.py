@@ -17,7 +17,7 @@ from orchestration_queue.server.clock import now_ms
 from orchestration_queue.wires.chasquimq._async.client import AsyncChasquiClient, AsyncChasquiEvents
 from orchestration_queue.wires.chasquimq._async.dead_letters import AsyncChasquiDeadLetters
 from orchestration_queue.wires.chasquimq._async.schedules import AsyncChasquiSchedules
-from orchestration_queue.wires.chasquimq.checks import checked_count, checked_id, checked_ids, duration_ms
+from orchestration_queue.wires.chasquimq.checks import check_count, check_id, check_ids, duration_ms
 from orchestration_queue.wires.chasquimq.entries import (
     ChasquiCounts,
     ChasquiDeadLetter,
@@ -63,7 +63,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
 
     def __init__(self, name: str, *, url: str | ServerUrl | None = None, max_length: int = MAX_LENGTH) -> None:
         super().__init__(name, url=url)
-        self._max_length = checked_count(max_length, "max_length")
+        self._max_length = check_count(max_length, "max_length")
 
     async def add(
         self,
@@ -187,7 +187,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
             StateError: The queue has dropped events after `after`, and the job's end may be among them.
             TimeoutError: The timeout expired. The job continues.
         """
-        checked_id(job_id)
+        check_id(job_id)
         end_ms = None if timeout is None else now_ms() + duration_ms(timeout, "timeout")
         reason, wait_s = "", _BLOCK_S
         async with AsyncChasquiEvents(self.name, url=self._url, after=after) as events:
@@ -230,7 +230,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         Returns:
             False if it is not delayed, or if a client of the original added it without an id.
         """
-        keys, checked = self.keys, checked_id(job_id)
+        keys, checked = self.keys, check_id(job_id)
         call = functions.cancel(
             delayed_key=keys.delayed, index_key=keys.index(checked), marker_key=keys.marker(checked)
         )
@@ -242,18 +242,18 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
 
     async def find_results(self, job_ids: Sequence[str]) -> list[Any]:
         """Return the results of many jobs, in the same order; None for a missing one."""
-        calls = [Call("GET", (self.keys.result(job_id),)) for job_id in checked_ids(job_ids)]
+        calls = [Call("GET", (self.keys.result(job_id),)) for job_id in check_ids(job_ids)]
         replies = await self._pipeline(calls, repeatable=True)
         return [None if packed is None else unpack(packed, "The job's result") for packed in replies]
 
     async def list_jobs(self, limit: int = 20) -> list[ChasquiJob]:
         """List the jobs that are ready or running, oldest first, without unreadable ones."""
-        call = Call("XRANGE", (self.keys.stream,), ("-", "+", "COUNT", checked_count(limit, "limit")))
+        call = Call("XRANGE", (self.keys.stream,), ("-", "+", "COUNT", check_count(limit, "limit")))
         return read_jobs(self.name, await self._execute(call, repeatable=True))
 
     async def list_delayed(self, limit: int = 20) -> list[tuple[datetime, ChasquiJob]]:
         """List the delayed jobs, the next first, each with its time."""
-        args = (0, checked_count(limit, "limit") - 1, "WITHSCORES")
+        args = (0, check_count(limit, "limit") - 1, "WITHSCORES")
         reply = await self._execute(Call("ZRANGE", (self.keys.delayed,), args), repeatable=True)
         return read_delayed(self.name, reply)
 

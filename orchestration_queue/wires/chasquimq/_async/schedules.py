@@ -10,7 +10,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions import chasquimq as functions
 from orchestration_queue.server.clock import now_ms
 from orchestration_queue.wires.chasquimq._async.client import AsyncChasquiClient
-from orchestration_queue.wires.chasquimq.checks import build_spec, checked_count, checked_key
+from orchestration_queue.wires.chasquimq.checks import build_spec, check_count, check_key
 from orchestration_queue.wires.chasquimq.entries import ChasquiSchedule, read_schedules
 from orchestration_queue.wires.chasquimq.repeat import MissedFires, first_fire
 
@@ -71,13 +71,13 @@ class AsyncChasquiSchedules(AsyncChasquiClient):
 
     async def schedules(self, limit: int = 100) -> list[ChasquiSchedule]:
         """List the repeatable jobs, by their next run."""
-        args = (0, checked_count(limit, "limit") - 1, "WITHSCORES")
+        args = (0, check_count(limit, "limit") - 1, "WITHSCORES")
         due = await self._execute(Call("ZRANGE", (self.keys.repeat,), args), repeatable=True)
         calls = [Call("HMGET", (self.keys.spec(key.decode(errors="replace")),), ("spec", "fired")) for key in due[::2]]
         return read_schedules(due, await self._pipeline(calls, repeatable=True))
 
     async def remove_schedule(self, key: str) -> bool:
         """Remove a repeatable job; return False if it does not exist."""
-        name = checked_key(key)
+        name = check_key(key)
         call = functions.drop_spec(repeats_key=self.keys.repeat, spec_key=self.keys.spec(name), name=name)
         return bool(await self._execute(call))

@@ -12,8 +12,8 @@ from orchestration_queue.server.clock import now_ms
 from orchestration_queue.wires.qless._async.jobs import AsyncQlessJobs
 from orchestration_queue.wires.qless.commands import (
     Duration,
-    checked_count,
-    checked_number,
+    check_count,
+    check_number,
     duration_s,
     encode,
     new_jid,
@@ -100,7 +100,7 @@ class AsyncQlessClient(AsyncQlessJobs):
 
     async def unfail(self, queue: str, group: str, count: int = _PAGE) -> int:
         """Make failed jobs ready, those that failed first first, and return how many."""
-        words = (text_word(queue, "queue"), text_word(group, "group"), checked_count(count, "count"))
+        words = (text_word(queue, "queue"), text_word(group, "group"), check_count(count, "count"))
         return int(await self.command("unfail", *words))
 
     async def tagged(self, tag: str, offset: int = 0, count: int = _PAGE) -> list[str]:
@@ -146,7 +146,7 @@ class AsyncQlessClient(AsyncQlessJobs):
     async def set_config(self, option: str, value: str | float) -> None:
         """Set an option, such as ``heartbeat`` or ``<queue>-max-concurrency``."""
         if not isinstance(value, str):
-            checked_number(value, "value")
+            check_number(value, "value")
         await self.command("config.set", text_word(option, "option"), value)
 
     async def unset_config(self, option: str) -> None:
@@ -248,9 +248,9 @@ class AsyncQlessClient(AsyncQlessJobs):
             elif name in ("klass", "queue"):
                 words += [name, text_word(value, name)]
             elif name == "priority":
-                words += [name, checked_number(value, name)]
+                words += [name, check_number(value, name)]
             elif name in ("retries", "backlog"):
-                words += [name, checked_count(value, name, 0)]
+                words += [name, check_count(value, name, 0)]
             else:
                 raise InvalidOptionError(
                     f"A recurring job has no option {name!r} to change; pass one of its documented options."
@@ -271,7 +271,7 @@ class AsyncQlessClient(AsyncQlessJobs):
 
 
 def _page(offset: int, count: int) -> tuple[int, int]:
-    return checked_count(offset, "offset", 0), checked_count(count, "count")
+    return check_count(offset, "offset", 0), check_count(count, "count")
 
 
 def _epoch_s(day: object) -> float:

@@ -15,7 +15,7 @@ from orchestration_queue.server.clock import now_ms
 from orchestration_queue.wires.qless.commands import (
     LIBRARY,
     Duration,
-    checked_count,
+    check_count,
     command,
     duration_s,
     text_word,
@@ -152,7 +152,7 @@ class AsyncQlessEvents(AsyncQlessConnection):
             TransportError: The subscription broke, or the server is silent for the URL's ``timeout``. Read again to
                 resubscribe.
         """
-        most, ends_at = checked_count(limit, "limit"), now_ms() / 1000 + duration_s(timeout, "timeout")
+        most, ends_at = check_count(limit, "limit"), now_ms() / 1000 + duration_s(timeout, "timeout")
         subscription = await self._subscribed()
         try:
             while True:

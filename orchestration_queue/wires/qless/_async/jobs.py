@@ -10,10 +10,10 @@ from orchestration_queue.protocol.call import Word, text
 from orchestration_queue.wires.qless._async.connection import AsyncQlessConnection
 from orchestration_queue.wires.qless.commands import (
     Duration,
-    checked_count,
-    checked_job,
-    checked_message,
-    checked_number,
+    check_count,
+    check_job,
+    check_message,
+    check_number,
     command,
     duration_s,
     encode,
@@ -72,7 +72,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             JobNotFoundError: It does not exist.
         """
-        checked_job(job)
+        check_job(job)
         words = job_words(self.worker, queue, job.jid, job.klass, job.encoded, delay)
         return text(await self._about(job, "requeue", *words))
 
@@ -96,7 +96,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
             queue: The queue.
             count: At most this many.
         """
-        name, most = text_word(queue, "queue"), checked_count(count, "count")
+        name, most = text_word(queue, "queue"), check_count(count, "count")
         sizes = [min(_POPPED_AT_ONCE, most - first) for first in range(0, most, _POPPED_AT_ONCE)]
         calls = [command("pop", name, self.worker, size) for size in sizes]
         taken: list[QlessJob] = []
@@ -110,7 +110,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
 
     async def peek(self, queue: str, count: int = 1) -> list[QlessJob]:
         """Return the jobs that would be taken next."""
-        return read_jobs(await self.command("peek", text_word(queue, "queue"), checked_count(count, "count")))
+        return read_jobs(await self.command("peek", text_word(queue, "queue"), check_count(count, "count")))
 
     async def complete(
         self,
@@ -140,7 +140,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         """Complete jobs in one exchange, in commands of 20. Return the state of each, or its error."""
         if not isinstance(jobs, list | tuple):
             raise UsageError(f"`jobs` must be a list of QlessJob, got {jobs!r}; pass those that `pop` returned.")
-        batches = completion_batches([QlessCompletion(checked_job(job).jid, job.queue, job.encoded) for job in jobs])
+        batches = completion_batches([QlessCompletion(check_job(job).jid, job.queue, job.encoded) for job in jobs])
         calls = [batch.call(self.worker) for batch in batches]
         replies = await (await self._connection()).pipeline(calls) if calls else []
         outcomes: dict[int, str | Exception] = {}
@@ -154,7 +154,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
     def _completion(
         self, job: QlessJob, data: Any, next_queue: str | None, delay: Duration, depends: Sequence[str]
     ) -> list[Word]:
-        checked_job(job)
+        check_job(job)
         words: list[Word] = [job.jid, self.worker, job.queue, job.encoded if data is None else encode(data)]
         if next_queue is not None:
             words += ["next", text_word(next_queue, "next_queue"), "delay", duration_s(delay, "delay")]
@@ -175,9 +175,9 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             LeaseLostError: This worker no longer has the job.
         """
-        checked_job(job)
+        check_job(job)
         more = () if data is None else (encode(data),)
-        words = (job.jid, self.worker, text_word(group, "group"), checked_message(message, "message"))
+        words = (job.jid, self.worker, text_word(group, "group"), check_message(message, "message"))
         await self._about(job, "fail", *words, *more)
 
     async def retry(
@@ -194,11 +194,11 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             LeaseLostError: This worker no longer has the job.
         """
-        checked_job(job)
+        check_job(job)
         if (group is None) is not (message is None):
             raise UsageError("A failure needs both `group` and `message`; pass both or neither.")
         more = (
-            () if group is None or message is None else (text_word(group, "group"), checked_message(message, "message"))
+            () if group is None or message is None else (text_word(group, "group"), check_message(message, "message"))
         )
         words = (job.jid, job.queue, self.worker, duration_s(delay, "delay"), *more)
         return int(await self._about(job, "retry", *words))
@@ -209,7 +209,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         Raises:
             LeaseLostError: This worker no longer has the job.
         """
-        checked_job(job)
+        check_job(job)
         more = () if data is None else (encode(data),)
         return int(await self._about(job, "heartbeat", job.jid, self.worker, *more))
 
@@ -241,7 +241,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
 
     async def set_priority(self, jid: str, priority: float) -> None:
         """Set a job's priority; a ready job goes to the front of its class."""
-        await self._about(jid, "priority", text_word(jid, "jid"), checked_number(priority, "priority"))
+        await self._about(jid, "priority", text_word(jid, "jid"), check_number(priority, "priority"))
 
     async def log(self, jid: str, message: str, data: dict[str, Any] | None = None) -> None:
         """Add a message to a job's history."""
