@@ -93,7 +93,7 @@ def test_every_link_of_pages_that_are_not_on_the_site_leads_to_a_file_in_git(pag
     found = re.findall(r"\]\(([^)#]+)[^)]*\)|(?:src|srcset)=\"([^\"]+)\"", page.read_text())
     local = [one or other for one, other in found if "://" not in (one or other)]
     assert len(local) > 10
-    tracked = subprocess.check_output([GIT or "", "ls-files"], cwd=root, text=True).splitlines()
+    tracked = subprocess.check_output([GIT or "", "ls-files"], cwd=root, text=True, timeout=60).splitlines()
     assert [path for path in local if os.path.relpath(page.parent / path, root) not in tracked] == []
 
 
