@@ -36,7 +36,7 @@ def answering(server: ConnectServer) -> ServerState:
     """Return a server's state, once it answers."""
     from orchestration_queue.spark.connect.address import read_state
 
-    wait_until_sync(lambda: read_state(server.directory), "the server to answer", 100)
+    wait_until_sync(lambda: read_state(server.directory), "the server to answer", 240)
     state = read_state(server.directory)
     assert state is not None
     assert not state.problem

@@ -107,7 +107,7 @@ def standalone_cluster(directory: Path, mark: dict[str, str]) -> Iterator[Cluste
             return False
 
     try:
-        wait_until_sync(is_ready, "the cluster to be there", 100)
+        wait_until_sync(is_ready, "the cluster to be there", 240)
         yield Cluster(options, master)
     finally:
         for daemon in reversed(daemons):

@@ -208,7 +208,7 @@ def test_a_worn_server_is_replaced_while_jobs_run_and_leaves_with_its_last_user(
     generations: list[str] = []
 
     def work(spark: Any) -> int:
-        wait_until_sync(lambda: answering(server).process != first.process, "the successor", 100)
+        wait_until_sync(lambda: answering(server).process != first.process, "the successor", 240)
         generations.append(answering(server).process)
         return int(spark.range(3).count())  # on the one that has been replaced
 

@@ -60,6 +60,7 @@ def write_lines(directory: Path, numbers: Iterable[int]) -> None:
         (directory / f"{number}.txt").write_text("".join(f"{row}\n" for row in some))
 
 
+@pytest.mark.timeout(900)  # it starts four drivers, on however busy a machine
 def test_a_stream_of_which_everything_dies_adds_each_row_once(
     raw: redis.Redis, server_url: str, queue_name: str, tmp_path: Path
 ) -> None:
@@ -123,10 +124,10 @@ def cluster(directory: Path) -> Iterator[str]:
                 return False
 
         start("master.Master", "--port", str(port), "--webui-port", str(page))
-        wait_until_sync(lambda: alive("aliveworkers"), "the master", 100)
+        wait_until_sync(lambda: alive("aliveworkers"), "the master", 240)
         for _ in range(2):
             start("worker.Worker", "-c", "1", "-m", "1g", "--webui-port", "0", f"spark://127.0.0.1:{port}")
-        wait_until_sync(lambda: alive('"aliveworkers" : 2'), "two workers", 100)
+        wait_until_sync(lambda: alive('"aliveworkers" : 2'), "two workers", 240)
         yield f"spark://127.0.0.1:{port}"
 
 

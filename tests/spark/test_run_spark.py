@@ -119,7 +119,7 @@ def test_spark_dies_with_its_worker(marked: Marked, tmp_path: Path) -> None:
     )
     worker = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {MARK: marked.id})
     try:
-        wait_until_sync(sign.exists, "Spark to be at work", 100)
+        wait_until_sync(sign.exists, "Spark to be at work", 240)
         assert len(marked.processes()) >= 4, "the worker, its child, Java and Spark's Python worker"
     finally:
         worker.kill()

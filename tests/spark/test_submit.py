@@ -117,7 +117,7 @@ async def test_a_cancelled_job_leaves_nobody_within_two_seconds(
     tasks.task(spark_submit(APP, submit(marked)))
     async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
         job = await queue.add("app", {"arguments": ["wait", str(sign)]}, HEARS_SOON)
-        await wait_until(sign.exists, "Spark to be at work", 100)
+        await wait_until(sign.exists, "Spark to be at work", 240)
         commands = " ".join(marked.processes().values())
         assert "java" in commands
         assert "pyspark.daemon" in commands
@@ -153,7 +153,7 @@ def test_an_application_dies_with_whoever_runs_it(marked: Marked, tmp_path: Path
         [sys.executable, "-c", program], env=os.environ | {MARK: marked.id}, stderr=subprocess.DEVNULL
     )
     try:
-        wait_until_sync(sign.exists, "Spark to be at work", 100)
+        wait_until_sync(sign.exists, "Spark to be at work", 240)
         (launcher,) = (process for process, words in marked.processes().items() if "submit.launch" in words)
         os.kill(worker.pid if victim == "worker" else launcher, signal.SIGKILL)
         wait_until_sync(lambda: not [p for p in marked.processes() if p != worker.pid], "all of them to be gone")

@@ -82,7 +82,7 @@ async def test_the_driver_of_a_killed_worker_is_found_again(
     async with AsyncQueue(queue_name, url=server_url) as queue:
         job = await queue.add(APP.stem, {"arguments": ["write", str(sign), str(tmp_path / "out")]})
         with worker_process("cluster_tasks:tasks", queue_name, server_url, *QUICK, directory=tmp_path) as victim:
-            await wait_until(sign.exists, "the application to be at work", 100)
+            await wait_until(sign.exists, "the application to be at work", 240)
             stored = QueueKeys(queue_name).job(job.id)
             await wait_until(lambda: "driver-" in str(raw.hget(stored, "progress")), "its driver to be written down")
             victim.send_signal(signal.SIGKILL)
@@ -179,7 +179,7 @@ def test_a_driver_that_a_late_worker_kills_is_submitted_again_by_the_next_attemp
 
     late = Thread(target=run_late)
     late.start()
-    wait_until_sync((tmp_path / "sign").exists, "the application to be at work", 100)
+    wait_until_sync((tmp_path / "sign").exists, "the application to be at work", 240)
     found = Reservation.of(kept[-1])
     assert found is not None
 

@@ -121,7 +121,7 @@ def test_the_application_of_a_killed_worker_is_found_and_followed(cluster: Wire,
     )
     worker = subprocess.Popen([sys.executable, "-c", program], env=os.environ, stderr=subprocess.DEVNULL)
     try:
-        wait_until_sync(lambda: bool(cluster.apps), "the application to be submitted", 100)
+        wait_until_sync(lambda: bool(cluster.apps), "the application to be submitted", 240)
     finally:
         worker.send_signal(signal.SIGKILL)
         worker.wait(60)

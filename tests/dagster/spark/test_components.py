@@ -128,7 +128,7 @@ def serving(queue_name: str, url: str) -> Iterator[list[JobRecord]]:
 
     async def work() -> None:
         async with AsyncQueue(queue_name, url=url) as queue, working(queue, lambda job: served.append(job.record), url):
-            await wait_until(is_over.is_set, "the test to end", 100)
+            await wait_until(is_over.is_set, "the test to end", 240)
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()

@@ -146,7 +146,7 @@ def test_an_attempt_killed_while_it_writes_leaves_nothing_that_counts(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until_sync(sign.exists, "Spark to be writing", 100)
+    wait_until_sync(sign.exists, "Spark to be writing", 240)
     os.kill(program.pid, signal.SIGKILL)
     program.wait()
     (left,) = Path(lake.root, "grown", "@versions").iterdir()

@@ -179,7 +179,7 @@ def test_a_streaming_table_outlives_its_server(
         and "ConnectServer" in (entry / "cmdline").read_text("utf-8", "replace")
     ]
     os.kill(pid, signal.SIGKILL)
-    wait_until_sync(lambda: read_state(connect_server.directory) not in (None, state), "a new server", 100)
+    wait_until_sync(lambda: read_state(connect_server.directory) not in (None, state), "a new server", 240)
     assert run() == (10, True), "nothing was lost"
     assert run(5) == (15, True), "and nothing comes twice"
     assert run(full_refresh=["oq_stream"]) == (15, True)

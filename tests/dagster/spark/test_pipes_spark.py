@@ -93,7 +93,7 @@ def test_cancelling_the_run_ends_sparks_work(
 
     def cancel() -> None:
         try:
-            wait_until_sync(beats.exists, "Spark to be at work", 100)
+            wait_until_sync(beats.exists, "Spark to be at work", 240)
             wait_until_sync(lambda: "query 1: 0 of 1 tasks, 1 running" in progress(), "the progress to tell", 60)
             texts.append(progress())
         finally:
@@ -130,9 +130,9 @@ def test_a_step_that_is_killed_comes_back_to_its_spark(
     steps = Path(scratch, "steps")
 
     def kill_the_first_step() -> None:
-        wait_until_sync(Path(scratch, "beats").exists, "Spark to be at work", 100)
+        wait_until_sync(Path(scratch, "beats").exists, "Spark to be at work", 240)
         os.kill(int(steps.read_text()), signal.SIGKILL)
-        wait_until_sync(lambda: "Reattached to in-progress" in told(instance), "the next attempt to be back", 100)
+        wait_until_sync(lambda: "Reattached to in-progress" in told(instance), "the next attempt to be back", 240)
         Path(scratch, "go").touch()
 
     killing = threading.Thread(target=kill_the_first_step)

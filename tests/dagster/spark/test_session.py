@@ -93,7 +93,7 @@ def test_a_cancelled_step_ends_its_query(
     sign = tmp_path / "beats"
 
     def cancel() -> None:
-        wait_until_sync(sign.exists, "the query to run", 100)
+        wait_until_sync(sign.exists, "the query to run", 240)
         os.kill(os.getpid(), signal.SIGINT)  # as Dagster's run worker does when a run is terminated
 
     cancelling = threading.Thread(target=cancel)
@@ -116,7 +116,7 @@ def test_the_next_attempt_ends_what_a_killed_one_left_running(connect_state: Ser
         if context.retry_number == 0:
             query = spark.session.range(0, 1, 1, 1).mapInArrow(beats(str(sign)), "id long")
             threading.Thread(target=swallow, args=(query,), daemon=True).start()
-            wait_until_sync(sign.exists, "the query to run", 100)
+            wait_until_sync(sign.exists, "the query to run", 240)
             raise RuntimeError("lost")
         with SessionControl(connect_state.url, attempts[0]) as control:
             assert control.running() == []
