@@ -151,7 +151,7 @@ PRINT_NO_DATA = {
     *("server bench", "flow keep", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
     *("qless failed", "qless events", "qless workers", "qless check"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
-    *("library status", "spark archive"),
+    *("library status", "qless script", "spark archive"),
 }
 """Verbs that print nothing that a client wrote, or only through the same table as another verb."""
 

@@ -161,7 +161,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("server stop --url redis://h", 2, "is not an embedded one"),
     ("server status --url redis://h", 2, "is not an embedded one"),
     ("library dump nix", 2, "Library 'nix' is unknown"),
-    ("library dump glidemq --script", 2, "not available as a script"),
+    ("qless script now", 2, "Got unexpected extra argument"),
     ("library status --url http://x", 2, "The server URL 'http://x' cannot be read"),
     ("library load nix", 2, "Library 'nix' is unknown"),
     ("library load --url http://x", 2, "The server URL 'http://x' cannot be read"),

@@ -264,7 +264,7 @@ MORE: list[tuple[str, ...]] = [
 OFFLINE = {
     *("flow submit", "flow explain"),  # the hostile table's file does not exist; the client is in this file's table
     *("worker run", "qless worker", "chasqui worker", "dagster worker", "dagster dev", "dagster daemon"),
-    *("library dump", "token", "spark archive", "serve", "ui", "dagster sweep"),
+    *("library dump", "qless script", "token", "spark archive", "serve", "ui", "dagster sweep"),
     *("server start", "server stop", "server status"),
 }
 """Commands that need no server to start, or wait for theirs."""
