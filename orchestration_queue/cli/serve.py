@@ -126,7 +126,9 @@ def _run(
     of_wires: dict[str, list[str]] = {}
     for given in wires:
         wire, _, text = given.partition("=")
-        of_wires.setdefault(wire, []).extend(_names(text))
+        if not (named := _names(text)):
+            raise UsageError(f"`--wire {given}` names no queue; pass a wire and its queues, as in chasquimq=emails.")
+        of_wires.setdefault(wire, []).extend(named)
     # Other hosts are refused, so that no website reaches this port by DNS rebinding.
     hosts = None if is_guarded or without_tokens else [host, "localhost", "127.0.0.1", "::1"]
     app = create_app(
