@@ -11,7 +11,8 @@ import json
 import logging
 import socket
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -29,10 +30,12 @@ LARGE = "x" * 200_000
 MESSAGES = 100
 """20 MB in all: more than the buffers of a socket take."""
 
+Stall = Callable[..., socket.socket]
+
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(http_app, "_STALLED_S", 1.0)
+    monkeypatch.setattr(http_app, "_STALLED_S", 3.0)
     caplog.set_level(logging.INFO, "orchestration_queue.http")
 
 
@@ -43,13 +46,19 @@ async def app(server_url: str, raw: redis.Redis) -> AsyncIterator[HttpApp]:
     await app.aclose()
 
 
-def stall(live: httpx.AsyncClient, path: str, after: str = "") -> socket.socket:
+@pytest.fixture
+def stall(live: httpx.AsyncClient) -> Iterator[Stall]:
     """Ask for a stream, and read nothing of it."""
-    client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-    client.connect(("127.0.0.1", live.base_url.port))
-    client.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nlast-event-id: {after}\r\n\r\n".encode())
-    return client
+    with ExitStack() as clients:
+
+        def ask(path: str, after: str = "") -> socket.socket:
+            client = clients.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+            client.connect(("127.0.0.1", live.base_url.port))
+            client.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nlast-event-id: {after}\r\n\r\n".encode())
+            return client
+
+        yield ask
 
 
 async def drain(client: socket.socket) -> list[dict[str, str]]:
@@ -88,11 +97,16 @@ async def read(events: AsyncIterator[dict[str, str]], count: int) -> list[dict[s
 
 @pytest.mark.parametrize("route", ["events", "jobs/1/events"])
 async def test_a_stalled_client_of_events_is_dropped_and_resumes_without_a_gap(
-    live: httpx.AsyncClient, raw: redis.Redis, queue_name: str, caplog: pytest.LogCaptureFixture, route: str
+    live: httpx.AsyncClient,
+    raw: redis.Redis,
+    queue_name: str,
+    caplog: pytest.LogCaptureFixture,
+    stall: Stall,
+    route: str,
 ) -> None:
     await live.post(f"/queues/{queue_name}/jobs", json={"name": "a"})
     path = f"/queues/{queue_name}/{route}"
-    client = stall(live, path, after="0")
+    client = stall(path, after="0")
     ids = add_events(raw, queue_name, MESSAGES)
     await dropped(caplog)
     first = [each["id"] for each in await drain(client)][1:]  # behind that of the add
@@ -134,12 +148,16 @@ async def test_a_slow_client_that_falls_behind_what_is_kept_is_told_of_the_gap(
 
 
 async def test_a_stalled_client_of_a_broadcast_is_dropped_and_gets_the_rest_when_it_resumes(
-    live: httpx.AsyncClient, queue_name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    live: httpx.AsyncClient,
+    queue_name: str,
+    caplog: pytest.LogCaptureFixture,
+    stall: Stall,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subscriptions, "_MOST_KEPT", 2 * MESSAGES * len(LARGE))
     path = f"/broadcast/{queue_name}/events?subscription=s"
     async with listening(live, path) as (_, events):
-        client = stall(live, path)
+        client = stall(path)
         for number in range(MESSAGES):
             await publish(live, queue_name, f"{number} {LARGE}")
             await anext(events)  # the other one gets all
@@ -153,13 +171,14 @@ async def test_a_stalled_client_of_a_broadcast_is_dropped_and_gets_the_rest_when
 
 
 async def test_messages_of_any_size_are_kept_for_a_slow_client_up_to_a_limit_in_bytes(
-    live: httpx.AsyncClient, queue_name: str, caplog: pytest.LogCaptureFixture
+    live: httpx.AsyncClient, queue_name: str, caplog: pytest.LogCaptureFixture, stall: Stall
 ) -> None:
     path = f"/broadcast/{queue_name}/events?subscription=s"
+    gc.freeze()  # a collection of all that other tests left would hold up the other client for longer than its patience
     tracemalloc.start()
     try:
         async with listening(live, path) as (_, events):
-            client = stall(live, path)
+            client = stall(path)
             held = []
             for number in range(MESSAGES):
                 await publish(live, queue_name, f"{number} {LARGE}")
@@ -174,6 +193,7 @@ async def test_messages_of_any_size_are_kept_for_a_slow_client_up_to_a_limit_in_
                 gap, last = await read(again, 2)
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
     assert (gap, json.loads(last["data"])["data"]) == ({"event": "gap", "data": "{}"}, "last")
 
 
