@@ -1,5 +1,5 @@
 # The image of the chart's workers and of Dagster's parts: this package, and nothing of yours yet. Build your own on top:
-#   FROM orchestration-queue:0.1.0
+#   FROM orchestration-queue:0.2.0
 #   COPY pipeline.py /app/
 # Git is not in its build: --build-arg COMMIT="$(git describe --always --dirty --abbrev=12 --exclude='*')" has
 # `oq --version` print the commit.
