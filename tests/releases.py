@@ -1,4 +1,4 @@
-"""Releases of this package beside the one under test: copies of it whose server libraries are others."""
+"""Releases of this package beside the one under test: the one before it, and one with later server libraries."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
+from typing import Final
 
-__all__ = ["Release", "make_release"]
+import pytest
+
+__all__ = ["PREVIOUS", "ROOT", "Release", "check_out_previous", "make_release", "read_previous"]
 
 ROOT = Path(__file__).parents[1]
+PREVIOUS: Final = "4198ee98f774d04aa2ab37b302d216f11047c35e"
+"""The commit of the previous release; a commit, because checkouts may lack tags."""
 
 
 class Release:
@@ -51,6 +58,29 @@ class Release:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile the copy again
         checked = f"import orchestration_queue as package\nassert package.__file__.startswith({str(self.root)!r})\n"
         return [sys.executable, "-c", checked + code, *arguments], environment
+
+
+def check_out_previous(folder: Path) -> Release:
+    """Unpack the previous release, and make what its build makes. It runs with the packages that are installed here."""
+    archive = read_previous("archive", PREVIOUS, "lua", "orchestration_queue", "tools")
+    with tarfile.open(fileobj=BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    subprocess.run([sys.executable, str(folder / "tools" / "generate.py")], check=True, timeout=120)
+    return Release(folder)
+
+
+def read_previous(*command: str) -> bytes:
+    """Return what Git prints about the previous release; a checkout without it fails the test with one sentence."""
+    git = shutil.which("git")
+    if git is not None:
+        done = subprocess.run([git, *command], cwd=ROOT, capture_output=True, check=False, timeout=60)
+        if done.returncode == 0:
+            return done.stdout
+    pytest.fail(
+        f"Upgrades are tested from commit {PREVIOUS} (PREVIOUS in tests/releases.py), which is not in this checkout; "
+        "clone the repository with its history, or run `git fetch --unshallow`.",
+        pytrace=False,
+    )
 
 
 def make_release(folder: Path, libraries: Collection[str]) -> Release:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestration_queue import __version__
+from tests.releases import PREVIOUS, read_previous
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "orchestration-queue" / "Chart.yaml"
@@ -29,3 +30,10 @@ def test_pages_name_the_image_of_this_version(page: str) -> None:
     named = re.findall(r"orchestration-queue:([\d.]+\d)", (ROOT / page).read_text())
     assert named
     assert set(named) == {__version__}
+
+
+def test_what_is_unreleased_is_tested_against_the_latest_version() -> None:
+    """PREVIOUS is written after the release was tagged, so it is the one before until something has changed."""
+    unreleased = (ROOT / "CHANGELOG.md").read_text().partition("## [Unreleased]")[2].partition("\n## ")[0]
+    source = read_previous("show", f"{PREVIOUS}:orchestration_queue/_version.py").decode()
+    assert not unreleased.strip() or f'__version__ = "{__version__}"' in source, "write the tag's commit into PREVIOUS"

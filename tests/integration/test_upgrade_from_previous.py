@@ -1,0 +1,149 @@
+"""What the previous release left on a server is finished by this one, and the other way round, also side by side."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from orchestration_queue.client import Queue
+from orchestration_queue.doctor import Severity, run_checks
+from orchestration_queue.flows import FlowState
+from orchestration_queue.protocol.library import LIBRARIES
+from tests.integration.upgrade_programs import BEGUN, HELD, MEETS, RUNS, WAITING
+from tests.nodes import Node, Nodes
+from tests.releases import ROOT, Release, check_out_previous
+from tests.waiting import wait_until_sync
+
+QUEUES = [BEGUN, HELD, WAITING]
+PROGRAMS = Path(__file__).with_name("upgrade_programs.py")
+RUN = f"import runpy\nrunpy.run_path({str(PROGRAMS)!r}, run_name='__main__')\n"
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with Nodes(tmp_path_factory.mktemp("upgrade")) as nodes:
+        yield nodes.start("--appendonly", "yes")
+
+
+@pytest.fixture
+def url(node: Node) -> str:
+    """An empty server without functions."""
+    node.ask("FLUSHALL")
+    node.ask("FUNCTION", "FLUSH")
+    node.ask("CONFIG", "RESETSTAT")
+    return f"redis://127.0.0.1:{node.port}"
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Release]:
+    return {"previous": check_out_previous(tmp_path_factory.mktemp("previous")), "this": Release(ROOT)}
+
+
+class Runs:
+    """What handlers have run, read from their file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "runs"
+
+    @property
+    def lines(self) -> list[list[str]]:
+        return [line.split() for line in self._file.read_text().splitlines()] if self._file.exists() else []
+
+    @property
+    def by_name(self) -> Counter[str]:
+        return Counter(name for name, _, _ in self.lines)
+
+    @property
+    def by_job(self) -> Counter[tuple[str, str]]:
+        return Counter((name, job_id) for name, job_id, _ in self.lines)
+
+    @property
+    def releases(self) -> set[str]:
+        return {release for _, _, release in self.lines}
+
+
+def fill(release: Release, url: str, folder: Path) -> None:
+    with release.running(RUN, url, "fill", str(folder), "filler") as filler:
+        assert filler.wait(120) == -signal.SIGKILL
+
+
+def is_idle(queue: Queue) -> bool:
+    counts = queue.counts()
+    return not (counts.waiting or counts.active or counts.delayed or queue.flows.list(FlowState.RUNNING))
+
+
+def wait_for_the_end(url: str, runs: Runs, expected: Counter[str]) -> None:
+    """Let the suspended job continue, and wait until everything has run and is settled."""
+    with Queue(BEGUN, url=url) as begun, Queue(HELD, url=url) as held, Queue(WAITING, url=url) as waiting:
+        assert begun.get("suspended").signal("approved")
+        wait_until_sync(lambda: runs.by_name >= expected, f"all runs but {expected - runs.by_name}", 100)
+        wait_until_sync(lambda: all(map(is_idle, (begun, held, waiting))), "all outcomes to arrive")
+
+
+def check_outcomes(url: str, runs: Runs, expected: Counter[str]) -> None:
+    """See that nothing is lost, and that nothing but a repetition that was asked for ran twice."""
+    assert runs.by_name == expected
+    assert {name for (name, _), count in runs.by_job.items() if count > 1} == {"held", "retried", "suspended"}
+    with Queue(BEGUN, url=url) as begun, Queue(WAITING, url=url) as waiting:
+        assert [begun.get(f"completed-{n}").result for n in range(5)] == list(range(5))
+        assert begun.get("failed").failed_reason == "ValueError: once more"
+        assert begun.counts().failed == 2
+        half_done = begun.flows.get("half-done")
+        assert half_done.results() == {"a": 1, "b": {"a": 1}, "c": {"b": {"a": 1}}, "cleans-up": {"b": {"a": 1}}}
+        assert half_done.status().state is FlowState.FAILED
+        assert [flow.state for flow in waiting.flows.list()] == [FlowState.COMPLETED] * 5
+    assert [finding for finding in run_checks(url, QUEUES) if finding.severity is Severity.PROBLEM] == []
+
+
+def count_loads(node: Node) -> int:
+    statistics = node.raw.info("commandstats")
+    return int(statistics.get("cmdstat_function|load", {"calls": 0})["calls"])
+
+
+@pytest.mark.timeout(300)  # it starts several processes, on however busy a machine
+@pytest.mark.parametrize(("left_by", "finished_by"), [("previous", "this"), ("this", "previous")])
+def test_one_finishes_what_the_other_left(
+    url: str, node: Node, releases: dict[str, Release], tmp_path: Path, left_by: str, finished_by: str
+) -> None:
+    fill(releases[left_by], url, tmp_path)
+    runs = Runs(tmp_path)
+    with releases[finished_by].running(RUN, url, "work", str(tmp_path), finished_by) as worker:
+        wait_for_the_end(url, runs, Counter(RUNS))
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    check_outcomes(url, runs, Counter(RUNS))
+    assert count_loads(node) <= 2 * len(LIBRARIES)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("older", "newer"), [("previous", "this"), ("this", "previous")])
+def test_a_fleet_is_replaced_while_it_works(
+    url: str, node: Node, releases: dict[str, Release], tmp_path: Path, older: str, newer: str
+) -> None:
+    fill(releases[older], url, tmp_path)
+    runs, expected = Runs(tmp_path), Counter(RUNS) + Counter(meets=2 * MEETS)
+    with ExitStack() as stack:
+        start = [RUN, url, "work", str(tmp_path)]
+        leaving = stack.enter_context(releases[older].running(*start, older, newer))
+        staying = stack.enter_context(releases[newer].running(*start, newer, older))
+        producers = [
+            stack.enter_context(release.running(RUN, url, "add", str(tmp_path), name))
+            for name, release in releases.items()
+        ]
+        assert [producer.wait(60) for producer in producers] == [0, 0]
+        wait_until_sync(lambda: {older, newer} <= runs.releases, "both to work")
+        leaving.send_signal(signal.SIGTERM)
+        assert leaving.wait(60) == 0
+        wait_for_the_end(url, runs, expected)
+        staying.send_signal(signal.SIGTERM)
+        assert staying.wait(60) == 0
+    check_outcomes(url, runs, expected)
+    assert count_loads(node) <= 2 * len(LIBRARIES)
+    for library in LIBRARIES:
+        (row,) = node.raw.function_list(library=library.name, withcode=True)
+        assert row[-1] == library.text
