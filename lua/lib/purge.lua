@@ -6,7 +6,7 @@ local guarded = require("guarded")
 
 local purge = {}
 
-local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:" }
+local PARTS = { "job:", "log:", "deps:", "parents:", "jstream:", "signals:", "steps:" }
 local JOBS_PER_COMMAND = 100
 
 -- Enough for a flow to end, after which its own record says how.

@@ -37,6 +37,7 @@ from orchestration_queue.options.job import (
     TokenBucket,
 )
 from orchestration_queue.options.queue import QueueSettings
+from orchestration_queue.options.step import StepOptions
 from orchestration_queue.options.usage import Budget, Usage, plain_number
 from orchestration_queue.options.wire import (
     backoff_from_wire,
@@ -68,6 +69,7 @@ __all__ = [
     "QueueSettings",
     "RateLimit",
     "Retention",
+    "StepOptions",
     "TokenBucket",
     "TokenLimit",
     "Usage",

@@ -223,6 +223,10 @@ class QueueKeys:
         """Signals the job received."""
         return f"{self.base}:signals:{job_id}"
 
+    def steps(self, job_id: str) -> str:
+        """How the job's durable steps ended, and their results."""
+        return f"{self.base}:steps:{job_id}"
+
     def usage(self, minute_ms: int) -> str:
         """Return the key of the usage that jobs reported in the minute that began then."""
         return f"{self.base}:usage:{minute_ms}"
@@ -345,6 +349,7 @@ PERMANENT_KEYS = {
     "parents:*": "what waits for it, likewise",
     "jstream:*": "its output, likewise",
     "signals:*": "its signals, likewise",
+    "steps:*": "its durable steps, likewise",
     "budget:*": "a flow's budget",
     "tags": "how many jobs each tag has",
     "tag:*": "ids of the jobs of a tag by time, until they are removed and that is noticed",

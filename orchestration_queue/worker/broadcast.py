@@ -337,6 +337,8 @@ class BroadcastWorker(Worker):
         >>> asyncio.run(worker.run())  # doctest: +SKIP
     """
 
+    _has_steps = False  # each subscription would read those of the others
+
     def __init__(
         self,
         name: str,

@@ -67,6 +67,7 @@ class Runner:
         on_rate_limit: Called with the pause in milliseconds, on the event loop.
         default_options: Returns the options of jobs with a name that were added without their own.
         reserved: Handlers by reserved name, which take precedence.
+        has_steps: Whether jobs can have durable steps.
     """
 
     def __init__(
@@ -83,9 +84,11 @@ class Runner:
         on_rate_limit: Callable[[int], object] | None = None,
         default_options: Callable[[str], Mapping[str, Any]] | None = None,
         reserved: Mapping[str, Handler] = _NONE_RESERVED,
+        has_steps: bool = True,
     ) -> None:
         self._find = handler.handler if isinstance(handler, Router) else lambda _name: handler
         self._reserved = reserved
+        self._has_steps = has_steps
         self._default_options = default_options
         self._keys = keys
         self._connection = connection
@@ -108,7 +111,8 @@ class Runner:
         if self._default_options is not None:
             lease.record.fill_options(self._default_options(lease.record.name))
         with bound_to(self._keys.queue, lease.record):
-            attempt = _Attempt(lease, AsyncActiveJob(lease.record, self._keys, self._connection))
+            job = AsyncActiveJob(lease.record, self._keys, self._connection, has_steps=self._has_steps)
+            attempt = _Attempt(lease, job)
             settlement = await self._run_to_outcome(attempt)
             if _is_given_up():
                 # The handler swallowed the worker's cancellation. Its result no longer counts.

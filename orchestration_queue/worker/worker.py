@@ -99,6 +99,8 @@ class Worker(WorkerControl):
         >>> asyncio.run(Worker("greetings", greet).run())  # doctest: +SKIP
     """
 
+    _has_steps = True
+
     def __init__(
         self,
         queue: str,
@@ -270,6 +272,7 @@ class Worker(WorkerControl):
             on_rate_limit=lambda delay_ms: self.keep_away(timedelta(milliseconds=delay_ms)),
             default_options=self._options_of,
             reserved=reserved_handlers(self.keys, calls),
+            has_steps=self._has_steps,
         )
 
     def _make_reconciler(self) -> FlowReconciler:

@@ -66,7 +66,7 @@ def test_the_other_programs_on_tasks_run(tmp_path: Path) -> None:
 
 
 def test_the_programs_on_step_jobs_print_what_their_page_shows(tmp_path: Path) -> None:
-    assert list(STEP_JOBS.write_programs(tmp_path)) == ["orders.py", "add.py"]
+    assert list(STEP_JOBS.write_programs(tmp_path)) == ["orders_by_step.py", "orders.py", "add.py"]
     (shown,) = STEP_JOBS.found(r"\$ python add\.py\n(.*?)```")
     command = "oq worker orders:tasks --queue orders"
     assert command in STEP_JOBS.text

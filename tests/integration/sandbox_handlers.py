@@ -225,3 +225,31 @@ def fan(job: ActiveJob) -> Any:
     if job.name == "read":
         return list(job.map_results("double"))
     return job.upstream_results() if job.name == "note" else job.data * 2
+
+
+def stepped(job: ActiveJob) -> Any:
+    def fetch(number: int) -> tuple[str, int]:
+        job.log(f"runs page-{number}")
+        return "page", number
+
+    pages = []
+    for number in range(job.data["pages"]):
+        if number == 2 and job.attempt == 1:
+            job.log("fails")
+            raise ValueError("the first attempt ends here")
+        pages.append(job.step(f"page-{number}", fetch, number))
+    return {"attempt": job.attempt, "pages": pages}
+
+
+async def stepped_async(job: AsyncActiveJob) -> Any:
+    async def fetch(number: int) -> tuple[str, int]:
+        await job.log(f"runs page-{number}")
+        return "page", number
+
+    pages = []
+    for number in range(job.data["pages"]):
+        if number == 2 and job.attempt == 1:
+            await job.log("fails")
+            raise ValueError("the first attempt ends here")
+        pages.append(await job.step(f"page-{number}", fetch, number))
+    return {"attempt": job.attempt, "pages": pages}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lua.wire import NOW, Wire, event
 
-OWNED = ("job", "log", "deps", "parents", "jstream", "signals")
+OWNED = ("job", "log", "deps", "parents", "jstream", "signals", "steps")
 
 
 @pytest.mark.parametrize("name", ["completed", "failed"])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lua.wire import Wire, event
 
-OWNED = ("job", "log", "deps", "jstream", "signals")
+OWNED = ("job", "log", "deps", "jstream", "signals", "steps")
 
 
 def own_everything(wire: Wire, job_id: str) -> None:

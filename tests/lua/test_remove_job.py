@@ -6,7 +6,7 @@ import pytest
 
 from tests.lua.wire import NOW, Wire, Word, event
 
-OWNED = {"log": "RPUSH", "parents": "SADD", "jstream": "XADD", "signals": "RPUSH"}
+OWNED = {"log": "RPUSH", "parents": "SADD", "jstream": "XADD", "signals": "RPUSH", "steps": "HSET"}
 
 
 def test_a_missing_job_is_none(wire: Wire) -> None:
@@ -17,7 +17,7 @@ def test_a_missing_job_is_none(wire: Wire) -> None:
 def test_everything_that_belongs_to_the_job_goes(wire: Wire) -> None:
     wire.make_job("7", state="completed")
     for name, command in OWNED.items():
-        words = ("*", "chunk", "x") if command == "XADD" else ("x",)
+        words = {"XADD": ("*", "chunk", "x"), "HSET": ("h:a", "x")}.get(command, ("x",))
         wire.ask(command, wire.key(f"{name}:7"), *words)
     for name in ("scheduled", "completed", "failed", "suspended"):
         wire.ask("ZADD", wire.key(name), NOW, "7", NOW, "8")

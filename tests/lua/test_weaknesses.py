@@ -15,7 +15,7 @@ from tests.lua.wire import MINUTE, NOW, Wire, Word, event
 
 LATER = NOW + 60_000
 TOO_EXPENSIVE = "ERR:COST_EXCEEDS_CAPACITY"
-OWNED = ("log", "deps", "parents", "jstream", "signals")
+OWNED = ("log", "deps", "parents", "jstream", "signals", "steps")
 
 
 def creators(wire: Wire, custom_id: str) -> dict[str, Callable[[], object]]:

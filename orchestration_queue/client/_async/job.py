@@ -16,7 +16,7 @@ from orchestration_queue.client.values import Deadline, encode_data, event_outco
 from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
 from orchestration_queue.options import Duration, JobOptions, Usage, check_tags, milliseconds
 from orchestration_queue.options.habits import JOB_HABITS, advise
-from orchestration_queue.protocol.operations import control, job_output, job_records, moves, suspension, usage
+from orchestration_queue.protocol.operations import control, job_output, job_records, moves, steps, suspension, usage
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.operations.notifications import notify_all
@@ -168,6 +168,27 @@ class AsyncJob(AsyncJobReading):
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
         return await self._connection.run(suspension.signal(self._keys, self.id, name, data, now_ms()))
+
+    async def forget_step(self, name: str, *, following: bool = False) -> int:
+        """Remove a durable step's stored outcome, so that the job's next attempt runs it again.
+
+        Args:
+            name: The step.
+            following: Also forget the steps that were stored after it.
+
+        Returns:
+            How many steps were forgotten.
+
+        Raises:
+            UsageError: No step can have this name.
+            JobNotFoundError: The job no longer exists.
+            NotFoundError: The job has no such step.
+            StateError: The job is running, or on the move to another queue.
+        """
+        forget = steps.forget_steps(
+            self._keys, self.id, steps.check_step_name(name), following=check_flag(following, "following")
+        )
+        return await self._connection.run(forget)
 
     async def remove(self, *, force: bool = False) -> bool:
         """Remove the job in any state; return False if it was already gone. A running handler is not stopped.

@@ -10,9 +10,10 @@ from orchestration_queue.client.values import ENDINGS, LOOK_AGAIN_S, Deadline, d
 from orchestration_queue.errors import JobNotFoundError
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import event_log, job_output, job_records, suspension
+from orchestration_queue.protocol.operations import event_log, job_output, job_records, steps, suspension
 from orchestration_queue.protocol.operations.explanation import Explanation, explain
 from orchestration_queue.protocol.operations.job_output import StreamEntry
+from orchestration_queue.protocol.operations.steps import JobStep
 from orchestration_queue.protocol.operations.suspension import SuspendInfo
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
@@ -235,6 +236,10 @@ class AsyncJobReading:
         """
         values = await self._connection.follow(job_records.children_values(self._keys, self.id))
         return {ref.member: value for ref, value in values}
+
+    async def steps(self) -> list[JobStep]:
+        """Return the job's durable steps, without results, in the order in which they were stored."""
+        return await self._connection.follow(steps.read_steps(self._keys, self.id))
 
     async def suspend_info(self) -> SuspendInfo | None:
         """Return why and since when the job is suspended; None if it is not."""

@@ -24,6 +24,7 @@ from orchestration_queue.protocol.call import (
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
 from orchestration_queue.protocol.operations.control import MOST_WITHDRAWN
+from orchestration_queue.protocol.operations.steps import COUNTER, copy_steps
 
 __all__ = ["MovedJobs", "finish_moves", "move", "move_all"]
 
@@ -56,7 +57,7 @@ def move(
 ) -> Conversation[None]:
     """Move a job to another queue: it is held here, held there, dropped here, and placed there. Four exchanges.
 
-    One more if jobs wait for it. Changes to it meanwhile move with it.
+    One more if jobs wait for it, and three or more if it has durable steps. Changes to it meanwhile move with it.
 
     Raises:
         JobNotFoundError: It is in neither queue.
@@ -141,6 +142,8 @@ def _carry(keys: QueueKeys, target: QueueKeys, job_id: str, now_ms: int, reply: 
     (decision,) = all_good((yield [arrive]))
     has_arrived = text(decision) == "ok"
     if has_arrived:
+        if COUNTER.encode() in fields[::2]:
+            yield from copy_steps(keys, target, job_id, token)
         # Before it is placed: a dependent that is notified under a name that it does not know would count it twice.
         yield from _rename(parents, keys.member(job_id), target.member(job_id), keys.prefix)
     end = oq1.end_move(keys, job_id=job_id, token=token, arrived=has_arrived, digest=digest, now_ms=now_ms)

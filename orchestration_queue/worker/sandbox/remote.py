@@ -18,12 +18,16 @@ from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 
 __all__ = ["Asking", "PlainRemoteJob", "RemoteJob", "answer"]
 
+_LOCAL_METHODS = {"step"}
+"""Methods that run in the sandbox itself: they call functions of the handler."""
+_STEP_METHODS = {"_read_steps", "_read_step_results", "_store_step"}
+"""What these need of the worker."""
 _METHODS = {
     name: method
     for name, method in inspect.getmembers(AsyncActiveJob, inspect.iscoroutinefunction)
-    if not name.startswith("_")
+    if name in _STEP_METHODS or not (name.startswith("_") or name in _LOCAL_METHODS)
 }
-"""What a sandbox may request: the job's public methods, and nothing else of the worker."""
+"""What a sandbox may request: the job's public methods and its stored steps, and nothing else of the worker."""
 
 
 class Asking(Protocol):

@@ -1,0 +1,257 @@
+"""Durable steps: their stored outcomes, and how they are written, read, forgotten, and moved with their job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+
+from orchestration_queue.errors import (
+    JobNotFoundError,
+    LeaseLostError,
+    NotFoundError,
+    ServerError,
+    StateError,
+    UsageError,
+)
+from orchestration_queue.options.base import MAX_NAME_LENGTH
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, integer, text
+from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.lease import Lease
+from orchestration_queue.protocol.record import when
+
+__all__ = [
+    "COUNTER",
+    "JobStep",
+    "StepKind",
+    "StoredOutcome",
+    "check_step_name",
+    "copy_steps",
+    "forget_steps",
+    "page_after",
+    "read_results",
+    "read_steps",
+    "store_step",
+]
+
+COUNTER = "steps"
+"""The record's field that counts stored steps; absent from jobs without any."""
+_HEADER, _RESULT = "h:", "r:"
+_FIELDS_PER_SCAN = 1000
+_STEPS_PER_PAGE = 100
+
+
+class StepKind(StrEnum):
+    """How a step ended, as it is stored."""
+
+    RETURNED = "r"
+    RAISED = "e"
+    """It raised an error that it was asked to store."""
+    TIMED_OUT = "t"
+    """It waited for a signal, and none came in time."""
+    SLEEPS = "s"
+    """It sleeps until a time. This is final, too: once that time has passed, the step has ended."""
+    WAITS = "w"
+    """It waits for a signal. The only kind that another one replaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStep:
+    """A durable step of a job.
+
+    Attributes:
+        name: Its name.
+        kind: How it ended.
+        number: Its place in the order in which steps were stored, from 1.
+        attempt: The job's attempt that stored it.
+        ended_at: When it ended, or began to sleep or wait, by the worker's machine.
+        duration: How long its function ran.
+        until: Until when it sleeps or waits at most; None for no limit.
+        size: Bytes of its encoded result.
+    """
+
+    name: str
+    kind: StepKind
+    number: int
+    attempt: int
+    ended_at: datetime | None
+    duration: timedelta
+    until: datetime | None
+    size: int
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its last run began; None if that is unknown."""
+        return self.ended_at and self.ended_at - self.duration
+
+
+class StoredOutcome(NamedTuple):
+    """The outcome of a step that counts.
+
+    Attributes:
+        step: How it ended.
+        result: What it returned or raised, encoded; None if that is what was passed to be stored.
+    """
+
+    step: JobStep
+    result: str | None
+
+
+def check_step_name(name: object) -> str:
+    """Return the name of a step.
+
+    Raises:
+        UsageError: It is not text, empty, or too long.
+    """
+    if isinstance(name, str) and 0 < len(name) <= MAX_NAME_LENGTH and name.isprintable():
+        return name
+    raise UsageError(
+        f"A step's name must be 1 to {MAX_NAME_LENGTH} printable characters, got {name!r:.300}; "
+        "pass what the step does, such as 'charge' or f'page-{n}'."
+    )
+
+
+def store_step(
+    keys: QueueKeys,
+    lease: Lease,
+    name: str,
+    kind: StepKind,
+    *,
+    now_ms: int,
+    duration_ms: int = 0,
+    until_ms: int = 0,
+    result: str = "",
+) -> Operation[StoredOutcome]:
+    """Store how a step of a running job ended, unless an outcome is stored. Sent twice, it stores once.
+
+    Args:
+        keys: The queue.
+        lease: The running job, which must still be ours.
+        name: The step.
+        kind: How it ended.
+        now_ms: Epoch milliseconds.
+        duration_ms: How long its function ran.
+        until_ms: Epoch milliseconds until which it sleeps or waits; 0 for no limit.
+        result: What it returned or raised, encoded.
+
+    Returns:
+        The operation. It reads the outcome that counts: the first one, except that of a wait that has not ended.
+
+    Raises:
+        LeaseLostError: By the operation: the job is no longer ours, and nothing was stored.
+        StateError: By the operation: the job has 10,000 steps, and nothing was stored.
+    """
+    call = oq1.store_step(
+        keys,
+        job_id=lease.job_id,
+        taken_ms=lease.taken_ms,
+        stalled_count=lease.stalled_count,
+        name=name,
+        kind=kind.value,
+        attempt=lease.record.attempts_made + 1,
+        ended_ms=now_ms,
+        duration_ms=duration_ms,
+        until_ms=until_ms,
+        result=result,
+    )
+
+    def read(reply: Reply) -> StoredOutcome:
+        if reply == b"lost":
+            raise LeaseLostError(keys.queue, lease.job_id)
+        if reply == b"full":
+            raise StateError(
+                f"Job {lease.job_id!r} of queue {keys.queue!r} has 10,000 steps, the most that a job can have, so "
+                f"{name!r} was not stored; do several items in one step, or add a job per part."
+            )
+        return StoredOutcome(_parse(name, text(reply[0])), text(reply[1]) if len(reply) > 1 else None)
+
+    return Operation(call, read)
+
+
+def read_steps(keys: QueueKeys, job_id: str) -> Conversation[list[JobStep]]:
+    """Read a job's steps, without their results, in the order in which they were stored; 500 per exchange."""
+    found: dict[str, JobStep] = {}
+    cursor = "0"
+    while True:
+        scan = Call("HSCAN", (keys.steps(job_id),), (cursor, "MATCH", f"{_HEADER}*", "COUNT", _FIELDS_PER_SCAN))
+        ((place, flat),) = all_good((yield [scan]))
+        for field, header in zip(flat[::2], flat[1::2], strict=True):
+            name = text(field).removeprefix(_HEADER)
+            found[name] = _parse(name, text(header))
+        if (cursor := text(place)) == "0":
+            return sorted(found.values(), key=lambda step: step.number)
+
+
+def read_results(keys: QueueKeys, job_id: str, names: Sequence[str]) -> Operation[list[str]]:
+    """Read the encoded results of stored steps; empty text for those that have none."""
+    call = Call("HMGET", (keys.steps(job_id),), tuple(_RESULT + name for name in names))
+    return Operation(call, lambda reply: ["" if result is None else text(result) for result in reply])
+
+
+def page_after(steps: Iterable[JobStep], first: JobStep) -> list[JobStep]:
+    """Return a step and those that were stored next, whose results together are about 1 MiB at most."""
+    page = [first]
+    size = first.size
+    for step in steps:
+        if step.number > first.number:
+            size += step.size
+            if size > MAX_PAYLOAD_BYTES or len(page) == _STEPS_PER_PAGE:
+                break
+            page.append(step)
+    return page
+
+
+def forget_steps(keys: QueueKeys, job_id: str, name: str, *, following: bool) -> Operation[int]:
+    """Remove a stored step, and optionally those that were stored after it; read how many were removed.
+
+    Raises:
+        JobNotFoundError: By the operation: there is no such job.
+        NotFoundError: By the operation: the job has no such step.
+        StateError: By the operation: the job runs, or moves to another queue.
+    """
+
+    def read(reply: Reply) -> int:
+        removed = integer(reply)
+        if removed == -1:
+            raise JobNotFoundError(keys.queue, job_id)
+        if removed < 0:
+            raise StateError(
+                f"Job {job_id!r} of queue {keys.queue!r} is running, or on the move to another queue; "
+                "forget its steps when it no longer is."
+            )
+        if removed == 0:
+            raise NotFoundError(
+                f"Job {job_id!r} of queue {keys.queue!r} has no stored step {name!r}; list its steps with "
+                f"`oq job show {job_id} -q {keys.queue}`."
+            )
+        return removed
+
+    return Operation(oq1.forget_steps(keys, job_id=job_id, name=name, following=following), read)
+
+
+def copy_steps(keys: QueueKeys, target: QueueKeys, job_id: str, token: str) -> Conversation[None]:
+    """Copy the steps of a job that is on its way to another queue, which holds it; about 1 MiB per two exchanges."""
+    steps = yield from read_steps(keys, job_id)
+    while steps:
+        page = page_after(steps, steps[0])
+        steps = steps[len(page) :]
+        fields = [prefix + step.name for step in page for prefix in (_HEADER, _RESULT)]
+        (values,) = all_good((yield [Call("HMGET", (keys.steps(job_id),), tuple(fields))]))
+        stored = [oq1.StepField(field, value) for field, value in zip(fields, values, strict=True) if value is not None]
+        all_good((yield [oq1.move_steps(target, job_id=job_id, token=token, fields=stored)]))
+
+
+def _parse(name: str, header: str) -> JobStep:
+    try:
+        kind, number, attempt, ended, duration, until, size = header.split(" ")
+        ran = timedelta(milliseconds=int(duration))
+        return JobStep(name, StepKind(kind), int(number), int(attempt), when(ended), ran, when(until), int(size))
+    except (ValueError, OverflowError):
+        raise ServerError(
+            f"The stored step {name!r} cannot be read ({header!r:.100}): another client has overwritten it; "
+            "remove it with job.forget_step()."
+        ) from None

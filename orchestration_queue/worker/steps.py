@@ -1,0 +1,255 @@
+"""The durable steps of one attempt: the names it has used, the outcomes that are stored, and those that it stores."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from orchestration_queue.errors import Failed, PayloadError, UnrecoverableError, UsageError
+from orchestration_queue.options import Backoff, StepOptions, seconds
+from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.operations.steps import (
+    COUNTER,
+    JobStep,
+    StepKind,
+    StoredOutcome,
+    check_step_name,
+    page_after,
+)
+from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of
+from orchestration_queue.protocol.record import JobRecord
+
+__all__ = ["StepBook", "StepRun", "call_step"]
+
+_DEFAULT_BACKOFF = Backoff()
+
+
+class StepStore(Protocol):
+    """Where a running job's steps are stored: by its worker."""
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+
+    @property
+    def record(self) -> JobRecord:
+        """The job when it started."""
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the handler should end soon."""
+
+    async def _read_steps(self) -> list[JobStep]:
+        """Return all stored steps, without results."""
+
+    async def _read_step_results(self, names: Sequence[str]) -> list[str]:
+        """Return the encoded results of stored steps."""
+
+    async def _store_step(
+        self, name: str, kind: StepKind, duration_ms: int = 0, until_ms: int = 0, result: str = ""
+    ) -> StoredOutcome:
+        """Store how a step ended, unless an outcome is stored; return the outcome that counts."""
+
+
+class StepBook:
+    """The steps of one attempt. All methods run on one event loop.
+
+    What earlier attempts stored is read when the first step is used, and only if the record says that there are steps;
+    results are read a page at a time.
+
+    Args:
+        store: The job.
+    """
+
+    def __init__(self, store: StepStore) -> None:
+        self._store = store
+        self._used: set[str] = set()
+        self._stored: dict[str, JobStep] | None = None
+        self._results: dict[str, str] = {}
+        self._reading = asyncio.Lock()
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the handler should end soon."""
+        return self._store.should_stop
+
+    async def find(self, name: str, *kinds: StepKind) -> StoredOutcome | None:
+        """Reserve a step's name for this attempt, and return its stored outcome; None if it has none.
+
+        Args:
+            name: The step.
+            kinds: The outcomes that this use of the name can have.
+
+        Raises:
+            UsageError: The name is invalid, this attempt has used it, or an earlier one used it for something else.
+        """
+        if check_step_name(name) in self._used:
+            raise UsageError(
+                f"Step {name!r} of job {self._store.id!r} was already used in this attempt, and its name identifies "
+                f"its result; give each its own, such as f'{name}-{{n}}' in a loop."
+            )
+        self._used.add(name)
+        try:
+            async with self._reading:
+                found = await self._look_up(name)
+        except BaseException:
+            self.release(name)
+            raise
+        if found is not None and found.step.kind not in kinds:
+            raise UsageError(
+                f"Step {name!r} of job {self._store.id!r} was something else in an earlier attempt: a function, a "
+                "sleep, or a wait for a signal; give the new one another name."
+            )
+        return found
+
+    async def _look_up(self, name: str) -> StoredOutcome | None:
+        if self._stored is None:
+            has_steps = COUNTER in self._store.record.fields
+            self._stored = {step.name: step for step in await self._store._read_steps()} if has_steps else {}
+        if (step := self._stored.get(name)) is None:
+            return None
+        if name not in self._results:
+            names = [each.name for each in page_after(self._stored.values(), step)]
+            self._results.update(zip(names, await self._store._read_step_results(names), strict=True))
+        return StoredOutcome(step, self._results.pop(name))
+
+    def release(self, name: str) -> None:
+        """Let a name be used again: its step ended without an outcome."""
+        self._used.discard(name)
+
+    async def store(
+        self, name: str, kind: StepKind, *, duration_ms: int = 0, until_ms: int = 0, result: str = ""
+    ) -> StoredOutcome:
+        """Store how a step ended, and return the outcome that counts, always with its result."""
+        found = await self._store._store_step(name, kind, duration_ms, until_ms, result)
+        return found if found.result is not None else StoredOutcome(found.step, result)
+
+
+class StepRun:
+    """The runs of one step's function in one attempt, from the lookup of its name to its outcome.
+
+    Args:
+        book: The attempt's steps.
+        name: The step.
+        options: How it runs: its options, or a dict of them.
+
+    Raises:
+        InvalidOptionError: An option is invalid.
+    """
+
+    def __init__(self, book: StepBook, name: str, options: StepOptions | Mapping[str, Any] | None) -> None:
+        self._book = book
+        self._name = name
+        self._options = StepOptions.coerce(options, "options")
+        self._failures = 0
+        self._began = 0.0
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long one run may take."""
+        return None if self._options.timeout is None else seconds(self._options.timeout)
+
+    async def find(self) -> StoredOutcome | None:
+        """Reserve the name and return the stored outcome; None if the function must run."""
+        return await self._book.find(self._name, StepKind.RETURNED, StepKind.RAISED)
+
+    def replay(self, found: StoredOutcome) -> Any:
+        """Return or raise the stored outcome."""
+        stored = codec.decode(found.result or "null", f"The result of step {self._name!r}")
+        if found.step.kind is StepKind.RETURNED:
+            return stored
+        error = _rebuild(stored, self._options.store_errors)
+        error.add_note(f"Stored by step {self._name!r} in attempt {found.step.attempt}.")
+        raise error
+
+    def begin(self) -> None:
+        """Note that the function runs now."""
+        self._began = time.monotonic()
+
+    async def returned(self, result: Any) -> Any:
+        """Store the function's result, and return it as later attempts will get it.
+
+        Raises:
+            UnrecoverableError: It can't be stored: another attempt can't help.
+        """
+        try:
+            encoded = codec.encode(result, f"The result of step {self._name!r}")
+        except PayloadError as error:
+            raise UnrecoverableError(str(error)) from error
+        return self.replay(await self._store(StepKind.RETURNED, encoded))
+
+    async def failed(self, error: Exception) -> float:
+        """Return how many seconds to wait before the next run.
+
+        Raises:
+            Exception: The error that was passed, if there is no next run; it is stored first if that was asked for.
+        """
+        base = next((base for base in self._options.store_errors if isinstance(error, base)), None)
+        if base is not None:
+            await self._store(StepKind.RAISED, _dump(error, base))
+            raise error
+        self._failures += 1
+        if self._failures >= self._options.attempts or self._book.should_stop or is_unrecoverable(error):
+            self._book.release(self._name)
+            raise error
+        backoff = self._options.backoff or _DEFAULT_BACKOFF
+        return backoff.wait_ms(self._failures, random.random()) / 1000  # noqa: S311  jitter, not a secret
+
+    async def _store(self, kind: StepKind, result: str) -> StoredOutcome:
+        duration_ms = int((time.monotonic() - self._began) * 1000)
+        return await self._book.store(self._name, kind, duration_ms=duration_ms, result=result)
+
+
+async def call_step(
+    name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], limit_s: float | None
+) -> Any:
+    """Run a step's function on the event loop, and await its result if it is awaitable.
+
+    Raises:
+        TimeoutError: It took longer than its limit.
+    """
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            result = function(*args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"Step {name!r} took longer than its timeout of {limit_s:g} s.") from error
+        raise
+
+
+def _dump(error: Exception, base: type[Exception]) -> str:
+    described = {"type": _class_name(type(error)), "base": _class_name(base), "reason": reason_of(error)}
+    try:
+        return codec.encode({**described, "args": error.args}, "The error")
+    except PayloadError:
+        return codec.encode({**described, "args": [described["reason"]]}, "The error")
+
+
+def _rebuild(stored: Any, store_errors: Sequence[type[Exception]]) -> Exception:
+    """Return a stored error, of the class that it had if the step still names it."""
+    base = next((base for base in store_errors if _class_name(base) == stored["base"]), None)
+    if base is None:
+        return Failed(stored["reason"], kind=stored["type"][:_KIND_LENGTH])
+    kind = _find_class(base, stored["type"]) or base
+    try:
+        return kind(*stored["args"])
+    except Exception:
+        return kind.__new__(kind, *stored["args"])
+
+
+_KIND_LENGTH = 100
+
+
+def _find_class(base: type[Exception], name: str) -> type[Exception] | None:
+    if _class_name(base) == name:
+        return base
+    return next((found for kind in base.__subclasses__() if (found := _find_class(kind, name))), None)
+
+
+def _class_name(kind: type[Exception]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,362 @@
+"""Durable steps: a later attempt continues where the last one ended, on each kind of handler."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue
+from orchestration_queue.errors import JobFailedError, LeaseLostError, NotFoundError, StateError
+from orchestration_queue.options import Backoff, JobOptions, Retention, StepOptions
+from orchestration_queue.protocol.operations.steps import StepKind
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob
+from orchestration_queue.worker.sandbox import sandboxed
+from tests.integration.sandbox_handlers import stepped, stepped_async
+from tests.waiting import wait_until
+from tests.workers import working
+
+SOON = timedelta(seconds=60)
+TWICE = JobOptions(attempts=2, backoff=Backoff(type="fixed", delay=0.02))
+
+
+class NotThereError(Exception):
+    """What a step is asked to store."""
+
+    def __init__(self, path: str, code: int) -> None:
+        super().__init__(path, code)
+        self.code = code
+
+
+@pytest.fixture
+async def queue(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncIterator[AsyncQueue]:
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        yield queue
+
+
+def both(work: Callable[..., Any]) -> pytest.MarkDecorator:
+    """Parametrize by the handlers of both faces that run the steps `(name, function, options)` of a generator."""
+
+    def in_thread(job: ActiveJob) -> Any:
+        steps = work(job)
+        try:
+            name, function, options = next(steps)
+            while True:
+                try:
+                    result = job.step(name, function, options=options)
+                except Exception as error:
+                    name, function, options = steps.throw(error)
+                else:
+                    name, function, options = steps.send(result)
+        except StopIteration as end:
+            return end.value
+
+    async def on_loop(job: AsyncActiveJob) -> Any:
+        steps = work(job)
+        try:
+            name, function, options = next(steps)
+            while True:
+                try:
+                    result = await job.step(name, function, options=options)
+                except Exception as error:
+                    name, function, options = steps.throw(error)
+                else:
+                    name, function, options = steps.send(result)
+        except StopIteration as end:
+            return end.value
+
+    return pytest.mark.parametrize("handler", [in_thread, on_loop], ids=["sync", "async"])
+
+
+@pytest.mark.parametrize("handler", [sandboxed(stepped), sandboxed(stepped_async), stepped, stepped_async])
+async def test_a_later_attempt_gets_what_the_first_one_stored(queue: AsyncQueue, server_url: str, handler: Any) -> None:
+    async with working(queue, handler, server_url):
+        job = await queue.add("work", {"pages": 3}, TWICE)
+        assert await job.wait(SOON) == {"attempt": 2, "pages": [["page", 0], ["page", 1], ["page", 2]]}
+    assert await job.logs() == ["runs page-0", "runs page-1", "fails", "runs page-2"]
+    steps = await job.steps()
+    assert [(step.name, step.number, step.attempt, step.kind) for step in steps] == [
+        ("page-0", 1, 1, StepKind.RETURNED),
+        ("page-1", 2, 1, StepKind.RETURNED),
+        ("page-2", 3, 2, StepKind.RETURNED),
+    ]
+    assert all(step.size == len('["page",0]') for step in steps)
+
+
+async def test_steps_run_side_by_side_and_are_read_in_one_exchange(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    ran: list[int] = []
+
+    async def square(number: int) -> int:
+        ran.append(number)
+        await asyncio.sleep(0.01)
+        return number * number
+
+    async def work(job: AsyncActiveJob) -> list[int]:
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(job.step("first", square, 9))
+        squares = await asyncio.gather(*(job.step(f"n-{n}", square, number=n) for n in range(5)))
+        if job.attempt == 1:
+            raise ValueError("once")
+        return [first.result(), *squares]
+
+    async with working(queue, work, server_url):
+        assert await (await queue.add("work", options=TWICE)).wait(SOON) == [81, 0, 1, 4, 9, 16]
+    assert sorted(ran) == [0, 1, 2, 3, 4, 9]
+
+
+@both(lambda job: _store_an_error(job))
+async def test_an_error_is_a_result_only_if_asked(queue: AsyncQueue, server_url: str, handler: Any) -> None:
+    calls.clear()
+    async with working(queue, handler, server_url):
+        assert await (await queue.add("work", options=TWICE)).wait(SOON) == [404, 2]
+    assert calls == ["missing", "flaky", "flaky"]
+
+
+calls: list[str] = []
+
+
+def _store_an_error(job: ActiveJob) -> Any:
+    def missing() -> None:
+        calls.append("missing")
+        raise NotThereError("/x", 404)
+
+    def flaky() -> int:
+        calls.append("flaky")
+        if len(calls) == 2:
+            raise ConnectionError("reset")
+        return len(calls) - 1
+
+    options = StepOptions(store_errors=(NotThereError,))
+    try:
+        yield "missing", missing, options
+        raise AssertionError
+    except NotThereError as error:
+        code = error.code
+    return [code, (yield "flaky", flaky, options)]
+
+
+@both(lambda job: _try_again(job))
+async def test_a_step_has_attempts_of_its_own(queue: AsyncQueue, server_url: str, handler: Any) -> None:
+    calls.clear()
+    async with working(queue, handler, server_url):
+        job = await queue.add("work", options=TWICE)
+        assert await job.wait(SOON) == 3
+    assert (await job.refresh()).attempts_made == 0
+
+
+def _try_again(job: ActiveJob) -> Any:
+    def falter() -> int:
+        calls.append("x")
+        if len(calls) < 3:
+            raise ConnectionError("reset")
+        return len(calls)
+
+    return (yield "falter", falter, {"attempts": 3, "backoff": {"delay": 0.001}})
+
+
+@both(lambda job: _use_twice(job))
+async def test_a_name_is_used_once(queue: AsyncQueue, server_url: str, handler: Any) -> None:
+    async with working(queue, handler, server_url):
+        with pytest.raises(JobFailedError, match=r"Step 'page' of job .* was already used in this attempt"):
+            await (await queue.add("work")).wait(SOON)
+
+
+def _use_twice(job: ActiveJob) -> Any:
+    try:
+        yield "page", lambda: 1 / 0, None
+    except ZeroDivisionError:
+        yield "page", lambda: 1, None  # nothing was stored yet
+    yield "page", lambda: 2, None
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 257, None, 5])
+async def test_names_that_no_step_can_have(queue: AsyncQueue, server_url: str, name: Any) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        return await job.step(name, int)
+
+    async with working(queue, work, server_url):
+        with pytest.raises(JobFailedError, match="A step's name must be"):
+            await (await queue.add("work")).wait(SOON)
+
+
+@pytest.mark.parametrize("result", [object(), "x" * 2**20, float("nan")], ids=["object", "large", "nan"])
+async def test_a_result_that_cannot_be_stored_fails_the_job_for_good(
+    queue: AsyncQueue, server_url: str, result: Any
+) -> None:
+    async with working(queue, lambda job: job.step("big", lambda: result), server_url):
+        job = await queue.add("work", options=TWICE)
+        with pytest.raises(JobFailedError, match="The result of step 'big'"):
+            await job.wait(SOON)
+    assert (await job.refresh()).attempts_made == 1
+
+
+async def test_a_coroutine_can_be_limited_in_time_and_a_thread_cannot(queue: AsyncQueue, server_url: str) -> None:
+    async def on_loop(job: AsyncActiveJob) -> Any:
+        try:
+            await job.step("slow", asyncio.sleep, 60, options={"timeout": 0.01})
+        except TimeoutError as error:
+            return str(error)
+
+    async with working(queue, on_loop, server_url):
+        assert await (await queue.add("work")).wait(SOON) == "Step 'slow' took longer than its timeout of 0.01 s."
+    async with working(queue, lambda job: job.step("slow", int, options={"timeout": 5}), server_url):
+        with pytest.raises(JobFailedError, match="has a timeout, which needs an event loop"):
+            await (await queue.add("work")).wait(SOON)
+    async with working(queue, lambda job: job.step("slow", asyncio.sleep, 5), server_url):
+        with pytest.raises(JobFailedError, match="has a coroutine function, which needs an event loop"):
+            await (await queue.add("work")).wait(SOON)
+
+
+async def test_an_attempt_that_lost_its_job_stores_nothing(queue: AsyncQueue, server_url: str) -> None:
+    begun, ended = threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def work(job: ActiveJob) -> Any:
+        is_stale = not begun.is_set()
+        begun.set()
+
+        def pay() -> str:
+            return "late" if is_stale and ended.wait(60) else "in time"
+
+        try:
+            return job.step("pay", pay)
+        except LeaseLostError as error:
+            told.append(str(error))
+            raise
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        await wait_until(begun.is_set, "the first attempt")
+        await job.release()
+        assert await job.wait(SOON) == "in time"
+        ended.set()
+        await wait_until(lambda: told, "the stale attempt to learn of it")
+    assert [step.name for step in await job.steps()] == ["pay"]
+    assert (await job.refresh()).result == "in time"
+
+
+async def test_a_job_has_at_most_10000_steps(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        await job.step("first", int)
+        fields: Any = {f"{kind}:{n}": "r 1 1 1 1 0 0" for n in range(9_999) for kind in "hr"}
+        raw.hset(queue.keys.steps(job.id), mapping=fields)
+        return await job.step("last", int)
+
+    async with working(queue, work, server_url):
+        with pytest.raises(JobFailedError, match="has 10,000 steps, the most that a job can have"):
+            await (await queue.add("work")).wait(SOON)
+
+
+async def test_steps_are_forgotten_one_or_with_what_follows(queue: AsyncQueue, server_url: str) -> None:
+    ran: list[str] = []
+
+    async def work(job: AsyncActiveJob) -> Any:
+        for name in "abc":
+            await job.step(name, ran.append, name)
+        raise ValueError("always")
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        with pytest.raises(JobFailedError):
+            await job.wait(SOON)
+        assert await job.forget_step("b") == 1
+        await job.retry()
+        with pytest.raises(JobFailedError):
+            await job.wait(SOON)
+        assert ran == ["a", "b", "c", "b"]
+        assert [step.name for step in await job.steps()] == ["a", "c", "b"]
+        assert await job.forget_step("c", following=True) == 2
+        with pytest.raises(NotFoundError, match="has no stored step 'c'"):
+            await job.forget_step("c")
+    assert [step.name for step in await job.steps()] == ["a"]
+
+
+async def test_steps_of_a_running_job_are_not_forgotten(queue: AsyncQueue, server_url: str) -> None:
+    stored, forgotten = asyncio.Event(), asyncio.Event()
+
+    async def work(job: AsyncActiveJob) -> None:
+        await job.step("a", int)
+        stored.set()
+        await forgotten.wait()
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        await stored.wait()
+        with pytest.raises(StateError, match="is running"):
+            await job.forget_step("a")
+        forgotten.set()
+        await job.wait(SOON)
+
+
+async def test_a_move_carries_steps(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    ran: list[int] = []
+
+    def fetch(number: int) -> str:
+        ran.append(number)
+        return "x" * 200_000
+
+    async def work(job: AsyncActiveJob) -> Any:
+        results = [await job.step(f"n-{n}", fetch, n) for n in range(12)]
+        if job.queue == queue.name:
+            raise ValueError("here")
+        return len(results)
+
+    async with AsyncQueue(f"{queue.name}-there", url=server_url) as other, working(queue, work, server_url):
+        job = await queue.add("work")
+        with pytest.raises(JobFailedError):
+            await job.wait(SOON)
+        moved = await job.move(other.name)
+        assert raw.exists(queue.keys.steps(job.id)) == 0
+        assert [step.number for step in await moved.steps()] == list(range(1, 13))
+        async with working(other, work, server_url):
+            await moved.retry()
+            assert await moved.wait(SOON) == 12
+        await other.obliterate(force=True)
+    assert ran == list(range(12))
+
+
+async def test_what_removes_a_job_removes_its_steps(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    async with working(queue, lambda job: job.step("a", int), server_url):
+        job = await queue.add("work")
+        await job.wait(SOON)
+        assert raw.exists(queue.keys.steps(job.id))
+        await job.remove()
+        assert not raw.exists(queue.keys.steps(job.id))
+        kept_none = await queue.add("work", options=JobOptions(remove_on_complete=Retention(count=0)))
+        await wait_until(lambda: not raw.exists(queue.keys.job(kept_none.id)), "its removal")
+    assert not raw.exists(queue.keys.steps(kept_none.id))
+
+
+async def test_what_another_library_left_of_an_earlier_job_does_not_count(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    raw.hset(queue.keys.steps("mine"), mapping={"h:a": "r 1 1 1 1 0 1", "r:a": "7", "h:b": "r 2 1 1 1 0 1", "r:b": "7"})
+    async with working(queue, lambda job: job.step("a", lambda: "mine"), server_url):
+        job = await queue.add("work", options=JobOptions(job_id="mine"))
+        assert await job.wait(SOON) == "mine"
+    assert [step.name for step in await job.steps()] == ["a"]
+
+
+async def test_an_outcome_that_another_client_has_damaged_is_named(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    async def work(job: AsyncActiveJob) -> None:
+        await job.step("a", int)
+        raise ValueError("always")
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        with pytest.raises(JobFailedError):
+            await job.wait(SOON)
+        raw.hset(queue.keys.steps(job.id), "h:a", "?")
+        await job.retry()
+        with pytest.raises(JobFailedError, match="The stored step 'a' cannot be read"):
+            await job.wait(SOON)
+        assert await job.forget_step("a") == 1

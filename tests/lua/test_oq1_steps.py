@@ -1,0 +1,119 @@
+"""`oq1_storeStep`, `oq1_forgetSteps` and `oq1_moveSteps`: what their clients cannot show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.keys import QueueKeys
+from tests.lua.oq1 import Own
+from tests.lua.wire import NOW, Wire
+
+
+@pytest.fixture
+def own(wire: Wire) -> Own:
+    """A queue with job 7, which runs."""
+    own = Own(wire)
+    wire.ask("HSET", wire.key("job:7"), "state", "active", "processedOn", NOW, "name", "n")
+    return own
+
+
+def store(own: Own, name: str, kind: str = "r", **values: Any) -> Any:
+    step: dict[str, Any] = {"attempt": 1, "ended_ms": NOW + 5, "duration_ms": 5, "until_ms": 0, "result": "1", **values}
+    claim = {"job_id": "7", "taken_ms": step.pop("taken_ms", NOW), "stalled_count": step.pop("stalled_count", 0)}
+    return own.send(oq1.store_step(QueueKeys(own.wire.queue), name=name, kind=kind, **claim, **step))
+
+
+def forget(own: Own, name: str, *, following: bool = False) -> Any:
+    return own.send(oq1.forget_steps(QueueKeys(own.wire.queue), job_id="7", name=name, following=following))
+
+
+def test_the_first_outcome_counts(own: Own) -> None:
+    header = f"r 1 1 {NOW + 5} 5 0 1"
+    assert store(own, "a") == [header]
+    assert store(own, "a", result="2", attempt=2) == [header, "1"]
+    assert store(own, "a", "s", until_ms=NOW) == [header, "1"]
+    assert own.wire.ask("HGETALL", own.wire.key("steps:7")) == {"h:a": header, "r:a": "1"}
+    assert own.wire.job("7")["steps"] == "1"
+
+
+@pytest.mark.parametrize("kind", ["r", "t"])
+def test_only_a_wait_is_replaced_and_keeps_its_number(own: Own, kind: str) -> None:
+    store(own, "wait", "w", result="")
+    store(own, "b")
+    assert store(own, "wait", "w", result="", ended_ms=NOW + 9) == [f"w 1 1 {NOW + 9} 5 0 0"]
+    assert store(own, "wait", kind) == [f"{kind} 1 1 {NOW + 5} 5 0 1"]
+    assert store(own, "wait", "w", result="") == [f"{kind} 1 1 {NOW + 5} 5 0 1", "1"]
+
+
+@pytest.mark.parametrize(
+    "claim", [{"taken_ms": NOW - 1}, {"taken_ms": NOW + 1}, {"stalled_count": 1}], ids=["earlier", "later", "stalled"]
+)
+def test_only_the_holder_of_the_lease_stores(own: Own, claim: dict[str, Any]) -> None:
+    assert store(own, "a", **claim) == "lost"
+    assert not own.wire.exists("steps:7")
+    assert "steps" not in own.wire.job("7")
+
+
+@pytest.mark.parametrize("state", ["waiting", "completed", "failed", "delayed", "suspended"])
+def test_only_a_running_job_stores(own: Own, state: str) -> None:
+    own.wire.ask("HSET", own.wire.key("job:7"), "state", state)
+    assert store(own, "a") == "lost"
+    own.wire.ask("DEL", own.wire.key("job:7"))
+    assert store(own, "a") == "lost"
+    assert not own.wire.exists("steps:7")
+    assert not own.wire.exists("job:7")
+
+
+def test_another_kind_is_refused(own: Own) -> None:
+    with pytest.raises(redis.ResponseError, match="OQ_BAD_ARGUMENT oq1_storeStep: 'x' is no kind of outcome"):
+        store(own, "a", "x")
+
+
+def test_a_key_of_another_type_is_set_aside(own: Own) -> None:
+    store(own, "a")
+    own.wire.ask("DEL", own.wire.key("steps:7"))
+    own.wire.ask("SET", own.wire.key("steps:7"), "x")
+    assert store(own, "b") == [f"r 2 1 {NOW + 5} 5 0 1"]
+    assert own.wire.ask("GET", own.wire.key("damaged:steps:7")) == "x"
+
+
+def test_a_count_that_is_no_number_starts_again(own: Own) -> None:
+    own.wire.ask("HSET", own.wire.key("job:7"), "steps", "x")
+    assert store(own, "a") == [f"r 1 1 {NOW + 5} 5 0 1"]
+
+
+def test_forgetting_leaves_the_numbers_of_the_others(own: Own) -> None:
+    for name in "abcd":
+        store(own, name)
+    assert forget(own, "b") == -2  # it runs
+    own.wire.ask("HSET", own.wire.key("job:7"), "state", "failed")
+    assert forget(own, "b") == 1
+    assert forget(own, "b") == 0
+    assert forget(own, "c", following=True) == 2
+    assert own.wire.ask("HKEYS", own.wire.key("steps:7")) == ["h:a", "r:a"]
+    own.wire.ask("HSET", own.wire.key("job:7"), "state", "active")
+    assert store(own, "b") == [f"r 5 1 {NOW + 5} 5 0 1"]
+
+
+@pytest.mark.parametrize("field", ["movingTo", "movedBy"])
+def test_a_job_on_the_move_forgets_nothing(own: Own, field: str) -> None:
+    store(own, "a")
+    own.wire.ask("HSET", own.wire.key("job:7"), "state", "waiting-children", field, "x")
+    assert forget(own, "a") == -2
+    own.wire.ask("DEL", own.wire.key("job:7"))
+    assert forget(own, "a") == -1
+
+
+def test_only_the_move_that_holds_a_job_writes_its_steps(own: Own) -> None:
+    keys = QueueKeys(own.wire.queue)
+    fields = [oq1.StepField("h:a", "r 1 1 1 1 0 1"), oq1.StepField("r:a", "1")]
+    assert own.send(oq1.move_steps(keys, job_id="7", token="t", fields=fields)) == 0
+    own.wire.ask("HSET", own.wire.key("job:7"), "movedBy", "t")
+    assert own.send(oq1.move_steps(keys, job_id="7", token="other", fields=fields)) == 0
+    assert not own.wire.exists("steps:7")
+    assert own.send(oq1.move_steps(keys, job_id="7", token="t", fields=fields)) == 1
+    assert own.wire.ask("HGET", own.wire.key("steps:7"), "r:a") == "1"
