@@ -19,8 +19,8 @@ import pytest
 __all__ = ["PREVIOUS", "ROOT", "Release", "check_out_previous", "make_release", "read_previous"]
 
 ROOT = Path(__file__).parents[1]
-PREVIOUS: Final = "4198ee98f774d04aa2ab37b302d216f11047c35e"
-"""The commit of the previous release; a commit, because checkouts may lack tags."""
+PREVIOUS: Final = "4cdbfa13e04f584cfc160d09bc3a75611d1b3196"
+"""The commit of the previous release: checkouts may lack tags. This one of 0.1.0 has older libraries than 0.2.0."""
 
 
 class Release:
