@@ -159,6 +159,7 @@ def release(flow: StoredFlow, now_ms: int) -> Conversation[None]:
     replies = all_good((yield [operation.call for _, operation in operations]))
     left = [(keys, operation.read(reply).pending) for (keys, operation), reply in zip(operations, replies, strict=True)]
     yield from notifications.notify_all(left, now_ms)
+    # Last: until then, a reconciler repeats the release if this process dies.
     all_good((yield [Call("HDEL", (flow.keys.flow(flow.id),), (HELD, "paused"))]))
 
 
@@ -188,8 +189,10 @@ def cancel(
         Names of the nodes that will not run, or not to their end.
     """
     if is_recorded:
+        # First: if this process dies, a reconciler reads it and cancels the rest.
         all_good((yield [Call("HSET", (flow.keys.flow(flow.id),), ("stopped", reason))]))
     stopped, revoked = yield from _cancel_unfinished(flow, spare, now_ms)
+    # After the nodes were cancelled, so that none of them starts when it is released.
     if is_held:
         yield from release(flow, now_ms)
     for _ in range(_CASCADES):
@@ -205,6 +208,7 @@ def cancel(
 
 def pause(flow: StoredFlow) -> Conversation[None]:
     """Hold the nodes that wait for others."""
+    # First: reconcilers release what a flow holds that is not paused.
     all_good((yield [Call("HSET", (flow.keys.flow(flow.id),), ("paused", 1))]))
     jobs = sorted(flow.jobs.values(), key=lambda job: -job.depth)
     pieces = [(keys, piece) for keys, ids in flow.by_queue(jobs).items() for piece in chunks(ids, graphs.MOST_NODES)]

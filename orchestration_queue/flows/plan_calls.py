@@ -286,6 +286,7 @@ def _own_calls(
         fields += [word for name in node.optional_deps for word in (f"depweak:{nodes[name].member}", 1)]
     calls = [Call("HSET", (keys.job(planned.job_id),), tuple(fields))]
     if node.trigger_rule in _NEEDS_MORE:
+        # A dependency that no job completes: glide-mq's functions start a node once all of its dependencies have.
         calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member("__rule__"),)))
     if node.trigger_rule is TriggerRule.ALWAYS:
         calls.append(Call("SADD", (keys.deps(planned.job_id),), (keys.member(HOLD),)))

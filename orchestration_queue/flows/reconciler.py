@@ -114,6 +114,7 @@ class FlowReconciler:
         lock = glidemq.try_lock(lock_key=self._keys.flows_lock, token=token, ttl_ms=_LOCK_MS)
         if (yield from _send(lock)) != 1:
             return
+        # Read again under the lock, since its last holder may have reconciled them.
         for flow_id in (yield from self._due()):
             yield from self._look(flow_id)
         # If the round is interrupted, the lock expires.
@@ -175,6 +176,7 @@ class FlowReconciler:
         """Re-send lost notifications, and stop what must be stopped."""
         flow = snapshot.flow
         if snapshot.state.is_final:
+            # Its end was recorded, but a node has been retried since.
             yield from _send(Call("HSET", (self._keys.flow(flow.id),), ("state", FlowState.RUNNING)))
         whole = yield from with_elements(flow)
         if len(whole.jobs) > len(flow.jobs):

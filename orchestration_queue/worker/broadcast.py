@@ -94,6 +94,7 @@ class BroadcastIO(QueueIO):
         self._subjects = subjects
         self._skipped: list[str] = []
         """Entries that don't match. The next exchange acknowledges them."""
+        # Assumed until the first exchange has asked, which therefore reads nothing yet.
         self._is_limited = True
         self._taking = asyncio.Lock()
 

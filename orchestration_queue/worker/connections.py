@@ -140,6 +140,7 @@ class SignalReader:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._read())
             reading = self._reading
+            # wait() leaves the read running if this caller is cancelled; awaiting it would cancel it for all queues.
             await asyncio.wait({reading})
             if not reading.cancelled():
                 reading.result()
@@ -151,6 +152,7 @@ class SignalReader:
             self._connection = await self._calls.duplicate()
         found = await self._connection.run(read_signals(self._last, _BLOCK_MS), repeatable=True)
         for stream, signals in found.items():
+            # A queue may have left while the read was in progress.
             if stream in self._last:
                 self._last[stream] = signals[-1].id
                 self._unread.setdefault(stream, []).extend(signals)

@@ -239,6 +239,7 @@ class WorkerControl:
         self._leaving.set()
         if self._loop is not None:
             self._loop.give_up_all()
+        # Once only: a second signal must not extend the time.
         if self._patience is not None and self._patience.when() is None:
             self._patience.reschedule(asyncio.get_running_loop().time() + SHUTDOWN_TIMEOUT_S)
 

@@ -75,6 +75,7 @@ class PoolGuard:
         try:
             return await call_next()
         finally:
+            # First, or the heartbeat would renew slots that are being released.
             del self._held[held]
             await self._release(holding)
 

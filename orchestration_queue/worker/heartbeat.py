@@ -55,10 +55,12 @@ class Heartbeat:
         self._renew = renew
         self._now_ms = now_ms
         self._connection = connection
+        # Checked eight times per lease, a renewal is sent at 5/8 of it at the latest, which leaves 3/8 for an outage.
         self._tick_s = lease_s / 8
         self._kept: dict[Lease, _RenewedLease] = {}
         self._wake = threading.Event()
         self._is_closed = False
+        # A daemon, because a server that never replies must not keep the process from exiting.
         self._thread = threading.Thread(target=self._run, name="oq-heartbeat", daemon=True)
         self._thread.start()
 
@@ -108,6 +110,7 @@ class Heartbeat:
             self._wake.wait(min(self._tick_s, _RETRY_S) if has_failed else self._tick_s)
             self._wake.clear()
             asked = time.monotonic()
+            # A copy, here and below, since the event loop adds and drops leases while this thread iterates.
             if late := [kept for kept in list(self._kept.values()) if kept.has_expired(asked)]:
                 self._report_late(late, asked - slept)
             if not (due := self._due()):
@@ -121,6 +124,7 @@ class Heartbeat:
                 continue
             has_failed = False
             for kept, answer, planned_at in zip(due, answers, planned, strict=True):
+                # From the request on: the server may have renewed long before its reply arrived.
                 if kept.next_at == planned_at:  # else a check was requested meanwhile
                     kept.next_at = asked + kept.interval_s  # immediately, if the reply took longer than that
                 if answer is Renewal.RENEWED:

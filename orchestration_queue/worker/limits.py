@@ -210,4 +210,5 @@ class TokenLimiter:
         self._spent += tokens
         if self._limit.scope != "worker":
             calls = queue_settings.spend_tokens(self._keys, window, tokens, self._duration_ms)
+            # In one transaction, so that no window's counter is left without its expiry.
             all_good(await self._connection.pipeline(calls, atomic=True))

@@ -187,6 +187,7 @@ class WorkerLoop:
 
     async def _run_exchange(self, exchange: Exchange) -> None:
         """Make an exchange. If it fails, its contents are sent with the next one."""
+        # The lease begins when the server gets the request, so counting from here renews it early, never late.
         asked = time.monotonic()
         try:
             result = await self._io.exchange(exchange)
@@ -254,6 +255,8 @@ class WorkerLoop:
             case Failure(reason=reason), _:
                 retries = verdict is Verdict.RETRYING
                 if retries:
+                    # With the second watcher that the exchange registered, the retry is on time even if one of the
+                    # two dies.
                     self.on_due(self._io.clock.now_ms() + settlement.backoff_ms)
                 self._announce(WorkerEventType.FAILED, lease.record, reason, will_retry=retries)
             case _:
@@ -285,6 +288,7 @@ class WorkerLoop:
         self._heartbeat.keep(lease, (lease.lock_ms or self._io.defaults.lease_ms) / 1000, asked)
         self._announce(WorkerEventType.ACTIVE, lease.record)
         self._jobs[lease] = asyncio.create_task(self._run(lease))
+        # A cancel that is older than this start was meant for an earlier attempt.
         if self._early_cancels and self._early_cancels.pop(lease.job_id, 0) >= lease.taken_ms:
             self._fail_cancelled(lease)
 
@@ -309,6 +313,7 @@ class WorkerLoop:
         """Cancel a running job. One that has not begun yet never runs any code, so it is ended here."""
         task = self._jobs[lease]
         task.cancel()
+        # A task that is cancelled before its first step skips even its `finally`.
         task.add_done_callback(lambda _: self._free_slot(lease))
 
     def renewed(self, lease: Lease, answer: Renewal) -> None:
@@ -362,6 +367,7 @@ class WorkerLoop:
     async def _recover(self) -> None:
         """Recover after an outage, following a pause. If it fails, the next round tries again."""
         await asyncio.sleep(self._pauses.next_s())
+        # What is here already is pending on the server too, and must not start a second time.
         held = {lease.job_id for lease in self._jobs} | self._machine.held
         try:
             found = await self._io.recover(held)

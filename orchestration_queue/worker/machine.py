@@ -102,6 +102,7 @@ class Leave:
 
 Step = Exchange | Acknowledge | Listen | Watch | Rest | Recover | Leave
 
+# With one, server and handlers wait for each other; two ran twice as many no-op jobs, three no more (decision 0004).
 _MAX_EXCHANGES = 2
 
 
@@ -215,8 +216,10 @@ class Machine:
 
     def step(self) -> Step:
         """Return the next action."""
+        # First: an idle worker gets this signal only if it is passed on from here.
         if (self.handled or self.signals) and (acknowledge := self._next_acknowledgement()):
             return acknowledge
+        # Before any other request: a reply that comes later would deliver jobs which recovery finds as well.
         if self.needs_recovery and self.phase is not Phase.ABANDONING:
             return Rest() if self.underway or self.listening else Recover()
         if len(self.underway) < _MAX_EXCHANGES and (exchange := self._next_exchange()):
@@ -226,12 +229,14 @@ class Machine:
             if exchange.want and self.shared is not None:
                 self.shared.took(self)
             return exchange
+        # Not even a draining worker leaves before all replies: one may bring a job that must be handed back.
         if self.underway:
             return Rest()
         if self._may_leave():
             return Leave()
         if not self.is_taking:
             return Rest()
+        # Listening to a full queue would take jobs only to return them.
         if self.full:
             return Rest(briefly=True)
         return Rest() if self.listening else self._wait()
@@ -268,6 +273,7 @@ class Machine:
         if not (self.outbox or self.inbox or self.backlog):
             return None
         settle, delivered = tuple(self.outbox), tuple(self.inbox)
+        # A worker that leaves returns what it has not started; nothing else would, until the lease ends.
         if self.phase is not Phase.RUNNING or Pause.WORKER in self.pauses:
             # A job may arrive that was requested before the pause.
             return Exchange(settle, hand_back=delivered) if settle or delivered else None
@@ -289,6 +295,7 @@ class Machine:
         """Record an exchange's reply: how many handlers were started, and why there were no more."""
         is_outdated = self._returned(exchange)
         self.running += started
+        # The EMPTY of an outdated exchange may be older than a signal that came meanwhile, which would be forgotten.
         if exchange.want and not is_outdated:
             self.full = why is Why.FULL
             self.backlog = why in (Why.ENOUGH, Why.FULL)
@@ -309,6 +316,7 @@ class Machine:
         self._returned(exchange)
         self.needs_recovery = True
         if self.phase is not Phase.ABANDONING:
+            # Sent again even if the server has them: the lease makes each outcome count once.
             self.outbox[:0] = exchange.settle
             self.inbox[:0] = exchange.start + exchange.hand_back
 

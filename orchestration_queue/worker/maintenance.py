@@ -149,6 +149,7 @@ class Maintenance:
         signals = list(self._due_signals)
         heal, fires = self._ticks % _HEAL_EVERY == 0, self._leader is not None
         tick, due_ms = await self._io.tick_and_watch(interval_ms, signals, heal=heal, fires=fires)
+        # Signals that came during the tick ask for another one.
         del self._due_signals[: len(signals)]
         self._on_tick(tick)
         schedules_due_ms = await self._leader.tick(tick.schedules_due_ms) if self._leader else -1

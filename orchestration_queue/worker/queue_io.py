@@ -116,6 +116,7 @@ class QueueIO:
             if error.code != "BUSYGROUP" and not (error.code == "OOM" and await self._has_group()):
                 raise
         self._hears_signals = False
+        # Also after an outage: the keys may have been removed meanwhile.
         self._named_queue = ""
         await self._name_dead_letters()
 
@@ -175,6 +176,7 @@ class QueueIO:
         if step.settle:
             # Before the outcomes: the record may be gone once the failure is settled.
             notes = exchanges.attempt_notes(self._keys, self._consumer, self._host, now_ms, step.settle)
+            # A second worker learns when the retries are due, in case this one dies or its handler blocks the loop.
             until_ms = now_ms + self._tick_ms
             watch = worker_signals.watch_retries(self._keys, self._consumer, now_ms, until_ms, step.settle)
         with self.outages.watch():  # the jobs that it starts are not renewed until its reply arrives
@@ -182,6 +184,7 @@ class QueueIO:
                 result = await self._calls.run(operation)
             else:
                 result = await self._exchange_beside(operation, notes, watch)
+        # The server stored the letters with the failures, so that losing this call only delays them (decision 0004).
         if result.letters:
             await self._post(result.letters)
         if result.pending:
@@ -288,6 +291,7 @@ class QueueIO:
 
         Jobs that came from a list return to it, for any worker.
         """
+        # A new socket has another client id.
         self.waker.forget()
         with self.outages.watch():
             await self.join()
@@ -397,6 +401,7 @@ class QueueIO:
         await self._calls.pipeline([worker_registry.unregister(self._keys, self._consumer), watch.call])
         if self._hears_signals:
             await self._leave_signals()
+        # XGROUP DELCONSUMER drops the consumer's pending entries, after which no worker could take those jobs over.
         if not await self._calls.execute(held):
             await self._calls.execute(remove)
 

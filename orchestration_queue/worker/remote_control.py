@@ -101,6 +101,7 @@ class RemoteControl:
                 "Worker %s carries out the command %s%s", worker.id, command.verb, f" ({problem})" if problem else ""
             )
         try:
+            # In this order: a client that reads the registry after the reply must find the change there.
             await self._register()
             await worker.io.reply(command, self._facts(problem))
         except OrchestrationQueueError as error:

@@ -136,6 +136,7 @@ class Runner:
             return self._settle_interrupt(attempt, interrupt)
         except asyncio.CancelledError:
             job.request_stop()
+            # cancelling() counts the worker's requests; without one, the handler raised CancelledError by itself.
             if _is_given_up():
                 raise
             return self._build_failure(attempt, RuntimeError("the handler was cancelled"))
@@ -210,6 +211,7 @@ class Runner:
         except asyncio.CancelledError:
             if not task.done():
                 attempt.job.request_stop()
+                # No time limit: the slot is taken until the handler has ended, and the worker's drain is the limit.
                 task.cancel()
                 await asyncio.wait({task})
             raise
@@ -244,11 +246,13 @@ class Runner:
                 ended_at = time.monotonic()
 
         job = ActiveJob(attempt.job, loop)
+        # Unlike to_thread(), run_in_executor() does not pass context variables to the thread.
         thread = loop.run_in_executor(self._executor, copy_context().run, call)
         try:
             done, _ = await asyncio.wait({thread}, timeout=timeout_s)
         except asyncio.CancelledError:
             attempt.job.request_stop()
+            # A thread cannot be cancelled, and keeps its slot until the function returns.
             await asyncio.wait({thread})
             raise
         if done:
@@ -275,6 +279,7 @@ class _Attempt:
     def leave(self, handler: asyncio.Future[Any]) -> None:
         """Continue without this handler. How it ends is ignored."""
         self.leftover = handler
+        # Reading the exception keeps asyncio from logging it as never retrieved.
         handler.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
@@ -292,6 +297,7 @@ async def _run_coroutine(handler: Handler, job: AsyncActiveJob) -> Any:
     """Run a coroutine so that an exit in it ends only its own task."""
     try:
         return await handler(job)
+    # asyncio re-raises these two out of the event loop itself, which would end the worker.
     except (SystemExit, KeyboardInterrupt) as exit_:
         raise outcome.without_exit(exit_) from None
 

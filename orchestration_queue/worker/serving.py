@@ -177,6 +177,7 @@ class _Processes:
             return
         status = 1
         try:
+            # The supervisor's handlers came along with the fork, and would pass a signal on to the other processes.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -187,6 +188,7 @@ class _Processes:
         except BaseException:
             log.exception("Worker process %d failed", os.getpid())
         finally:
+            # os._exit() skips the supervisor's `finally` blocks and exit hooks, of which this process has copies.
             logging.shutdown()
             os._exit(status)
 

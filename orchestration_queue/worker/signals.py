@@ -42,6 +42,7 @@ def owning_signals() -> Iterator[None]:
     was_owned, before = _is_owned, signal.getsignal(signal.SIGTERM)
     # Ends the program until a worker takes it. Without a handler, the kernel drops it for process 1 of a container.
     signal.signal(signal.SIGTERM, _exit if os.getpid() == 1 else signal.SIG_DFL)
+    # A blocked signal stays blocked across fork and exec, so the mask may be that of the program's parent.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     _is_owned = True
     try:
@@ -107,6 +108,7 @@ class _SignalScope:
         self._workers.append(worker)
         for number in numbers:
             if number not in self._before and _is_free(number):
+                # asyncio's remove_signal_handler() restores Python's default, not what was set before.
                 self._before[number] = signal.getsignal(number)
                 self._loop.add_signal_handler(number, self._receive)
 
@@ -136,6 +138,7 @@ _scopes: WeakKeyDictionary[asyncio.AbstractEventLoop, _SignalScope] = WeakKeyDic
 
 def _is_free(number: signal.Signals) -> bool:
     """Whether a worker may take this signal now."""
+    # Python allows signal handlers to be changed in the main thread alone.
     if not _is_main_thread():
         return False
     handler = signal.getsignal(number)

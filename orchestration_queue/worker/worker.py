@@ -190,6 +190,7 @@ class Worker(WorkerControl):
             stack.callback(shared.leave, self._machine)
         outages = Outages(seconds(self.options.lease))
         connections = WorkerConnections.of(self._url, shared)
+        # Whatever is pushed here ends in reverse order: jobs and maintenance first, the connections they use last.
         with outages.watch(_PROMPT_S):
             calls = await self._until_available(connections.join)
         if calls is None:
@@ -200,6 +201,7 @@ class Worker(WorkerControl):
         if self._lifespan is not None:
             await stack.enter_async_context(self._lifespan.lifespan())
         self._threads = executor = Threads(self._concurrency)
+        # No wait: a handler in a thread cannot be stopped, and would hold the process beyond its drain.
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         self._io = io = self._make_queue_io(calls, waits, connections.signals_of(self.keys.wake, calls))
         stack.push_async_callback(self._leave)

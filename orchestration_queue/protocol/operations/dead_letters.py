@@ -305,6 +305,7 @@ def post(keys: QueueKeys, letters: Sequence[bytes], now_ms: int) -> Conversation
         rest.append(Call("ZREM", (keys.outbox,), tuple(taken)))
     if problems:
         turns = [word for letter in problems for word in (now_ms, letter)]
+        # XX: another worker may have delivered the letter meanwhile.
         rest.append(Call("ZADD", (keys.outbox,), ("XX", *turns)))
     all_good((yield rest))
     return dict(problems.values())

@@ -171,6 +171,7 @@ class Member:
                 return Report((done, *self._notices(lease.record)), lambda _: Verdict.COMPLETED)
             case Failure(lease, reason, max_attempts, backoff_ms):
                 failing = self.fail(lease, reason, now_ms, max_attempts, backoff_ms)
+                # The letter first: adding it again has no effect, but a failure without one would stay.
                 is_last = lease.record.attempts_made + 1 >= max_attempts and reason != _REVOKED
                 letters = [self._letter(settlement, dead_letter, now_ms)] if dead_letter and is_last else []
                 return Report((*letters, failing), _failed)
@@ -244,6 +245,7 @@ class Member:
     def _postpone(self, lease: Lease, until_ms: int) -> tuple[Call, Call]:
         # The wire's function for this would return the message to every subscription.
         due = lease.record.priority * PRIORITY_SHIFT + until_ms
+        # Scheduled before it is acknowledged: at worst it is in both places, never in neither.
         later = Call("ZADD", (self.keys.scheduled,), (due, f"{lease.job_id}||{self.subscription}"))
         return later, self.acknowledge([lease.entry_id])
 
@@ -337,6 +339,7 @@ def last_sign(member: Member, message: Message) -> Operation[tuple[Lease, int] |
 
 def claim(member: Member, message: Message, idle_ms: int) -> tuple[Call, Call]:
     """Take over an entry unless another worker has, and ask how often its message stalled."""
+    # A claim resets the idle time, so that only one of several workers gets past the minimum.
     words = (member.subscription, member.consumer, idle_ms, message.entry_id, "JUSTID")
     return Call("XCLAIM", (member.keys.stream,), words), Call("HGET", (member.ledger(message.job_id),), ("stalls",))
 

@@ -152,6 +152,7 @@ class AsyncCluster:
             ServerError: One refuses the credentials, or is not part of a cluster.
         """
         why = ""
+        # First those that redirections name: their slot map is the newest.
         for address in dict.fromkeys((*hints, *self._slots.primaries, *self._url.addresses)):
             url = self._url.at(address)
             link = AsyncLink(url, self._node_timeout)

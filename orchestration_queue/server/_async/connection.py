@@ -297,6 +297,7 @@ class AsyncConnection:
 
     async def aclose(self) -> None:
         """Close every socket. An embedded server stops when its last user in any process has closed."""
+        # First: callers that are connecting must find it closed, or they would open it again.
         self.is_closed = True
         for extension in self._extensions.values():
             await extension.aclose()

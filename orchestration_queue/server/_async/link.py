@@ -97,6 +97,7 @@ class AsyncLink:
             OSError: There is no server.
         """
         await self._driver.connect()
+        # A server that is still loading its data accepts the login, but refuses this.
         await self._driver.send_packed_command((_PING,), check_health=False)
         await self._driver.read_response()
         self._parse = getattr(getattr(getattr(self._made, "_parser", None), "_reader", None), "gets", None)

@@ -220,6 +220,7 @@ class AsyncNode:
                     await self.greet()
                 again = await self._send([calls[index] for index in resent], atomic, repeatable, asking)
             except TransportError as error:
+                # The calls that are not repeated were answered before: they are applied.
                 error.maybe_applied |= len(resent) < len(calls)
                 raise
             for index, reply in zip(resent, again, strict=True):
@@ -240,6 +241,8 @@ class AsyncNode:
 
     async def _send(self, calls: Sequence[Call], atomic: bool, repeatable: bool, asking: bool) -> list[Reply]:
         frame = 3 if asking else 2
+        # MULTI, EXEC and an ASKING before them have replies as well. Outside of a transaction, ASKING covers one
+        # command only, so that each call has its own.
         count = len(calls) + frame if atomic else 2 * len(calls) if asking else len(calls)
         converse = partial(AsyncLink.exchange, packed=pack(calls, atomic=atomic, asking=asking), count=count)
         replies = await self._with_link(calls, converse, repeatable=repeatable)
@@ -322,6 +325,7 @@ class AsyncNode:
                     raise
                 limits = self._time_limits
                 try:
+                    # Before the attempt: even a request that was written in part may be executed.
                     was_sent = True
                     limits.begin(link, limit_s)
                     replies = await converse(link)
@@ -354,6 +358,7 @@ class AsyncNode:
             if self._watch is not None and await self._watch.has_news():
                 await self._leave(self._generation.number)
             try:
+                # The most recently used one, so that sockets of a burst stay idle and are closed.
                 link = self._idle.pop()
                 is_usable = await link.is_fresh()
             except IndexError:  # none is idle, or another thread was faster
@@ -391,6 +396,7 @@ class AsyncNode:
         pauses = Pauses(*CONNECT_PAUSES_S)
         while True:
             try:
+                # Before connecting: a failover that begins meanwhile must make this link stale.
                 generation = self._generation.number
                 link = await self._prepare(AsyncLink(await self._whereabouts(), self._timeouts.connect_timeout))
             except ServerError as error:  # it refuses a library

@@ -18,6 +18,8 @@ from orchestration_queue.server.url import ServerUrl
 
 __all__ = ["AsyncSentinelWatch"]
 
+# A planned failover begins with +try-failover; +promoted-slave comes before +switch-master, by which time writes to
+# the old primary are lost.
 _SUBSCRIBE = Call("PSUBSCRIBE", args=("*failover*", "+switch-master", "+promoted-*"))
 _RETRY_S = 10.0
 """How long an unreachable sentinel is left alone, unless no other is known."""
@@ -103,6 +105,7 @@ class AsyncSentinelWatch:
         for address in self._url.addresses:
             view = self._views.get(address)
             if view is not None:
+                # Unread data on a subscription is an announcement.
                 if await view.link.is_fresh():
                     continue
                 del self._views[address]
@@ -118,6 +121,7 @@ class AsyncSentinelWatch:
         try:
             async with AsyncConnectLimit(self._time_limits, link, _CONNECT_TIMEOUT.total_seconds()):
                 await link.connect()
+                # PSUBSCRIBE replies once per pattern.
                 where, details, *_ = await link.exchange(pack([*ask, _SUBSCRIBE]), 2 + len(_SUBSCRIBE.args))
         except LINK_ERRORS as error:
             self._why = reason(error)
@@ -151,5 +155,6 @@ def _read_view(link: AsyncLink, where: list[Reply], details: Reply) -> _View:
         link,
         primary,
         int(known.get("config-epoch", "0")),
+        # The flag outlasts the promotion, but GET-MASTER-ADDR-BY-NAME names the replica from then on.
         "failover_in_progress" in known.get("flags", "") and old == (primary[0], str(primary[1])),
     )

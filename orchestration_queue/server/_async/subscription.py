@@ -16,6 +16,7 @@ from orchestration_queue.server.url import ServerUrl
 __all__ = ["AsyncSubscription"]
 
 _PING = Call("PING")
+# In RESP2, a subscribed connection replies to PING with a list.
 _PONGS = (b"PONG", [b"pong", b""])
 
 

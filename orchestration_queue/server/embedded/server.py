@@ -65,6 +65,7 @@ class SupervisorClient:
         """
         with self._mutex:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # In this order: a supervisor that finds no user exits.
             if not self._is_counted() and not self._count_us():
                 # The server may still answer, but would break the connection a moment later.
                 raise ConnectionRefusedError("the supervisor is just leaving")
@@ -102,6 +103,7 @@ class SupervisorClient:
             if _locked(descriptor, fcntl.LOCK_EX):
                 self._start_supervisor(descriptor)
         finally:
+            # The lock belongs to the open file, which the supervisor has inherited: closing our descriptor keeps it.
             os.close(descriptor)
 
 
@@ -260,6 +262,7 @@ def socket_path(directory: Path) -> Path:
     socket = directory / _SOCKET
     if len(os.fsencode(socket)) <= _LONGEST_SOCKET_PATH:
         return socket
+    # Not TMPDIR, which may differ between the processes that share the server.
     shelf = Path(f"/tmp/oq-{os.getuid()}")  # noqa: S108  checked below: it is ours, and closed to others
     shelf.mkdir(mode=0o700, exist_ok=True)
     if not is_private(shelf):

@@ -116,6 +116,7 @@ class Supervisor:
         if now - self._unused_since >= self._grace_s:
             say("no process uses the server")
             return False
+        # Released between two checks: a user that cannot get its shared lock does not connect.
         fcntl.flock(self._users_lock, fcntl.LOCK_UN)
         return True
 
@@ -177,6 +178,7 @@ class ServerSupervisor(Supervisor):
             [self._binary, *words],
             stdin=subprocess.DEVNULL,
             pass_fds=[self.supervisor_lock],
+            # Safe, although it runs Python between fork and exec: this process has one thread.
             preexec_fn=die_with(os.getpid()),
         )
         self._started = time.monotonic()
@@ -211,6 +213,7 @@ class ServerSupervisor(Supervisor):
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
+        # macOS has no fdatasync().
         getattr(os, "fdatasync", os.fsync)(descriptor)
     finally:
         os.close(descriptor)
@@ -222,7 +225,9 @@ def _wake_on_signals(stop: Callable[[], None]) -> int:
     os.set_blocking(readable, False)
     os.set_blocking(writable, False)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    # A signal without a handler does not reach the descriptor, and SIGCHLD has none by default.
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    # The terminal of the process that started it may be closed.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: stop())

@@ -42,8 +42,10 @@ _LEAVE_S = 5.0
 def main(descriptor: int, parent: int, log_level: int) -> None:
     """Run jobs until the worker ends this process."""
     die_with_parent(parent)
+    # Programs that a handler starts must not keep the connection open after this process.
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
+    # Python buffers a pipe in blocks, of which a killed process would lose the last one.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
     worker = _WorkerConnection(socket.socket(fileno=descriptor))
@@ -160,6 +162,7 @@ def _work(worker: _WorkerConnection, request: Frame) -> None:
     except BaseException as error:
         ending = {"error": dump_error(error, lease)}
     worker.job = None
+    # Before the report: later output belongs to no job, or to the next one.
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     worker.send({"kind": "ended", "memory_bytes": memory_bytes(), **ending})

@@ -207,6 +207,7 @@ class SandboxPool(Generic[J]):
             ended = await process.run(handler, lease, job, timeout_s)
             is_reusable = not self._is_over and not _has_served(process, handler)
         except BaseException:
+            # Shielded: the outcome must not be reported before the process, which may still write, has ended.
             await asyncio.shield(self._end(process, handler.grace_s))
             raise
         finally:

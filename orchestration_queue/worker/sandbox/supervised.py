@@ -76,6 +76,8 @@ class ChildProcess:
                 *(sys.executable, "-c", _PROGRAM, json.dumps(arguments)),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *descriptors),
+                # It leads its own process group, which can be killed as a whole, and no Ctrl-C of a terminal reaches
+                # it.
                 start_new_session=True,
             )
             undo.callback(transport.close)
