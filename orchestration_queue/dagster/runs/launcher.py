@@ -220,6 +220,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             remove_on_fail=KEPT,
         )
         place = JobAddress(self._queue_of(run), work.job_id)
+        # Before the event: without it, the job is still found by its id, which the run's determines (decision 0011).
         job = self.jobs.queue(place.queue).add(work.kind, work.data(), options)
         self._instance.report_engine_event(
             f"Run waits as {place}." if job.is_new else f"Run was launched before, as {place}.",
@@ -259,6 +260,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         run = self._instance.get_run_by_id(run_id)
         if run is None or run.is_finished:
             return False
+        # First: a run that is interrupted without this ends as failed (decision 0011).
         if run.status is not dg.DagsterRunStatus.CANCELING:
             self._instance.report_run_canceling(run)
         if not self._stop(run, self.find_job(run)):

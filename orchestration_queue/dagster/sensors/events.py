@@ -184,6 +184,7 @@ def queue_event_sensor(
         @dg.sensor(
             name=called,
             target=job,
+            # Dagster takes 0 for unset, which means 30.
             minimum_interval_seconds=1,
             tags=LISTENS,
             default_status=listening.default_status,
@@ -253,6 +254,7 @@ def _react(
         try:
             answers.take(event, react(event, resource))
         except Exception:
+            # The first event has nothing before it to store, so the tick fails and Dagster shows why.
             if not number:
                 raise
             context.log.exception(f"Handling event {event.id} failed; the next tick starts with it.")

@@ -167,6 +167,8 @@ def _one_connection(bare: Any, dialect: Any) -> Any:
     """Return a pool that keeps one connection, with the options of a pool that keeps none."""
     from sqlalchemy.pool import QueuePool
 
+    # Dagster reads on a second connection within transactions: with a maximum of one, it would wait for itself. A
+    # ping finds connections that a restart of the database has closed.
     return QueuePool(
         bare._creator, pool_size=1, max_overflow=-1, pre_ping=True, dialect=dialect, _dispatch=bare.dispatch
     )

@@ -121,6 +121,7 @@ def _describe(descriptor: int) -> str | None:
     if path.startswith(_GPU_DEVICES):
         return f"the GPU ({path})"
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    # What several processes append does not overwrite each other.
     is_updated = flags & os.O_ACCMODE == os.O_RDWR and not flags & os.O_APPEND
     if stat.S_ISREG(mode) and is_updated and Path(path).exists():  # not a temporary file without a name
         return f"the open file {path}"
@@ -128,6 +129,7 @@ def _describe(descriptor: int) -> str | None:
 
 
 def _describe_socket(descriptor: int) -> str | None:
+    # A copy of the descriptor, since a socket object closes its own.
     with socket.socket(fileno=os.dup(descriptor)) as copy:
         try:
             peer = copy.getpeername()

@@ -83,6 +83,7 @@ def main(
     """
     # A resident process cannot distinguish a signal that means "the worker is gone" from one that means "cancel".
     die_with_parent(parent, signal.SIGKILL if is_resident else signal.SIGTERM)
+    # Programs that the user's code starts must not keep the worker's connection open after this process.
     os.set_inheritable(descriptor, False)
     os.set_inheritable(fence, False)
     faulthandler.enable(all_threads=False)
@@ -129,6 +130,7 @@ class _ForkServer:
 
     def load(self, location: CodeLocation) -> None:
         """Import the code that every work item needs: the storage's drivers, and the user's code."""
+        # Before the instance opens its files: an engine that exists already is not replaced.
         sqlite_engines.share()
         instance = await_database(dg.DagsterInstance.get)
         await_database(lambda: warm_up(instance))
@@ -169,6 +171,7 @@ class _ForkServer:
             os.set_blocking(end, False)
         if not self._is_resident:
             signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+            # A signal without a handler does not reach the descriptor, and SIGCHLD has none by default.
             signal.signal(signal.SIGCHLD, lambda *_: None)
             signal.signal(signal.SIGTERM, self._leave)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -230,12 +233,15 @@ class _ForkServer:
         """Run a work item in this fork, in its own process group, which is killed as a whole."""
         code = _FAILED
         try:
+            # The parent does the same: a signal to the group may precede either of the two.
             os.setpgid(0, 0)
             die_with_parent(parent)
+            # The descriptor leads to the parent's pipe, which this process's signals must not wake.
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            # Parent and child share the epoll set: closing it here is safe, unregistering from it is not.
             self._selector.close()
             self._line.close()
             reseed()
@@ -245,6 +251,7 @@ class _ForkServer:
             with suppress(Exception):
                 sys.stdout.flush()
                 sys.stderr.flush()
+            # os._exit() skips the exit hooks of the server, of which this process has copies.
             os._exit(code)
 
     def _run_here(self, frame: Frame) -> None:

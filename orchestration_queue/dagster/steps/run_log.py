@@ -31,6 +31,7 @@ class RunLog:
         self._run_id = run_id
         self._cursor: str | None = None
         self._seen: set[int] = set()
+        # SQLite has one writer at a time, so that events appear in the order of their ids.
         is_serial = sqlite_event_log(instance) is not None
         self._overlap = int(os.environ.get("DAGSTER_EXECUTOR_POP_EVENTS_OFFSET", 0 if is_serial else _OVERLAP))
 

@@ -175,6 +175,7 @@ class RunLoop:
                 run_id=self._context.run_id,
                 step_keys_to_execute=[step.key],
                 instance_ref=self._instance.get_ref(),
+                # In the step's process, retries are left to this loop.
                 retry_mode=self._retries.for_inner_plan(),
                 known_state=self._state.get_known_state(),
                 should_verify_step=False,

@@ -145,6 +145,7 @@ class QueueStepHandler:
         headers = headers_of(context.instance, context.dagster_run)
         job = _with_retries(lambda: self._add(queue, work, route, headers))
         self._watch(queue, work)
+        # The launcher finds and stops the job through this event (decision 0011).
         dg.DagsterEvent.step_worker_starting(
             context.get_step_context(work.step_key),
             message=f"Step {work.step_key!r} waits as job {job.id!r} on queue {route.queue!r}.",
@@ -187,6 +188,7 @@ class QueueStepHandler:
             remove_on_complete=KEPT,
             remove_on_fail=KEPT,
         )
+        # Before the job is added, so that none of its events is missed.
         self.watch.listen_to(queue.keys)
         return queue.add(work.kind, work.data(), options)
 
@@ -256,6 +258,7 @@ class QueueStepHandler:
             limit = f"{verdict.reason} after {route.timeout.total_seconds():g} s"
             reason = f"{limit}, set by `step_timeout` or the tag `orchestration_queue/timeout`"
             verdict = StepVerdict(reason, verdict.cause)
+        # Otherwise a worker may still start it, beside the next attempt.
         _cancel(queue, work.job_id)
         self.watch.drop(work.job_id)
         return verdict

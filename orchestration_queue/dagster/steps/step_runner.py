@@ -122,6 +122,7 @@ class StepRunner:
 
     def observe_renewal(self, leases: Sequence[Lease], renew: Callable[[], list[Renewal]]) -> list[Renewal]:
         """Renew leases, and extend the write fences of their jobs accordingly."""
+        # The lease may have been renewed at any time since the request, so the fence counts from there.
         asked = now()
         answers = renew()
         for lease, answer in zip(leases, answers, strict=True):
@@ -186,6 +187,7 @@ class StepRunner:
         async with self._pool.lend(work.location, Isolation.SPAWN) as loan:
             running = loan.server.begin(job.data, slot, is_redelivered=False, crash=reason)
             try:
+                # Shielded: cancelling this wait must not cancel the future that the server's report sets.
                 await asyncio.shield(running.ended)
             except asyncio.CancelledError:
                 await running.stop(0)
@@ -245,6 +247,7 @@ class StepRunner:
     async def _stop(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
         """Stop a work item. It may clean up and report its end to Dagster unless it will run again."""
         grace_s = self._grace(job, work, started)
+        # First, or the fence would end the cleanup together with the lease.
         self._slots[job.id].prolong(grace_s)
         await running.stop(grace_s)
         if job.id in self._revoked:

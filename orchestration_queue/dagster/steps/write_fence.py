@@ -105,6 +105,7 @@ class WriteFences:
         try:
             yield slot
         finally:
+            # Processes that the work item has left behind can no longer write.
             slot.extend(0.0)
             self._free.append(index)
 

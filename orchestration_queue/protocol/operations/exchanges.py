@@ -261,8 +261,8 @@ class Renewal(Enum):
 
 def renew(keys: QueueKeys, leases: Sequence[Lease], now_ms: int) -> Operation[list[Renewal]]:
     """Renew the leases of started jobs."""
+    # Start time and stalled count identify the lease, in jobs that Node workers started too (decision 0004).
     held = [
-        # Both together identify the lease, in jobs that Node workers started too (decision 0004).
         oq1.Held(job_id=lease.job_id, taken_ms=lease.taken_ms, stalled_count=lease.stalled_count) for lease in leases
     ]
     call = oq1.renew(keys, leases=held, now_ms=now_ms)
