@@ -59,9 +59,9 @@ class InspectedQueue:
 
 
 def workers(inspected: InspectedQueue) -> Iterator[Finding]:
-    """Check that ready jobs have a worker, unless the queue is paused."""
+    """Check that ready jobs have a worker, unless the queue is paused; a broadcast keeps its messages in the stream."""
     counts = inspected.queue.counts()
-    if not counts.waiting:
+    if not counts.waiting or inspected.is_broadcast():
         return
     if inspected.queue.is_paused():
         yield hint(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import NewJob, Queue, Registration
+from orchestration_queue.client import Broadcast, NewJob, Queue, Registration
 from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.doctor.server import Server, replication
 from orchestration_queue.errors import StateError
@@ -299,6 +299,13 @@ def test_a_job_that_another_librarys_worker_may_have_is_left_alone(
     assert f"Job {job.id} was not put back: it may be held by a worker of another library" in told.stderr
     raw.set(queue.keys.list_active, 0)
     assert repair(server_url, queue, f"Job {job.id} has state") == f"job {job.id} is due now"
+
+
+def test_messages_of_a_broadcast_do_not_wait_for_a_worker(server_url: str, queue_name: str, raw: redis.Redis) -> None:
+    with Broadcast(queue_name, url=server_url) as news:
+        news.subscribe("reader")
+        news.publish("orders.created")
+    assert found(server_url, queue_name, within="ready") == []
 
 
 def test_messages_of_a_broadcast_are_not_put_back(queue: Queue, server_url: str, raw: redis.Redis) -> None:

@@ -20,7 +20,6 @@ from tests.nodes import Node, Nodes
 from tests.releases import ROOT, Release, check_out_previous
 from tests.waiting import wait_until_sync
 
-QUEUES = [BEGUN, HELD, WAITING]
 PROGRAMS = Path(__file__).with_name("upgrade_programs.py")
 RUN = f"import runpy\nrunpy.run_path({str(PROGRAMS)!r}, run_name='__main__')\n"
 
@@ -100,7 +99,7 @@ def check_outcomes(url: str, runs: Runs, expected: Counter[str]) -> None:
         assert half_done.results() == {"a": 1, "b": {"a": 1}, "c": {"b": {"a": 1}}, "cleans-up": {"b": {"a": 1}}}
         assert half_done.status().state is FlowState.FAILED
         assert [flow.state for flow in waiting.flows.list()] == [FlowState.COMPLETED] * 5
-    assert [finding for finding in run_checks(url, QUEUES) if finding.severity is Severity.PROBLEM] == []
+    assert [finding for finding in run_checks(url) if finding.severity is Severity.PROBLEM] == []
 
 
 def check_libraries(node: Node) -> None:
