@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,9 +18,11 @@ from orchestration_queue.errors import (
     LeaseLostError,
     PayloadError,
     ServerError,
+    TransportError,
     UsageError,
 )
 from orchestration_queue.wires.qless import AsyncQlessClient, AsyncQlessEvents, QlessClient
+from tests.endpoints import moving_endpoint
 
 
 @pytest.fixture
@@ -153,6 +156,27 @@ async def test_events_are_read_as_they_are_published(qless: AsyncQlessClient, se
         ("w:me", "lock_lost", "j"),
         ("log", "lock_lost", "j"),
     ]
+
+
+@pytest.mark.parametrize("follows", [True, False], ids=["the server closed it", "the demoted primary has it"])
+async def test_events_arrive_after_their_endpoint_has_moved(tmp_path: Path, *, follows: bool) -> None:
+    with moving_endpoint(tmp_path) as endpoint:
+        async with (
+            AsyncQlessEvents("log", url=endpoint.url) as events,
+            AsyncQlessClient(url=endpoint.url, worker="me") as client,
+        ):
+            await client.put("q", "K", jid="before")
+            await events.start()
+            endpoint.move()
+            if follows:
+                endpoint.proxy.cut()
+                with pytest.raises(TransportError, match="read again to resubscribe"):
+                    await anext(events)
+                await events.start()
+            async with AsyncQlessClient(url=endpoint.url, worker="other") as newcomer:
+                await newcomer.put("q", "K", jid="after")
+            seen = await asyncio.wait_for(anext(events), 30)
+    assert (seen.name, seen.jid) == ("put", "after")
 
 
 WRONG: list[tuple[type[Exception], Callable[[Any], Any]]] = [
