@@ -29,9 +29,9 @@ def get_logger(name: str) -> logging.Logger:
 def _escape(record: logging.LogRecord) -> bool:
     arguments = record.args
     if isinstance(arguments, Mapping):
-        record.args = {name: _escaped(value) for name, value in arguments.items()}
+        record.args = {name: _escape_value(value) for name, value in arguments.items()}
     elif arguments:
-        record.args = tuple(map(_escaped, arguments))
+        record.args = tuple(map(_escape_value, arguments))
     if record.exc_info and not record.exc_text:
         record.exc_text = _indent(_FORMATTER.formatException(record.exc_info))
     return True
@@ -40,7 +40,7 @@ def _escape(record: logging.LogRecord) -> bool:
 _FORMATTER = logging.Formatter()
 
 
-def _escaped(value: object) -> object:
+def _escape_value(value: object) -> object:
     return value if isinstance(value, (int, float, Lines, _Escaped)) else _Escaped(value)
 
 

@@ -445,10 +445,10 @@ class Failed(Exception):  # noqa: N818  read in a handler: raise Failed(kind="up
         super().__init__(message or kind)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _failed, (str(self), self.kind)
+        return _rebuild_failed, (str(self), self.kind)
 
 
-def _failed(message: str, kind: str) -> Failed:
+def _rebuild_failed(message: str, kind: str) -> Failed:
     return Failed(message, kind=kind)
 
 

@@ -47,7 +47,7 @@ def _require_home(who: str) -> None:
 
 
 @contextmanager
-def _importing_dagster() -> Iterator[None]:
+def _import_without_gc() -> Iterator[None]:
     """Import without the garbage collector, which takes a tenth of the time.
 
     A worker leaves Dagster to its fork servers, but is refused here if it is missing.
@@ -114,7 +114,7 @@ def work(
     log_to_stderr(log_level)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # Dagster's; it reports each of its plugins at import
     _require_home("a worker")
-    with _importing_dagster():
+    with _import_without_gc():
         from orchestration_queue.dagster.steps import CodeLocation, DagsterWorker, Recycling
     here = working_directory or os.getcwd()  # noqa: PTH109  Dagster wants text
     locations = [CodeLocation(module=name, working_directory=here) for name in module or ()]
@@ -204,7 +204,7 @@ def run(
 ) -> None:
     """Run Dagster's daemon with short pauses between sensor ticks. Other options go to `dagster-daemon run`."""
     _require_home("a daemon")
-    with _importing_dagster():
+    with _import_without_gc():
         from orchestration_queue.dagster._compat import read_migrations_once, run_daemon
         from orchestration_queue.dagster.steps.database import sqlite_engines
     read_migrations_once()
@@ -221,7 +221,7 @@ def tidy(
 ) -> None:
     """Stop jobs whose runs have ended or were deleted, and resume or fail runs whose jobs have ended."""
     _require_home("a sweep")
-    with _importing_dagster():
+    with _import_without_gc():
         import dagster as dg
 
         from orchestration_queue.dagster.runs.sweep import sweep

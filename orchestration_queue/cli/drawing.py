@@ -108,7 +108,7 @@ def mermaid(nodes: Sequence[FlowNode]) -> str:
     ids = {node.name: f"n{place}" for place, node in enumerate(nodes)}
     lines = ["flowchart TD"]
     for node in nodes:
-        words = f"{_quoted(node.name)}<br/>{node.outcome or 'gone'}" + (
+        words = f"{_quote(node.name)}<br/>{node.outcome or 'gone'}" + (
             f" {span_text(node.seconds)}" if node.seconds else ""
         )
         lines.append(f'  {ids[node.name]}["{words}"]')
@@ -119,7 +119,7 @@ def mermaid(nodes: Sequence[FlowNode]) -> str:
     return "\n".join(lines)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Return a name as Mermaid's text: without quotes, tags or line breaks."""
     name = clean(name).replace("#", "#35;").replace("&", "#amp;")
     return name.replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")

@@ -205,8 +205,8 @@ def show(
             "share": record.share,
             "tracked": "yes" if record.is_tracked else None,
             "progress": None if record.progress is None else dump(record.progress),
-            "data": _stored(job, "data"),
-            "result": _stored(job, "returnvalue"),
+            "data": _read_field(job, "data"),
+            "result": _read_field(job, "returnvalue"),
             "options": record.fields.get("opts"),
             "waited for by": record.parent_id,
             "logs": "\n".join(clean(line) for line in logs),
@@ -397,7 +397,7 @@ def _readable(job: Job, field: str) -> Any:
         return job.record.fields.get(field)
 
 
-def _stored(job: Job, field: str) -> str | None:
+def _read_field(job: Job, field: str) -> str | None:
     if field not in job.record.fields:
         return None
     return dump(_readable(job, field))

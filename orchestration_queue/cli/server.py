@@ -52,7 +52,7 @@ library_app = typer.Typer(help="Inspect and load the function libraries on the s
 @app.command("start")
 def start(url: Url = None, as_json: JsonFlag = False) -> None:
     """Start the embedded server and keep it running until `oq server stop`."""
-    place = _embedded(url)
+    place = _parse_embedded(url)
     # Pinned while this connection uses it, so that its supervisor can't leave in between.
     with Connection.open(place) as connection, explained(place.path):
         was_kept = is_pinned(place.path)
@@ -67,7 +67,7 @@ def start(url: Url = None, as_json: JsonFlag = False) -> None:
 @app.command("stop")
 def stop(url: Url = None, as_json: JsonFlag = False) -> None:
     """Stop keeping the embedded server: it exits now, or with its last user."""
-    place = _embedded(url)
+    place = _parse_embedded(url)
     with explained(place.path):
         was_running = has_supervisor(place.path)
         unpin(place.path)
@@ -85,7 +85,7 @@ def stop(url: Url = None, as_json: JsonFlag = False) -> None:
 @app.command("status")
 def status(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
     """Show the embedded server's state; exit with code 3 if it is not running."""
-    place = _embedded(url)
+    place = _parse_embedded(url)
     with explained(place.path):
         is_running = has_supervisor(place.path)
     if not is_running:
@@ -101,7 +101,7 @@ def status(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag =
         show_fields(_lines(facts))
 
 
-def _embedded(url: str | None) -> ServerUrl:
+def _parse_embedded(url: str | None) -> ServerUrl:
     place = parse_url(url)
     if place.kind != "embedded":
         raise UsageError(
@@ -170,10 +170,10 @@ def dump_library(
     name: Annotated[str, typer.Argument(help="The library's name.")] = "glidemq",
 ) -> None:
     """Print a library, for servers on which it is loaded by other means."""
-    typer.echo(_bundled(name).text, nl=False)
+    typer.echo(_find_library(name).text, nl=False)
 
 
-def _bundled(name: str) -> Library:
+def _find_library(name: str) -> Library:
     """Return the library of this package with this name.
 
     Raises:
@@ -217,7 +217,7 @@ def load_library(
 
     Those of other wires are loaded where the server has older ones, or if you name them.
     """
-    wanted = (*LIBRARIES, *map(_bundled, names or ()))
+    wanted = (*LIBRARIES, *map(_find_library, names or ()))
     with Connection.open(url, libraries=()) as connection:
         for primary in connection.primaries():
             with Connection.open(primary, libraries=wanted) as node:

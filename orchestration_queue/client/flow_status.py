@@ -338,14 +338,14 @@ def _node(
         attempts=record.attempts,
         failed_reason=record.failed_reason,
         outcome=outcome_of(record),
-        waited=_waited_seconds(record, [dep.finished_at for dep in waited_for if dep is not None]),
+        waited=_measure_wait(record, [dep.finished_at for dep in waited_for if dep is not None]),
         started_at=record.started_at,
         finished_at=record.finished_at,
         rule=rule,
     )
 
 
-def _waited_seconds(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
+def _measure_wait(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
     """Return how many seconds a job could have run before it did; clocks of different machines may differ slightly."""
     ready = max((end for end in ends if end is not None), default=record.added_at)
     if record.started_at is None or ready is None:

@@ -174,14 +174,14 @@ def jobs(inspected: InspectedQueue) -> Iterator[Finding]:
     for group in seen.stalled_groups:
         yield problem(
             inspected.name,
-            f"The parked jobs of the ordering group {group.name!r} ({group.parked:,}) wait for {_awaited(group)}",
+            f"The parked jobs of the ordering group {group.name!r} ({group.parked:,}) wait for {_name_wait(group)}",
             "none of them can run",
             "release the next one",
             partial(_repair_group, inspected, group),
         )
 
 
-def _awaited(group: StalledGroup) -> str:
+def _name_wait(group: StalledGroup) -> str:
     if group.seen_active:
         return f"{count(group.seen_active, 'active job')} that no longer exist"
     return (

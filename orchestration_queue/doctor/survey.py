@@ -61,7 +61,7 @@ def survey(keys: QueueKeys) -> Conversation[Survey]:
     suspects = {job_id: state for job_id, state in states.items() if state in _FINDABLE}
     for _ in range(2):
         if suspects and is_short:
-            listed = yield from _listed(keys)
+            listed = yield from _read_listed(keys)
             again = yield from _states(keys, [job_id for job_id in suspects if job_id not in listed])
             suspects = {job_id: state for job_id, state in again.items() if state == suspects[job_id]}
     parents = [job_id for job_id, state in states.items() if state == JobState.WAITING_CHILDREN]
@@ -100,7 +100,7 @@ def _states(keys: QueueKeys, ids: Sequence[str]) -> Conversation[dict[str, str]]
     return {record.id: record.state or "" for record in records}
 
 
-def _listed(keys: QueueKeys) -> Conversation[frozenset[str]]:
+def _read_listed(keys: QueueKeys) -> Conversation[frozenset[str]]:
     """Return the ids of all jobs that some list holds."""
     found: set[str] = set()
     for state in _LISTED:

@@ -100,7 +100,7 @@ def find_ends(flow: StoredFlow, gone: Collection[str]) -> Conversation[dict[str,
     for name in gone:
         job_id = flow.jobs[name].job_id
         noted = noted_end(flow.jobs[name].keys, flow.id, job_id).read(next(replies))
-        counted = [_counted_outcome(name, other, next(replies)) for other in dependents.get(name, ())]
+        counted = [_read_outcome(name, other, next(replies)) for other in dependents.get(name, ())]
         outcome = next(filter(None, counted), "completed" if is_known_success else "")
         if noted is not None:
             found[name] = noted
@@ -127,7 +127,7 @@ def _dependents(flow: StoredFlow) -> dict[str, list[FlowJob]]:
     return found
 
 
-def _counted_outcome(name: str, dependent: FlowJob, reply: Sequence[bytes | None]) -> str:
+def _read_outcome(name: str, dependent: FlowJob, reply: Sequence[bytes | None]) -> str:
     """Return how a node ended by what a dependent counted; empty if that doesn't say it.
 
     A dependent with another rule, or for which the node is optional, counts it as done once that no longer matters.

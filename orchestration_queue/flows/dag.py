@@ -103,7 +103,7 @@ class Dag:
         object.__setattr__(self, "options", FlowOptions.coerce(self.options, "options"))
         if not self.nodes:
             raise FlowError(f"Flow {self.name!r} has no node; a flow requires at least one node.")
-        object.__setattr__(self, "callbacks", tuple(self._wired_callbacks()))
+        object.__setattr__(self, "callbacks", tuple(self._build_callbacks()))
         by_name = {node.name: node for node in self.all_nodes}
         levels = kahn.levels((node.name, node.waits_for) for node in self.all_nodes)
         object.__setattr__(self, "levels", tuple(tuple(by_name[name] for name in level) for level in levels))
@@ -129,7 +129,7 @@ class Dag:
         # A node has replaced a remote queue with one of ours.
         return self.queue if node.queue is None else cast("str", node.queue)
 
-    def _wired_callbacks(self) -> Iterator[Node]:
+    def _build_callbacks(self) -> Iterator[Node]:
         if (callback := self.options.on_success) is not None:
             yield replace(callback, deps=leaves(self.nodes))
         if (callback := self.options.on_failure) is not None:

@@ -68,21 +68,21 @@ def _mermaid_text(text: str) -> str:
 def dot(dag: Dag) -> str:
     """Return a Graphviz digraph, from left to right."""
     nodes = dag.all_nodes
-    boxes = [f"    {_quoted(node.name)}{_dot_label(node)};" for node in nodes]
+    boxes = [f"    {_quote(node.name)}{_dot_label(node)};" for node in nodes]
     arrows = [
-        f"    {_quoted(dep)} -> {_quoted(node.name)}{style};"
+        f"    {_quote(dep)} -> {_quote(node.name)}{style};"
         for node in nodes
         for style, deps in (("", node.deps), (" [style=dashed]", node.optional_deps))
         for dep in deps
     ]
-    lines = [f"digraph {_quoted(dag.name)} {{", "    rankdir=LR;", "    node [shape=box];", *boxes, *arrows, "}"]
+    lines = [f"digraph {_quote(dag.name)} {{", "    rankdir=LR;", "    node [shape=box];", *boxes, *arrows, "}"]
     return "\n".join(lines) + "\n"
 
 
 def _dot_label(node: Node) -> str:
     label = _label(node)
-    return f" [label={_quoted(node.name + label)}]" if label else ""
+    return f" [label={_quote(node.name + label)}]" if label else ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

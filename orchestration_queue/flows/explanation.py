@@ -51,12 +51,12 @@ def explain_flow(snapshot: FlowSnapshot, now_ms: int) -> Conversation[FlowExplan
     if state is FlowState.SUBMITTING:
         sentence = "Its submission is not complete, so none of its nodes starts."
         return FlowExplanation(flow.id, state, sentence, "submit it again with the same id if its submitter has died")
-    chosen = _failed(outcomes) if state.is_final else _unblocked(flow, records)
+    chosen = _list_failed(outcomes) if state.is_final else _list_unblocked(flow, records)
     nodes = yield from _explain_nodes(flow, chosen, now_ms)
     if state.is_final:
         advice = f"oq flow retry {there}" if nodes else "submit it again with another id"
         action = None if state is FlowState.COMPLETED else advice
-        return FlowExplanation(flow.id, state, _ended(snapshot, outcomes, nodes), action, nodes)
+        return FlowExplanation(flow.id, state, _explain_end(snapshot, outcomes, nodes), action, nodes)
     open_nodes = [name for name, record in records.items() if record is not None and not record.is_finished]
     left = f"{len(open_nodes):,} of {len(records):,} nodes have not ended"
     if snapshot.is_paused:
@@ -72,11 +72,11 @@ def explain_flow(snapshot: FlowSnapshot, now_ms: int) -> Conversation[FlowExplan
     )
 
 
-def _failed(outcomes: Mapping[str, str]) -> list[str]:
+def _list_failed(outcomes: Mapping[str, str]) -> list[str]:
     return [name for name, outcome in outcomes.items() if outcome == "failed"]
 
 
-def _unblocked(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[str]:
+def _list_unblocked(flow: StoredFlow, records: Mapping[str, JobRecord | None]) -> list[str]:
     """Return unfinished nodes that wait for no other node: those without a worker or due time before running ones."""
     found = [
         (record.state is JobState.ACTIVE, flow.jobs[name].depth, name)
@@ -96,7 +96,7 @@ def _explain_nodes(flow: StoredFlow, names: Sequence[str], now_ms: int) -> Conve
     return found
 
 
-def _ended(snapshot: FlowSnapshot, outcomes: Mapping[str, str], nodes: Mapping[str, Explanation]) -> str:
+def _explain_end(snapshot: FlowSnapshot, outcomes: Mapping[str, str], nodes: Mapping[str, Explanation]) -> str:
     unrun = sum(outcome in ("upstream_failed", "skipped") for outcome in outcomes.values())
     because = f" It was stopped: {snapshot.stopped}." if snapshot.stopped else ""
     gone = [name for name in snapshot.flow.jobs if outcomes[name] == "gone"]
@@ -109,7 +109,7 @@ def _ended(snapshot: FlowSnapshot, outcomes: Mapping[str, str], nodes: Mapping[s
         rest = f", {unrun:,} of them without running" if unrun else ""
         return f"All {len(outcomes):,} nodes have ended{rest}.{because}"
     named = " ".join(f"Node {name!r}: {reason.sentence}" for name, reason in nodes.items())
-    more = _more(_failed(outcomes), nodes)
+    more = _more(_list_failed(outcomes), nodes)
     return f"{named}{more} {unrun:,} {'node' if unrun == 1 else 'nodes'} did not run.{because}"
 
 

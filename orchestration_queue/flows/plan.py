@@ -185,7 +185,7 @@ def compile(  # noqa: A001 - what it does
         for node in level:
             name, queue, task = node.name, queues[node.name], tasks[node.name]
             job_id = check_job_id(flow_id, name)
-            options = _urgent(node, dag.options.priority) if dag.options.priority else node.options
+            options = _prioritize(node, dag.options.priority) if dag.options.priority else node.options
             options = options if finish is None else finish(queue, task, options)
             nodes[name] = PlannedNode(
                 node=node,
@@ -202,7 +202,7 @@ def compile(  # noqa: A001 - what it does
     return FlowPlan(flow_id, dag, keys[dag.queue], MappingProxyType(nodes))
 
 
-def _urgent(node: Node, priority: int) -> JobOptions:
+def _prioritize(node: Node, priority: int) -> JobOptions:
     """Return a node's options, with the flow's priority if it has none of its own and the wire would keep it."""
     if node.waits_for or node.options.priority or node.options.lifo:
         return node.options

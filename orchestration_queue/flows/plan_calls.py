@@ -151,7 +151,7 @@ def node_calls(
     if registers_all and is_elsewhere:
         only = None
     if planned.waits_for:
-        calls = _waiting_job(nodes, planned, now_ms)
+        calls = _create_waiting(nodes, planned, now_ms)
         in_record = only if is_elsewhere else None
     else:
         in_record = only
@@ -167,7 +167,7 @@ def node_calls(
     return calls
 
 
-def _waiting_job(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> list[PlannedCall]:
+def _create_waiting(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> list[PlannedCall]:
     """Create a job that waits, before any of its dependencies exists."""
     name, keys, deps = planned.node.name, planned.keys, planned.waits_for
     members = [nodes[dep].member for dep in deps]

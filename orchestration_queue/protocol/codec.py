@@ -213,7 +213,7 @@ def _refuse_tuple_keys(value: object) -> None:
             _refuse_tuple_keys(inner)
 
 
-def _fitting(packed: bytes) -> bytes:
+def _check_size(packed: bytes) -> bytes:
     if len(packed) > MAX_PAYLOAD_BYTES:
         raise _TooLargeError(len(packed))
     return packed
@@ -228,7 +228,7 @@ def _to_json(value: object) -> str:
 
 
 def _to_gzip(value: object) -> str:
-    packed = gzip.compress(_fitting(dump_json(value).encode()), mtime=0)
+    packed = gzip.compress(_check_size(dump_json(value).encode()), mtime=0)
     return base64.b64encode(packed).decode("ascii")
 
 
@@ -266,12 +266,12 @@ def _to_msgpack(value: object) -> str:
 
 
 def _from_msgpack(text: str) -> Any:
-    return _unpack(_fitting(base64.b64decode(text, validate=True)))
+    return _unpack(_check_size(base64.b64decode(text, validate=True)))
 
 
 def _unpack(packed: bytes) -> Any:
     # The claimed sizes are limited by the text's own length, so that no small text requests much memory.
-    return _msgpack().unpackb(packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind)
+    return _msgpack().unpackb(packed, timestamp=3, strict_map_key=False, ext_hook=_refuse_kind)
 
 
 def _check_keys(packed: bytes, *, has_text_only: bool) -> None:
@@ -282,17 +282,17 @@ def _check_keys(packed: bytes, *, has_text_only: bool) -> None:
         has_text_only: No key is text that was something else, such as a date.
     """
     try:
-        _msgpack().unpackb(packed, timestamp=3, ext_hook=_unknown_kind)  # accepts text and bytes as keys only
+        _msgpack().unpackb(packed, timestamp=3, ext_hook=_refuse_kind)  # accepts text and bytes as keys only
         if has_text_only:
             return
     except ValueError:
         _unpack(packed)
     _msgpack().unpackb(
-        packed, timestamp=3, strict_map_key=False, ext_hook=_unknown_kind, object_pairs_hook=_refuse_equal_keys_of
+        packed, timestamp=3, strict_map_key=False, ext_hook=_refuse_kind, object_pairs_hook=_refuse_equal_keys_of
     )
 
 
-def _unknown_kind(code: int, _: bytes) -> object:
+def _refuse_kind(code: int, _: bytes) -> object:
     raise ValueError(f"it contains a value of msgpack's extension type {code}, which is unknown here")
 
 
@@ -362,7 +362,7 @@ def encode(value: object, what: str = "The job's data", codec: Codec = JSON) -> 
             _refuse_equal_keys_in(value)
         encoded = codec.prefix + codec.encode(value)
         if codec is not JSON and codec is not _GZIP:  # these have measured their JSON
-            _fitting(encoded.encode())
+            _check_size(encoded.encode())
     except _TooLargeError as error:
         raise PayloadError(
             f"{what} exceeds maximum size ({error.size:,} of {MAX_PAYLOAD_BYTES:,} bytes); "

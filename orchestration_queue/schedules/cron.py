@@ -143,13 +143,13 @@ class CronPattern:
             for at in self._walls_from(wall):
                 instant = _instant(at, zone)
                 if instant is not None and instant > after:
-                    again = self._repeated_after(after, here, zone) if self.follows_clock else None
+                    again = self._find_repeated(after, here, zone) if self.follows_clock else None
                     return (min(instant, again or instant) - _EPOCH) // _MILLISECOND
         except (OverflowError, ValueError):
             pass  # the search left the calendar
         raise no_occurrences(f"{self.text!r} matches no date in the {HORIZON_YEARS} years to come")
 
-    def _repeated_after(self, after: datetime, here: datetime, zone: tzinfo) -> datetime | None:
+    def _find_repeated(self, after: datetime, here: datetime, zone: tzinfo) -> datetime | None:
         """Return the first occurrence that a local clock shows for the second time, if it shows this hour twice."""
         length = here.replace(fold=1).astimezone(UTC) - here.replace(fold=0).astimezone(UTC)
         if not length:
@@ -324,7 +324,7 @@ def known_zone(name: str | None) -> tzinfo:
 def _zone(name: str) -> tzinfo | None:
     if zone_varies(name):
         return None
-    for spelling in (name, _known_zones().get(name.casefold())):
+    for spelling in (name, _list_zones().get(name.casefold())):
         try:
             if spelling:
                 return zoneinfo.ZoneInfo(spelling)
@@ -334,7 +334,7 @@ def _zone(name: str) -> tzinfo | None:
 
 
 @lru_cache(maxsize=1)
-def _known_zones() -> dict[str, str]:
+def _list_zones() -> dict[str, str]:
     return {name.casefold(): name for name in zoneinfo.available_timezones()}
 
 

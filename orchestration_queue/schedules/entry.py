@@ -83,7 +83,7 @@ class SchedulerEntry:
             first_ms = timing.first_run(now_ms)
             if first_ms is None:
                 raise no_occurrences("the first run would be after the end")
-            progress = _planned(timing, first_ms, extra)
+            progress = _plan_run(timing, first_ms, extra)
         entry = entry._with(progress, extra | schedule.policies.members())
         entry.data_text()
         return entry
@@ -241,7 +241,7 @@ class SchedulerEntry:
     def planned(self, run_ms: int, **extra: object) -> SchedulerEntry:
         """Return the entry with its next run at this time, or 0 if it depends on the end of a job."""
         changes: dict[str, object] = {"nextRun": None, **extra}
-        shown = _planned(self.timing, run_ms, changes, hidden=self.is_paused)
+        shown = _plan_run(self.timing, run_ms, changes, hidden=self.is_paused)
         return self._with(shown, changes)
 
     def paused(self) -> SchedulerEntry:
@@ -280,7 +280,7 @@ class SchedulerEntry:
         return SchedulerEntry({**changed, "oq": ours} if ours else changed)
 
 
-def _planned(timing: Timing, run_ms: int, extra: dict[str, object], *, hidden: bool = False) -> dict[str, object]:
+def _plan_run(timing: Timing, run_ms: int, extra: dict[str, object], *, hidden: bool = False) -> dict[str, object]:
     """Return the next run as the wire's member, or in ``extra`` if other clients must not run it."""
     if not (hidden or timing.is_ours):
         return {"nextRun": run_ms}

@@ -26,7 +26,7 @@ def scheduled_job_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
     Characters that job ids can't contain are written as ``%`` and their bytes in hexadecimal. A name that is too long
     is truncated, and made unique by its digest. ``reserve`` is how many characters may follow.
     """
-    name = "".join(_escaped(character) for character in scheduler)
+    name = "".join(_escape(character) for character in scheduler)
     room = MAX_NAME_LENGTH - len(f"repeat..{due_ms}") - reserve
     if len(name) > room:
         digest = hashlib.sha256(scheduler.encode("utf-8", "surrogatepass")).hexdigest()[:32]
@@ -34,7 +34,7 @@ def scheduled_job_id(scheduler: str, due_ms: int, *, reserve: int = 0) -> str:
     return f"repeat.{name}.{due_ms}"
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     if character == "%" or character in FORBIDDEN_IN_NAMES or not character.isprintable():
         return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
     return character

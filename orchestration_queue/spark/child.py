@@ -75,7 +75,7 @@ def _run_function(name: str, arguments: dict[str, Any], results: dict[str, Any] 
     # The name may now refer to a task of the worker; run the function that was decorated.
     function = registered(name) or function
     frames = {key: value for key, value in arguments.items() if key in dataframe_parameters(function)}
-    typed = frames | _typed(function, {key: value for key, value in arguments.items() if key not in frames})
+    typed = frames | _convert(function, {key: value for key, value in arguments.items() if key not in frames})
 
     from pyspark.sql import SparkSession
 
@@ -83,7 +83,7 @@ def _run_function(name: str, arguments: dict[str, Any], results: dict[str, Any] 
     return call_with_frames(function, SparkSession.builder.getOrCreate(), typed, kept)
 
 
-def _typed(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+def _convert(function: Any, arguments: dict[str, Any]) -> dict[str, Any]:
     """Convert JSON to the types that the function declares: text to dates and paths."""
     bare = functools.wraps(function)(lambda: None)
     # Without the session's type, which may be imported for type checkers only.

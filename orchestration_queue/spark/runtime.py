@@ -174,7 +174,7 @@ def _upstream(
     left = {node: ref for node, value in results.items() if node not in found and (ref := _reference(value))}
     lacking = [parameter for parameter in missing if parameter not in found]
     if len(takers := [parameter for parameter in lacking if parameter in required] or lacking) == 1:
-        gathered = _gathered(shapes[takers[0]], left)
+        gathered = _gather(shapes[takers[0]], left)
         found |= {takers[0]: gathered} if gathered is not None else {}
     if unknown := [parameter for parameter in required if parameter not in found]:
         raise UnrecoverableError(
@@ -184,7 +184,7 @@ def _upstream(
     return found
 
 
-def _gathered(shape: FrameShape, left: Mapping[str, DataFrameRef]) -> Any:
+def _gather(shape: FrameShape, left: Mapping[str, DataFrameRef]) -> Any:
     """Return references in the shape of a parameter that no node is named after; None when they don't match it."""
     refs = list(left.values())
     if shape.kind == "one":

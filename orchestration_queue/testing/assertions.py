@@ -98,8 +98,8 @@ def assert_enqueued(
     if (found and count is None) or len(found) == count:
         return found
     raise AssertionError(
-        f"Queue {queue.name!r} should hold {_expected(count)} {wanted}, and holds {len(found)}.\n"
-        + _listing(jobs, wanted)
+        f"Queue {queue.name!r} should hold {_word_count(count)} {wanted}, and holds {len(found)}.\n"
+        + _list_jobs(jobs, wanted)
     )
 
 
@@ -138,7 +138,7 @@ def assert_failed(
         return found
     lines = [f"{_line(job)}, {job.failure_kind}: {job.failed_reason}" for job in failed[:_MOST_SHOWN]]
     raise AssertionError(
-        f"Queue {queue.name!r} should have {_expected(count)} {wanted} that failed, and has {len(found)}.\n"
+        f"Queue {queue.name!r} should have {_word_count(count)} {wanted} that failed, and has {len(found)}.\n"
         + "\n".join([f"It has {len(failed)} that failed:" if failed else "None failed.", *lines])
     )
 
@@ -252,7 +252,7 @@ class _Wanted:
         return " ".join(words) or "of any name"
 
 
-def _expected(count: int | None) -> str:
+def _word_count(count: int | None) -> str:
     return "at least one job" if count is None else f"{count} job{'' if count == 1 else 's'}"
 
 
@@ -288,7 +288,7 @@ def _line(job: JobRecord) -> str:
     return f"  {job.id}: {job.name!r}, {job.state}, data {data}"
 
 
-def _listing(jobs: list[JobRecord], wanted: _Wanted) -> str:
+def _list_jobs(jobs: list[JobRecord], wanted: _Wanted) -> str:
     """Return the actual jobs, those with the right name first."""
     unfinished = sorted(
         (job for job in jobs if not job.is_finished), key=lambda job: (not wanted.is_kind_of(job), wanted.matches(job))

@@ -173,7 +173,7 @@ class _DrainSession:
             quiet.cancel()
             self._worker.kill()
             await asyncio.wait({working, quiet})
-        return await self._finished(failed_before)
+        return await self._read_finished(failed_before)
 
     async def _until_quiet(self, *, including_delayed: bool, end: datetime | None) -> None:
         pause_s, patience = _SHORTEST_PAUSE_S, _PATIENCE
@@ -211,7 +211,7 @@ class _DrainSession:
             f"{counts.active} active{running}; check why they do not end, or pass a longer `timeout`."
         )
 
-    async def _finished(self, failed_before: set[str]) -> list[JobRecord]:
+    async def _read_finished(self, failed_before: set[str]) -> list[JobRecord]:
         """Return the jobs that ended here, and those that failed without running: expired or revoked."""
         failed = [job.record for job in await self._queue.jobs(JobState.FAILED)]
         unseen = {
@@ -320,7 +320,7 @@ class _Recorder:
         if event.job is None:
             return
         if event.type is WorkerEventType.COMPLETED:
-            ending = {"state": JobState.COMPLETED, **self._returned(event.job.id)}
+            ending = {"state": JobState.COMPLETED, **self._read_return_value(event.job.id)}
         elif event.type is WorkerEventType.FAILED and not event.will_retry:
             ending = {"state": JobState.FAILED, "failedReason": event.reason or ""}
         else:
@@ -329,7 +329,7 @@ class _Recorder:
         self.ended.pop(event.job.id, None)  # of several endings the last counts, in its place
         self.ended[event.job.id] = replace(event.job, fields=fields)
 
-    def _returned(self, job_id: str) -> dict[str, str]:
+    def _read_return_value(self, job_id: str) -> dict[str, str]:
         with suppress(PayloadError):
             return {"returnvalue": codec.encode(self._results.get(job_id), "The job's result")}
         return {}

@@ -70,8 +70,8 @@ def _work(form: JobForm[Any], request: Frame, home: Path) -> Frame:
 
 def _run(handler: Any, job: Any) -> Any:
     returned = handler(job)
-    return asyncio.run(_awaited(returned)) if inspect.isawaitable(returned) else returned
+    return asyncio.run(_await(returned)) if inspect.isawaitable(returned) else returned
 
 
-async def _awaited(returned: Any) -> Any:
+async def _await(returned: Any) -> Any:
     return await returned

@@ -293,7 +293,7 @@ class Machine:
 
     def exchanged(self, exchange: Exchange, started: int, why: Why) -> None:
         """Record an exchange's reply: how many handlers were started, and why there were no more."""
-        is_outdated = self._returned(exchange)
+        is_outdated = self._end_exchange(exchange)
         self.running += started
         # The EMPTY of an outdated exchange may be older than a signal that came meanwhile, which would be forgotten.
         if exchange.want and not is_outdated:
@@ -313,14 +313,14 @@ class Machine:
 
     def failed(self, exchange: Exchange) -> None:
         """Record a failed exchange. Its contents are sent with the next one, unless the worker leaves immediately."""
-        self._returned(exchange)
+        self._end_exchange(exchange)
         self.needs_recovery = True
         if self.phase is not Phase.ABANDONING:
             # Sent again even if the server has them: the lease makes each outcome count once.
             self.outbox[:0] = exchange.settle
             self.inbox[:0] = exchange.start + exchange.hand_back
 
-    def _returned(self, exchange: Exchange) -> bool:
+    def _end_exchange(self, exchange: Exchange) -> bool:
         """Remove an exchange from those in progress; return whether it may have looked too early."""
         self.underway.remove(exchange)
         if exchange not in self.outdated:

@@ -217,7 +217,7 @@ class Worker(WorkerControl):
             io.clock.now_ms,
             connections.renewals,
             seconds(self.options.lease),
-            on_end=lambda lease, why: loop.call_soon_threadsafe(self._renewed, lease, why),
+            on_end=lambda lease, why: loop.call_soon_threadsafe(self._note_renewal, lease, why),
         )
         stack.callback(heartbeat.close)
         exceeded = partial(self._announcer.emit, WorkerEventType.BUDGET_EXCEEDED)
@@ -314,7 +314,7 @@ class Worker(WorkerControl):
         except TimeoutError:
             log.warning("Worker %s leaves without a reply from its server", self.id)
 
-    def _renewed(self, lease: Lease, answer: Renewal) -> None:
+    def _note_renewal(self, lease: Lease, answer: Renewal) -> None:
         if self._loop is not None:
             self._loop.renewed(lease, answer)
 

@@ -196,10 +196,10 @@ class AsyncQueueEvents(AsyncClient):
         self._ahead: deque[Event] = deque()
 
     async def __aenter__(self) -> Self:
-        await self._started()
+        await self._start_reader()
         return self
 
-    async def _started(self) -> AsyncEventReader:
+    async def _start_reader(self) -> AsyncEventReader:
         """Return the reader. ``$`` is replaced with the newest event's id once, so that no later event is missed."""
         if self._reader is None:
             self._reader = AsyncEventReader(self._connection, await self._registration.start({self.keys: self._after}))
@@ -215,7 +215,7 @@ class AsyncQueueEvents(AsyncClient):
             The events in the order in which they happened; an empty list if the timeout expired.
         """
         deadline = Deadline(timeout)
-        reader = await self._started()
+        reader = await self._start_reader()
         events, self._ahead = list(self._ahead) or await self._next_page(reader, deadline), deque()
         if events:
             self._registration.taken[self.keys] = events[-1].id
@@ -235,7 +235,7 @@ class AsyncQueueEvents(AsyncClient):
         return self
 
     async def __anext__(self) -> Event:
-        reader = await self._started()
+        reader = await self._start_reader()
         if self._ahead:
             await self._registration.renew()
         else:
@@ -303,10 +303,10 @@ class AsyncShardedEvents(AsyncClient):
         return {keys.queue: cursor for keys, cursor in after.items()}
 
     async def __aenter__(self) -> Self:
-        await self._started()
+        await self._start_reader()
         return self
 
-    async def _started(self) -> AsyncEventReader:
+    async def _start_reader(self) -> AsyncEventReader:
         if self._reader is None:
             self._after = await self._registration.start(self._after)
             self._reader = AsyncEventReader(self._connection, self._after)
@@ -319,7 +319,7 @@ class AsyncShardedEvents(AsyncClient):
             timeout: How long to wait for the first: a duration, or seconds; None waits forever.
         """
         deadline = Deadline(timeout)
-        reader = await self._started()
+        reader = await self._start_reader()
         pairs, self._ahead = list(self._ahead) or await self._next_page(reader, deadline), deque()
         self._registration.taken |= {self._keys[shard]: event.id for shard, event in pairs}
         return pairs
@@ -342,7 +342,7 @@ class AsyncShardedEvents(AsyncClient):
         return self
 
     async def __anext__(self) -> tuple[str, Event]:
-        reader = await self._started()
+        reader = await self._start_reader()
         if self._ahead:
             await self._registration.renew()
         else:

@@ -75,7 +75,7 @@ class AsyncJob(AsyncJobReading):
             return await self._follow(watch, deadline)
         # The watch listens before it reads the record, so no end is missed between the two.
         async with self._connection.extension(AsyncListener).watch(self._keys, self.id) as own:
-            self._record = record = self._found(own.record)
+            self._record = record = self._require(own.record)
             if record.is_finished:
                 return outcome(self.queue, record)
             return await self._follow(own, deadline)

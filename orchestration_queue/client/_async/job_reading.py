@@ -171,10 +171,10 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: The job no longer exists.
         """
-        self._record = self._found(await self._connection.look(job_records.job(self._keys, self.id)))
+        self._record = self._require(await self._connection.look(job_records.job(self._keys, self.id)))
         return self.record
 
-    def _found(self, record: JobRecord | None) -> JobRecord:
+    def _require(self, record: JobRecord | None) -> JobRecord:
         if record is None:
             raise JobNotFoundError(self.queue, self.id)
         return record
@@ -196,7 +196,7 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: The job no longer exists.
         """
-        return self._found(await self._connection.look(job_records.job(self._keys, self.id, ("state",)))).state
+        return self._require(await self._connection.look(job_records.job(self._keys, self.id, ("state",)))).state
 
     async def progress(self) -> Any:
         """Return the progress that its handler last reported; None before that.
@@ -204,7 +204,7 @@ class AsyncJobReading:
         Raises:
             JobNotFoundError: The job no longer exists.
         """
-        return self._found(
+        return self._require(
             await self._connection.look(job_records.job(self._keys, self.id, ("id", "progress")))
         ).progress
 

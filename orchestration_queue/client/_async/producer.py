@@ -57,7 +57,7 @@ class Placed:
     at_ms: int
 
 
-def _accepted_jobs(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
+def _place_accepted(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], at_ms: int) -> list[Placed]:
     """Return the jobs that the server added, or already had."""
     pairs = zip(jobs, outcomes, strict=False)
     return [Placed(job, outcome, at_ms) for job, outcome in pairs if isinstance(outcome, Added)]
@@ -69,7 +69,7 @@ def require_placed(jobs: Sequence[NewJob], outcomes: Sequence[Outcome | None], a
     Raises:
         ServerError: A job was refused.
     """
-    placed = _accepted_jobs(jobs, outcomes, at_ms)
+    placed = _place_accepted(jobs, outcomes, at_ms)
     for place, outcome in enumerate(outcomes):
         if outcome is not None and not isinstance(outcome, Added):
             raise ServerError(
@@ -172,7 +172,7 @@ class AsyncAdder(AsyncQueueClient):
         outcomes: list[Outcome] = []
         for portion in portions:
             outcomes += (added := await self._add_each(portion, at_ms, durability))
-            all_good(await self._connection.pipeline(self._join_calls(_accepted_jobs(portion, added, at_ms))))
+            all_good(await self._connection.pipeline(self._join_calls(_place_accepted(portion, added, at_ms))))
             if not all(isinstance(outcome, Added) for outcome in added):
                 break
         return outcomes

@@ -189,14 +189,14 @@ class AsyncJobSchedulers(AsyncQueueClient):
                     raise SchedulerBusyError(self.name, schedule_entries.EDIT_LOCK_MS / 1000)
                 if replies != ["duplicate"]:
                     (run,) = plan.runs
-                    return self._fired(run, at_ms) if replies == [run.job_id] else None
+                    return self._return_job(run, at_ms) if replies == [run.job_id] else None
                 at_ms += 1  # at most one run per millisecond
 
     async def _find_job(self, job_id: str) -> AsyncJob | None:
         record = await self._connection.look(job_records.job(self.keys, job_id))
         return None if record is None else AsyncJob(self._connection, self.keys, job_id, record, is_new=False)
 
-    def _fired(self, run: ScheduledRun, at_ms: int) -> AsyncJob:
+    def _return_job(self, run: ScheduledRun, at_ms: int) -> AsyncJob:
         sent = NewJob(run.job_name, EncodedData(run.data_text), run.options, options_text=run.options_text)
         return AsyncJob(
             self._connection, self.keys, run.job_id, additions.as_sent(run.job_id, sent, at_ms), is_new=True

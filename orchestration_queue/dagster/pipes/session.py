@@ -54,28 +54,28 @@ class PipesKeys:
             if problem := name_problem(name):
                 raise InvalidNameError(f"{what} {name!r} {problem}; use letters, digits, '.', '-' and '_'.")
 
-    def _named(self, name: str) -> str:
+    def _key(self, name: str) -> str:
         return f"{self.prefix}:pipes:{{{self.session}}}:{name}"
 
     @property
     def context(self) -> str:
         """The key of the step's context, as JSON."""
-        return self._named("context")
+        return self._key("context")
 
     @property
     def results(self) -> str:
         """The key of the stream of results."""
-        return self._named("results")
+        return self._key("results")
 
     @property
     def logs(self) -> str:
         """The key of the stream of logs, which is separate so that many logs cannot push out results."""
-        return self._named("logs")
+        return self._key("logs")
 
     @property
     def read(self) -> str:
         """The key of the last log entry that each reader passed on."""
-        return self._named("read")
+        return self._key("read")
 
     @property
     def all(self) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ _PARTITION = "{partition}"
 """The placeholder in arguments for the key of the run's partition."""
 
 
-def _nested(kind: type[R], field: str) -> dg.Resolver:
+def _resolve_nested(kind: type[R], field: str) -> dg.Resolver:
     """Return a resolver for a field that is a mapping."""
 
     def read(context: dg.ResolutionContext, value: Any) -> R:
@@ -132,11 +132,11 @@ class SparkStepComponent(dg.Component, dg.Model, dg.Resolvable):
         default=None,
         description="A script's arguments, or a task's keyword arguments, with '{partition}' for the partition's key.",
     )
-    spark: Annotated[SparkStepOptions | None, _nested(SparkStepOptions, "spark")] = Field(
+    spark: Annotated[SparkStepOptions | None, _resolve_nested(SparkStepOptions, "spark")] = Field(
         default=None, description="Options of a script."
     )
     queue: str | None = Field(default=None, description="The queue of the job; default the client's.")
-    partitions: Annotated[SparkPartitions | None, _nested(SparkPartitions, "partitions")] = Field(
+    partitions: Annotated[SparkPartitions | None, _resolve_nested(SparkPartitions, "partitions")] = Field(
         default=None, description="The asset's partitions."
     )
     on_event: Annotated[

@@ -106,14 +106,14 @@ class SparkSessionResource(dg.ConfigurableResource["SparkSessionResource"]):
                 f"SparkSessionResource.{next(iter(own))} configures a server on this machine, but url names another; "
                 "remove one of them."
             )
-        return _shared(self.url, **own)
+        return _share_server(self.url, **own)
 
 
 _DEFAULTS = {"master": "local[*]", "memory": "1g"}
 
 
 @cache
-def _shared(url: str | None, **own: str) -> ConnectServer:
+def _share_server(url: str | None, **own: str) -> ConnectServer:
     """Return one server for all resources of a process with equal options."""
     if url is not None:
         return ConnectServer(url=url)

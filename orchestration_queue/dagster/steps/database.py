@@ -145,9 +145,9 @@ class _SqliteEngines:
 
             self._bare[url] = engine.pool
             engine.pool = _one_connection(engine.pool, engine.dialect)
-            event.listen(engine.pool, "connect", lambda connection, _: self._connected(url, connection))
+            event.listen(engine.pool, "connect", lambda connection, _: self._note_connection(url, connection))
 
-    def _connected(self, url: str, connection: Any) -> None:
+    def _note_connection(self, url: str, connection: Any) -> None:
         if url == self._eager:
             connection.execute("PRAGMA synchronous=NORMAL")
 

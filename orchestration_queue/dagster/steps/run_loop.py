@@ -247,9 +247,9 @@ class RunLoop:
         self._must_read_now = True  # the queue has no event for this
         error = event.engine_event_data.error
         if error is not None and (step := self._running.get(str(event.step_key))) is not None:
-            self._fail(self._context.for_step(step), error, self._known_state())
+            self._fail(self._context.for_step(step), error, self._build_known_state())
 
-    def _known_state(self) -> KnownExecutionState:
+    def _build_known_state(self) -> KnownExecutionState:
         """Return what steps must know, without the attempts that retry policies don't count."""
         return self._handler.without_losses(self._state.get_known_state())
 
@@ -282,7 +282,7 @@ class RunLoop:
             error = SerializableErrorInfo(message, [], verdict.cause.value)
             dg.DagsterEvent.step_retry_event(step_context, StepRetryData(error=error, seconds_to_wait=0))
         else:
-            self._fail(step_context, SerializableErrorInfo(message, [], None), self._known_state())
+            self._fail(step_context, SerializableErrorInfo(message, [], None), self._build_known_state())
 
     # The end before the end of all steps.
 

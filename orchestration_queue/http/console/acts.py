@@ -62,9 +62,9 @@ class Acts:
             Route("POST", f"{queue}/jobs", act, self._with(self._jobs)),
             Route("POST", f"{queue}/flows/:id", act, self._with(self._flow)),
             Route("POST", f"{queue}/schedulers/:id", act, self._with(self._scheduler)),
-            Route("POST", f"{queue}/dead", act, self._with(self._dead)),
+            Route("POST", f"{queue}/dead", act, self._with(self._act_on_dead_letters)),
             Route("POST", f"{queue}/jobs/:id/tags", act, self._with(self._tag_job)),
-            Route("POST", f"{queue}/tags/:tag", act, self._with(self._tagged)),
+            Route("POST", f"{queue}/tags/:tag", act, self._with(self._act_on_tag)),
             Route("POST", f"{queue}/tags/:tag/remove", admin, self._with(self._remove_tagged)),
             Route("POST", f"{queue}/shares", act, self._with(self._share)),
             Route("POST", f"{queue}/workers", act, self._with(self._control_workers)),
@@ -101,7 +101,7 @@ class Acts:
     async def _ask_about_found(self, queue: AsyncQueue, act: str, request: Request) -> Raw:
         """Ask about the jobs that a search finds now; the confirmation lists their ids."""
         if (fits := _OF_JOBS.get(act)) is None:
-            raise _unknown(act)
+            raise _refuse_act(act)
         state = request.form.get("state", [""])[0]
         search = Search.read(state if state in STATES else STATES[0], lambda name: request.form.get(name, [""])[0])
         found = [job.id for job in await search.jobs(queue, MOST_CHANGED) if fits(job)]
@@ -132,7 +132,7 @@ class Acts:
             case "retry":
                 return await queue.retry_jobs()
             case _:
-                raise _unknown(act)
+                raise _refuse_act(act)
         return 1
 
     @staticmethod
@@ -142,7 +142,7 @@ class Acts:
                 return await queue.drain()
             case "clean-completed" | "clean-failed":
                 return len(await queue.clean(timedelta(0), None, act.removeprefix("clean-")))
-        raise _unknown(act)
+        raise _refuse_act(act)
 
     async def _jobs(self, queue: AsyncQueue, act: str, request: Request) -> int:
         ids = request.form.get("id", [])[:MOST_CHANGED]
@@ -152,7 +152,7 @@ class Acts:
                 await job.signal(request.form.get("signal", ["continue"])[0] or "continue")
             return len(ids)
         if act not in _OF_JOBS:
-            raise _unknown(act)
+            raise _refuse_act(act)
         to = request.form.get("to", [""])[0].strip()
         if act == "move":
             self._service.keys(to)
@@ -177,7 +177,7 @@ class Acts:
             case "resume":
                 await flow.resume()
             case _:
-                raise _unknown(act)
+                raise _refuse_act(act)
         return 1
 
     @staticmethod
@@ -193,7 +193,7 @@ class Acts:
             case "remove":
                 return int(await schedulers.remove(name))
             case _:
-                raise _unknown(act)
+                raise _refuse_act(act)
         return 1
 
     @staticmethod
@@ -205,24 +205,24 @@ class Acts:
             case "untag":
                 await job.untag(tag)
             case _:
-                raise _unknown(act)
+                raise _refuse_act(act)
         return 1
 
     @staticmethod
-    async def _tagged(queue: AsyncQueue, act: str, request: Request) -> int:
+    async def _act_on_tag(queue: AsyncQueue, act: str, request: Request) -> int:
         request.subject = tag = request.params["tag"]
         match act:
             case "retry-tagged":
                 return await queue.tags.retry(tag)
             case "cancel-tagged":
                 return await queue.tags.cancel(tag)
-        raise _unknown(act)
+        raise _refuse_act(act)
 
     @staticmethod
     async def _remove_tagged(queue: AsyncQueue, act: str, request: Request) -> int:
         request.subject = tag = request.params["tag"]
         if act != "remove-tagged":
-            raise _unknown(act)
+            raise _refuse_act(act)
         return await queue.tags.remove(tag)
 
     @staticmethod
@@ -236,11 +236,11 @@ class Acts:
                 return 1
             case "unset-share":
                 return int(await queue.shares.remove(share))
-        raise _unknown(act)
+        raise _refuse_act(act)
 
     async def _control_workers(self, queue: AsyncQueue, act: str, request: Request) -> int:
         if (act == "stop") is not request.path.endswith("/stop") or act not in get_args(WorkerVerb):
-            raise _unknown(act)
+            raise _refuse_act(act)
         slots = request.form.get("slots", [""])[0].strip()
         if act == "concurrency" and not (slots.isascii() and slots.isdecimal() and len(slots) < _MOST_DIGITS):
             raise UsageError(f"Slots must be an integer, got {slots[:80]!r}; enter 4, for example.")
@@ -254,7 +254,7 @@ class Acts:
         return sum(reply.has_obeyed for reply in replies)
 
     @staticmethod
-    async def _dead(queue: AsyncQueue, act: str, request: Request) -> int:
+    async def _act_on_dead_letters(queue: AsyncQueue, act: str, request: Request) -> int:
         match act:
             case "replay-all":
                 return await queue.dead_letters.replay_all()
@@ -274,10 +274,10 @@ class Acts:
                 case "drop":
                     await queue.dead_letters.remove(letter_id)
                 case _:
-                    raise _unknown(act)
+                    raise _refuse_act(act)
             done += 1
         return done
 
 
-def _unknown(act: str) -> HttpError:
+def _refuse_act(act: str) -> HttpError:
     return HttpError(400, f"Unknown action {act!r}; go back and use a button on the page.")

@@ -113,12 +113,12 @@ class Registry:
 
     async def queues(self) -> Mapping[str, list[str]]:
         """Return the ids of the workers of each queue by the queue's name, as they were a few seconds ago."""
-        return self._allowed(await self._recent.get("", self._walk))
+        return self._select_allowed(await self._recent.get("", self._walk))
 
     async def queues_soon(self) -> Mapping[str, list[str]] | None:
         """Return the same as :meth:`queues`; None during the first walk."""
         found = await self._recent.within(PATIENCE_S, "", self._walk)
-        return None if found is None else self._allowed(found)
+        return None if found is None else self._select_allowed(found)
 
     async def workers(self, queue: AsyncQueue) -> list[WorkerInfo]:
         """Return a queue's workers."""
@@ -138,7 +138,7 @@ class Registry:
         await self._recent.aclose()
         await self._kinds.aclose()
 
-    def _allowed(self, found: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
+    def _select_allowed(self, found: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
         allowed = self._service.allowed
         return {name: ids for name, ids in found.items() if allowed is None or name in allowed}
 

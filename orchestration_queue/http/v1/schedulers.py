@@ -112,7 +112,7 @@ def _schedule(kind: str, found: Mapping[str, Any]) -> Schedule:
         "end": _parse_time("end", found["end"]),
         "limit": found["limit"],
         "jitter": 0 if found["jitter"] is None else found["jitter"],
-        "missed": _missed(found["missed"], found["missed_max"]),
+        "missed": _parse_missed(found["missed"], found["missed_max"]),
         "overlap": found["overlap"] or "allow",
     }
     if kind == "pattern":
@@ -123,7 +123,7 @@ def _schedule(kind: str, found: Mapping[str, Any]) -> Schedule:
     return (Every if kind == "every" else RepeatAfterComplete)(found[kind], **bounds)
 
 
-def _missed(mode: Any, most: Any) -> MissedRuns:
+def _parse_missed(mode: Any, most: Any) -> MissedRuns:
     if mode not in (None, "skip", "fire_once", "fire_all"):
         raise ScheduleError(f"`missed` must be skip, fire_once or fire_all, got {str(mode)[:80]!r}.")
     is_count = isinstance(most, int) and not isinstance(most, bool) and 0 < most <= MAX_MISSED

@@ -52,7 +52,7 @@ async def _give_back(taken: list[AsyncTakenJob]) -> None:
             await each.release()
 
 
-async def _taken(request: Request, *known: str) -> tuple[AsyncTakenJob, dict[str, Any]]:
+async def _parse_taken(request: Request, *known: str) -> tuple[AsyncTakenJob, dict[str, Any]]:
     body = dict(members(request, "token", *known))
     queue = request.service.queue(request.params["name"])
     taken = await queue.taken(request.params["id"], body.pop("token", None), lease=body.get("lease"))
@@ -67,14 +67,14 @@ def _reason(given: object) -> str:
 
 async def complete_taken(request: Request) -> Json:
     """Complete a taken job."""
-    taken, body = await _taken(request, "result")
+    taken, body = await _parse_taken(request, "result")
     await taken.complete(body.get("result"))
     return Json({"id": taken.id, "state": "completed"})
 
 
 async def fail_taken(request: Request) -> Json:
     """Count a failed attempt for a ``reason``, of a ``kind``; with ``retry`` false it is the last."""
-    taken, body = await _taken(request, "reason", "kind", "retry")
+    taken, body = await _parse_taken(request, "reason", "kind", "retry")
     reason, may_retry = _reason(body.get("reason")), body.get("retry", True)
     if not isinstance(may_retry, bool):
         raise UsageError(f"`retry` must be true or false, got {str(may_retry)[:80]!r}; leave it out for true.")
@@ -84,19 +84,19 @@ async def fail_taken(request: Request) -> Json:
 
 async def retry_taken(request: Request) -> Json:
     """Count a failed attempt and retry after ``delay`` seconds, even without attempts left."""
-    taken, body = await _taken(request, "delay", "reason")
+    taken, body = await _parse_taken(request, "delay", "reason")
     await taken.retry(body.get("delay", 0), reason=_reason(body.get("reason", "retried by its taker")))
     return Json({"id": taken.id, "will_retry": True})
 
 
 async def release_taken(request: Request) -> Json:
     """Return a taken job without counting an attempt, to start after ``delay`` seconds."""
-    taken, body = await _taken(request, "delay")
+    taken, body = await _parse_taken(request, "delay")
     await taken.release(body.get("delay", 0))
     return Json({"id": taken.id, "state": "released"})
 
 
 async def heartbeat_taken(request: Request) -> Json:
     """Renew a taken job's lease for at least ``lease`` seconds; stop the job if ``is_cancelled``."""
-    taken, _ = await _taken(request, "lease")
+    taken, _ = await _parse_taken(request, "lease")
     return Json({"id": taken.id, "is_cancelled": not await taken.heartbeat()})

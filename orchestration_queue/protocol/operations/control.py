@@ -99,7 +99,7 @@ def cancel(keys: QueueKeys, job_id: str, now_ms: int) -> Operation[Cancellation]
         try:
             return Cancellation(word)
         except ValueError:
-            raise _unknown(keys, job_id, "cancelled", word) from None
+            raise _build_unknown(keys, job_id, "cancelled", word) from None
 
     call = oq1.revoke(keys, job_id=job_id, now_ms=now_ms, group=GROUP)
     return Operation(call, read)
@@ -144,10 +144,10 @@ def _read_edit(keys: QueueKeys, job_id: str, done: str, reply: Reply) -> None:
         raise StateError(
             f"Job {job_id!r} of queue {keys.queue!r} cannot be {done}, because it {why}; read its state first."
         )
-    raise _unknown(keys, job_id, done, word)
+    raise _build_unknown(keys, job_id, done, word)
 
 
-def _unknown(keys: QueueKeys, job_id: str, done: str, word: str) -> ServerError:
+def _build_unknown(keys: QueueKeys, job_id: str, done: str, word: str) -> ServerError:
     return ServerError(
         f"The server answered {word!r}, which protocol 93 does not define, so job {job_id!r} of queue {keys.queue!r} "
         f"may not have been {done}; check the server's function library with `oq library status`."

@@ -91,7 +91,7 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     if all(worker.is_paused for worker in workers):
         sentence = f"Every worker of the queue is paused: {_list_text([worker.id for worker in workers])}."
         return sentence, f"oq worker resume {keys.queue} --all", facts
-    if record.name not in (known := _known_tasks(workers, record.name)):
+    if record.name not in (known := _list_known_tasks(workers, record.name)):
         facts["tasks"] = known
         sentence = f"No worker of the queue knows task {record.name!r}, so the worker that takes the job will fail it; "
         return f"{sentence}known: {_list_text(known)}.", "start a worker that has the task", facts
@@ -126,18 +126,18 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     )
 
 
-def _known_tasks(workers: Sequence[worker_registry.WorkerInfo], name: str) -> list[str]:
+def _list_known_tasks(workers: Sequence[worker_registry.WorkerInfo], name: str) -> list[str]:
     """Return the tasks that the workers know, with this name if one of them may know more than it reports."""
     reported = {task for worker in workers for task in worker.tasks}
     says_all = all(0 < len(worker.tasks) < worker_registry.MOST_TASKS for worker in workers)
     return sorted(reported if says_all and len(name) <= worker_registry.NAME_LENGTH else {*reported, name})
 
 
-def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
+def _explain_scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     (due_ms,) = yield from job_records.due_times_ms(keys, [record.id])
     if due_ms is None:
         return "It is in no list of the queue, so no worker finds it.", "oq doctor --fix", {}
-    if record.pools and (reason := (yield from _pooled(keys, record, now_ms))) is not None:
+    if record.pools and (reason := (yield from _explain_pool(keys, record, now_ms))) is not None:
         return reason
     if due_ms <= now_ms - _LATE_MS or (record.state is JobState.PRIORITIZED and due_ms <= now_ms):
         sentence, action, facts = yield from _ready(keys, record, now_ms)
@@ -152,7 +152,7 @@ def _scheduled(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     return f"It is delayed until {_time(due_ms)}.", f"oq job promote {keys.queue} {record.id} starts it now", facts
 
 
-def _pooled(keys: QueueKeys, record: JobRecord, now_ms: int) -> Conversation[_Reason | None]:
+def _explain_pool(keys: QueueKeys, record: JobRecord, now_ms: int) -> Conversation[_Reason | None]:
     """Name the pool that the job waits for and the holders of its slots; None if it waits for none."""
     wait = pools.wait_of(keys, record.id)
     (reply,) = all_good((yield [wait.call]))
@@ -237,7 +237,7 @@ def _group_waiting(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     return f"Ordering group {name!r} should let it run.", "oq doctor --fix, if it stays", facts
 
 
-def _waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
+def _explain_waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
     if target := record.fields.get("movingTo"):
         return (
             f"It is on the move to queue {target!r}.",
@@ -292,7 +292,7 @@ def _hold(keys: QueueKeys, record: JobRecord) -> Conversation[tuple[str, str | N
     return f"Its flow {flow!r} holds it until its submission, retry or pause is over", None
 
 
-def _suspended(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
+def _explain_suspended(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
     (score,) = all_good((yield [Call("ZSCORE", (keys.suspended,), (record.id,))]))
     deadline = when(int(float(optional_text(score) or 0)) or None)
     reason = record.fields.get("suspendReason") or None
@@ -305,12 +305,12 @@ def _suspended(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
     )
 
 
-def _completed(_: QueueKeys, record: JobRecord, _now_ms: int) -> _Reason:
+def _explain_completed(_: QueueKeys, record: JobRecord, _now_ms: int) -> _Reason:
     at = "" if record.finished_at is None else f" at {record.finished_at:%Y-%m-%d %H:%M:%S} UTC"
     return f"It completed{at}.", None, {"finished_at": record.finished_at, "attempts": record.attempts}
 
 
-def _failed(keys: QueueKeys, record: JobRecord, _: int) -> _Reason:
+def _explain_failed(keys: QueueKeys, record: JobRecord, _: int) -> _Reason:
     facts: dict[str, Any] = {
         "reason": record.failed_reason,
         "kind": record.fields.get("failureKind") or None,
@@ -329,17 +329,17 @@ def _failed(keys: QueueKeys, record: JobRecord, _: int) -> _Reason:
 
 
 _BY_RECORD: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Reason]] = {
-    JobState.COMPLETED: _completed,
-    JobState.FAILED: _failed,
+    JobState.COMPLETED: _explain_completed,
+    JobState.FAILED: _explain_failed,
 }
 """States that the job's record alone explains."""
 _BY_ASKING: Mapping[JobState, Callable[[QueueKeys, JobRecord, int], _Asking]] = {
     JobState.ACTIVE: _active,
-    JobState.DELAYED: _scheduled,
-    JobState.PRIORITIZED: _scheduled,
+    JobState.DELAYED: _explain_scheduled,
+    JobState.PRIORITIZED: _explain_scheduled,
     JobState.GROUP_WAITING: _group_waiting,
-    JobState.WAITING_CHILDREN: _waiting_children,
-    JobState.SUSPENDED: _suspended,
+    JobState.WAITING_CHILDREN: _explain_waiting_children,
+    JobState.SUSPENDED: _explain_suspended,
 }
 """States that further keys of the queue explain."""
 

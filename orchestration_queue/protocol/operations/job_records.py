@@ -115,10 +115,10 @@ def job_ids(keys: QueueKeys, state: JobState, start: int = 0, end: int = -1) -> 
     if start < 0 or end < -1:
         raise UsageError(f"The range {start} to {end} is empty; count from 0, and pass -1 for the last job.")
     if state is JobState.WAITING:
-        return _waiting_ids(keys, start, end)
+        return _read_waiting(keys, start, end)
     if state is JobState.ACTIVE:
         return _active_ids(keys, start, end)
-    return _ranked_ids(sorted_set(keys, state), start, end)
+    return _read_ranks(sorted_set(keys, state), start, end)
 
 
 def due_times_ms(keys: QueueKeys, job_ids: Sequence[str]) -> Conversation[list[int | None]]:
@@ -149,7 +149,7 @@ def sorted_set(keys: QueueKeys, state: JobState) -> str:
     return sets[state]
 
 
-def _ranked_ids(key: str, start: int, end: int) -> Conversation[list[str]]:
+def _read_ranks(key: str, start: int, end: int) -> Conversation[list[str]]:
     ids: list[str] = []
     for first in count(start, BATCH_SIZE):
         last = first + BATCH_SIZE - 1
@@ -164,7 +164,7 @@ def _slice(ids: list[str], start: int, end: int) -> list[str]:
     return ids[start:] if end < 0 else ids[start : end + 1]
 
 
-def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
+def _read_waiting(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]]:
     """Return ids from the lists and shares, then those of the stream that were not delivered yet."""
     lists = (keys.priority, keys.lifo)
     described, lengths = yield from groups(keys, *(Call("LLEN", (key,)) for key in lists))
@@ -181,7 +181,7 @@ def _waiting_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str
     for name in (yield from shares.busy(keys)):
         (length,) = all_good((yield [Call("ZCARD", (keys.share(name),))]))
         if start < length and (stop is None or start < stop):
-            ids += yield from _ranked_ids(keys.share(name), start, -1 if stop is None else stop - 1)
+            ids += yield from _read_ranks(keys.share(name), start, -1 if stop is None else stop - 1)
         start, stop = max(0, start - length), None if stop is None else max(0, stop - length)
     return ids + (yield from _stream_ids(keys, last_delivered(described), start, stop))
 

@@ -135,12 +135,12 @@ def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit:
     return search.found
 
 
-def _waiting(search: _Search) -> Conversation[None]:
+def _walk_waiting(search: _Search) -> Conversation[None]:
     """Search in the order in which workers take jobs, but one share after the other, before the stream."""
     for key in (search.keys.priority, search.keys.lifo):
         yield from _search_list(search, key)
     for name in (yield from shares.busy(search.keys)):
-        yield from _ranked(search, search.keys.share(name))
+        yield from _walk_set(search, search.keys.share(name))
     after = yield from queue_state.handed_out_until(search.keys)
     while not search.is_full:
         call = Call("XRANGE", (search.keys.stream,), (f"({after}", "+", "COUNT", search.page))
@@ -163,7 +163,7 @@ def _search_list(search: _Search, key: str) -> Conversation[None]:
         start += search.page
 
 
-def _ranked(search: _Search, key: str) -> Conversation[None]:
+def _walk_set(search: _Search, key: str) -> Conversation[None]:
     start = 0
     while not search.is_full:
         (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, start + search.page - 1))]))
@@ -174,8 +174,8 @@ def _ranked(search: _Search, key: str) -> Conversation[None]:
         start += search.page
 
 
-def _ranked_under(name: str) -> _Walk:
-    return lambda search: _ranked(search, search.keys.named(name))
+def _walk_set_of(name: str) -> _Walk:
+    return lambda search: _walk_set(search, search.keys.named(name))
 
 
 def _active(search: _Search) -> Conversation[None]:
@@ -183,7 +183,7 @@ def _active(search: _Search) -> Conversation[None]:
     yield from search.keep_matching(ids)
 
 
-def _parked(search: _Search) -> Conversation[None]:
+def _walk_groups(search: _Search) -> Conversation[None]:
     """Search group by group; each ordering key that was ever used has a sequence number."""
     cursor = FIRST_PAGE
     while not search.is_full:
@@ -193,7 +193,7 @@ def _parked(search: _Search) -> Conversation[None]:
         sizes = all_good((yield [Call("ZCARD", (key,)) for key in parked]))
         for key, size in zip(parked, sizes, strict=True):
             if size and not search.is_full:
-                yield from _ranked(search, key)
+                yield from _walk_set(search, key)
         if cursor == FIRST_PAGE:
             return
 
@@ -210,14 +210,14 @@ def _everywhere(search: _Search) -> Conversation[None]:
 
 
 _WALKS: Mapping[JobState, _Walk] = {
-    JobState.WAITING: _waiting,
+    JobState.WAITING: _walk_waiting,
     JobState.ACTIVE: _active,
-    JobState.DELAYED: _ranked_under("scheduled"),
-    JobState.PRIORITIZED: _ranked_under("scheduled"),
-    JobState.GROUP_WAITING: _parked,
-    JobState.SUSPENDED: _ranked_under("suspended"),
-    JobState.FAILED: _ranked_under("failed"),
-    JobState.COMPLETED: _ranked_under("completed"),
+    JobState.DELAYED: _walk_set_of("scheduled"),
+    JobState.PRIORITIZED: _walk_set_of("scheduled"),
+    JobState.GROUP_WAITING: _walk_groups,
+    JobState.SUSPENDED: _walk_set_of("suspended"),
+    JobState.FAILED: _walk_set_of("failed"),
+    JobState.COMPLETED: _walk_set_of("completed"),
     JobState.WAITING_CHILDREN: _everywhere,
 }
 

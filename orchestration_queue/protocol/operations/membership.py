@@ -174,11 +174,11 @@ class Member:
                 # The letter first: adding it again has no effect, but a failure without one would stay.
                 is_last = lease.record.attempts_made + 1 >= max_attempts and reason != _REVOKED
                 letters = [self._letter(settlement, dead_letter, now_ms)] if dead_letter and is_last else []
-                return Report((*letters, failing), _failed)
+                return Report((*letters, failing), _read_failure)
             case Postponement(lease, until_ms, ""):
                 return Report(self._postpone(lease, until_ms), lambda _: Verdict.DELAYED)
             case _:
-                return Report((self.fail(settlement.lease, _refusal(settlement), now_ms),), _failed)
+                return Report((self.fail(settlement.lease, _refusal(settlement), now_ms),), _read_failure)
 
     def _complete(self, lease: Lease, result: str, now_ms: int, *, skip_events: bool, skip_metrics: bool) -> Call:
         # Of the two functions that complete, only this one takes the attempt's start: the record's `processedOn` may be
@@ -276,7 +276,7 @@ def read_message(entry_id: Reply, fields: Reply) -> Message:
     return Message(known.get("jobId", ""), text(entry_id), known.get("name", ""), known.get("retryGroup", ""))
 
 
-def _failed(reply: Reply) -> Verdict:
+def _read_failure(reply: Reply) -> Verdict:
     return Verdict.RETRYING if text(reply) == "retrying" else Verdict.FAILED
 
 

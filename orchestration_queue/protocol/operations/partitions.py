@@ -100,10 +100,10 @@ def divide(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Pa
         UsageError: The wire keeps no list of that state.
     """
     if state is JobState.WAITING:
-        return _waiting(keys, parts)
+        return _cut_waiting(keys, parts)
     if state is JobState.ACTIVE:
         return _whole(state)
-    return _ranked(keys, state, parts)
+    return _cut_ranks(keys, state, parts)
 
 
 def _whole(state: JobState) -> Conversation[list[Partition]]:
@@ -111,7 +111,7 @@ def _whole(state: JobState) -> Conversation[list[Partition]]:
     return [Partition("listed", state)]
 
 
-def _waiting(keys: QueueKeys, parts: int) -> Conversation[list[Partition]]:
+def _cut_waiting(keys: QueueKeys, parts: int) -> Conversation[list[Partition]]:
     """Return partitions of the stream's undelivered entries, and one for the lists beside it."""
     ends = [
         Call("XRANGE", (keys.stream,), ("-", "+", "COUNT", 1)),
@@ -127,7 +127,7 @@ def _waiting(keys: QueueKeys, parts: int) -> Conversation[list[Partition]]:
     return found
 
 
-def _ranked(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Partition]]:
+def _cut_ranks(keys: QueueKeys, state: JobState, parts: int) -> Conversation[list[Partition]]:
     key = job_records.sorted_set(keys, state)
     (size,) = all_good((yield [Call("ZCARD", (key,))]))
     if not size:
@@ -169,7 +169,7 @@ def _scores_page(
     size = BATCH_SIZE + len(seen)
     key = job_records.sorted_set(keys, partition.state)
     (reply,) = all_good((yield [Call("ZRANGEBYSCORE", (key,), (low, partition.until, "WITHSCORES", "LIMIT", 0, size))]))
-    scored = list(_scored(reply))
+    scored = list(_pair_scores(reply))
     ids = [job_id for job_id, _ in scored if job_id not in seen]
     if len(scored) < size:
         return ids, None
@@ -177,7 +177,7 @@ def _scores_page(
     return ids, Cursor(last, frozenset(job_id for job_id, score in scored if score == last))
 
 
-def _scored(reply: Sequence[Reply]) -> Iterator[tuple[str, str]]:
+def _pair_scores(reply: Sequence[Reply]) -> Iterator[tuple[str, str]]:
     words = texts(reply)
     return zip(words[::2], words[1::2], strict=True)
 

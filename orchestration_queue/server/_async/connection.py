@@ -71,8 +71,8 @@ class AsyncConnection:
     ) -> None:
         # An invalid URL is refused immediately; that of the environment is read when the connection opens.
         self._url = url if url is None else parse_url(url)
-        self._timeout = _checked(timeout, "timeout")
-        self._connect_timeout = _checked(connect_timeout, "connect_timeout")
+        self._timeout = _check_limit(timeout, "timeout")
+        self._connect_timeout = _check_limit(connect_timeout, "connect_timeout")
         self._libraries = tuple(libraries)
         self._server: AsyncCluster | AsyncNode | None = None
         self._is_lazy = True
@@ -315,7 +315,7 @@ class AsyncConnection:
         await self.aclose()
 
 
-def _checked(value: Duration | None, name: str) -> timedelta | None:
+def _check_limit(value: Duration | None, name: str) -> timedelta | None:
     """Return a time limit that was passed."""
     found = None if value is None else check_duration(value, name)
     if found == timedelta(0):

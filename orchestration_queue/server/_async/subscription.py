@@ -56,7 +56,7 @@ class AsyncSubscription:
             except TimeoutError:
                 await self._exchange(_PING)
             except LINK_ERRORS as error:
-                raise self._broken(error) from error
+                raise self._break_error(error) from error
         return self._ahead.popleft()
 
     async def read(self, limit: int) -> list[Reply]:
@@ -78,11 +78,11 @@ class AsyncSubscription:
                 if reply[0] == b"message":
                     self._ahead.append(reply)
         except LINK_ERRORS as error:
-            raise self._broken(TimeoutError() if limits.is_overdue(link, error) else error) from error
+            raise self._break_error(TimeoutError() if limits.is_overdue(link, error) else error) from error
         finally:
             limits.busy.discard(link)
 
-    def _broken(self, error: BaseException) -> TransportError:
+    def _break_error(self, error: BaseException) -> TransportError:
         why = f"the server at {self._url} did not reply within {self._timeout_s:g} s"
         why = why if isinstance(error, TimeoutError) else reason(error)
         return TransportError(f"The subscription broke ({why}); read again to resubscribe.", maybe_applied=False)

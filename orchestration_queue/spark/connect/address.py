@@ -57,17 +57,17 @@ def check_address(url: str) -> str:
         parts = urlsplit("")
     if parts.scheme != "sc" or not parts.hostname or parts.path.partition(";")[0] not in ("", "/"):
         raise InvalidOptionError(
-            f"`url` must be the address of a Spark Connect server, got {_shown(url)!r}; pass 'sc://host:15002'."
+            f"`url` must be the address of a Spark Connect server, got {_hide_token(url)!r}; pass 'sc://host:15002'."
         )
     given = parameters(url)
     if "session_id" in given:
         raise InvalidOptionError(
-            f"`url` must not name a session, because each job has its own, got {_shown(url)!r}; remove session_id."
+            f"`url` must not name a session, because each job has its own, got {_hide_token(url)!r}; remove session_id."
         )
     # With a token, PySpark uses TLS unless the host is 'localhost', and then waits forever for a server without TLS.
     if "token" in given and parts.hostname in ("127.0.0.1", "::1") and given.get("use_ssl") != "true":
         raise InvalidOptionError(
-            f"`url` {_shown(url)!r} has a token, for which PySpark uses TLS unless the host is 'localhost'; "
+            f"`url` {_hide_token(url)!r} has a token, for which PySpark uses TLS unless the host is 'localhost'; "
             "replace the host by 'localhost', or add use_ssl=true."
         )
     return url
@@ -85,7 +85,7 @@ def place(url: str) -> str:
     return f"{parts.hostname}:{parts.port or _DEFAULT_PORT}"
 
 
-def _shown(url: str) -> str:
+def _hide_token(url: str) -> str:
     return url.partition(";")[0]
 
 

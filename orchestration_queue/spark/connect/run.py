@@ -185,24 +185,24 @@ def _run(
             keep=connection.keep,
         )
         try:
-            with watch, _captured_output(connection, job, attempt):
+            with watch, _capture_output(connection, job, attempt):
                 if is_traced():
                     application = connection.session.conf.get("spark.app.id", "")
                     annotate({"spark.application.id": application or "", "spark.session.id": attempt.session})
                 result = function(connection.session)
         except Exception as error:
             if watch.stop_reason is not None:
-                raise _stopped(name, watch.stop_reason, options, lease) from None
+                raise _stop_error(name, watch.stop_reason, options, lease) from None
             if isinstance(error, (UnrecoverableError, SparkFailedError)):
                 raise
-            raise _failed(error, job) from None
+            raise _build_error(error, job) from None
     if watch.stop_reason is not None:  # a function that caught the error had no session to continue with
-        raise _stopped(name, watch.stop_reason, options, lease)
+        raise _stop_error(name, watch.stop_reason, options, lease)
     return result
 
 
 @contextlib.contextmanager
-def _captured_output(connection: SparkConnection, job: RunContext | None, attempt: _AttemptPlace) -> Iterator[None]:
+def _capture_output(connection: SparkConnection, job: RunContext | None, attempt: _AttemptPlace) -> Iterator[None]:
     """Send output to the job's log, and Spark's progress to the job's progress. Without a job, change nothing."""
     if job is None:
         yield
@@ -226,7 +226,7 @@ def _log(job: RunContext | None, line: str) -> None:
         job.log(line)
 
 
-def _stopped(name: str, stop_reason: StopReason, options: SparkOptions, lease: SessionLease) -> SparkFailedError:
+def _stop_error(name: str, stop_reason: StopReason, options: SparkOptions, lease: SessionLease) -> SparkFailedError:
     if stop_reason == "timeout":
         return SparkTimeoutError(
             f"Spark work {name!r} took longer than {options.timeout} and its session was ended; "
@@ -240,7 +240,7 @@ def _stopped(name: str, stop_reason: StopReason, options: SparkOptions, lease: S
     )
 
 
-def _failed(error: Exception, job: RunContext | None) -> SparkFailedError:
+def _build_error(error: Exception, job: RunContext | None) -> SparkFailedError:
     failure = SparkFailure.of(error)
     _log(job, str(failure))
     for frame in reversed(failure.frames):

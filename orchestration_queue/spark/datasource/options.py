@@ -102,7 +102,7 @@ class QueueAddress(Generic[K_co]):
         if url and variable:
             raise InvalidOptionError("Options url and urlVariable exclude each other; pass one of them.")
         variable = variable or _DEFAULT_VARIABLE
-        shown = _shown(url) if url or not os.environ.get(variable) else None
+        shown = _hide_secrets(url) if url or not os.environ.get(variable) else None
         return cls(keys, shown, variable, libraries)
 
     def connect(self) -> Connection:
@@ -123,7 +123,7 @@ class QueueAddress(Generic[K_co]):
         return Connection.open(url, libraries=self.libraries)
 
 
-def _shown(url: str | None) -> str:
+def _hide_secrets(url: str | None) -> str:
     """Return a URL that may appear in plans and logs; that of an embedded server has its absolute directory."""
     from orchestration_queue.server.url import parse_url
 

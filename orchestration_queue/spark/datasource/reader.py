@@ -184,13 +184,13 @@ class PushingJobsReader(JobsReader):
                 case In(("state",), values):
                     self._keep(set(values))
                 case GreaterThan(("finished_at",), value) | GreaterThanOrEqual(("finished_at",), value):
-                    self._finished_since(value)
+                    self._limit_to_finished(value)
             yield given
 
     def _keep(self, wanted: set[Any]) -> None:
         self._states = tuple(state for state in self._states if str(state) in wanted)
 
-    def _finished_since(self, value: object) -> None:
+    def _limit_to_finished(self, value: object) -> None:
         if isinstance(value, datetime) and value.tzinfo is not None:
             self._since_ms = max(self._since_ms, int(value.timestamp() * 1000))
             self._keep({str(JobState.COMPLETED), str(JobState.FAILED)})

@@ -151,7 +151,7 @@ class _ClusterRun(Attempt):
             return {"exit_code": 0, "driver": driver, **follower.finish()}
         if is_resumed and status.state in ("", "KILLED"):
             raise EndedByOthersError(f"{driver} of an earlier attempt was killed by others")
-        raise self._failed(master, driver, status, output)
+        raise self._build_error(master, driver, status, output)
 
     def _store(self, reservation: Reservation) -> None:
         self._progress({"percent": 0, "text": "waiting for Spark", "spark": reservation.about})
@@ -199,7 +199,7 @@ class _ClusterRun(Attempt):
             f"was stopped; it may still run: check {master.web_url}."
         )
 
-    def _failed(self, master: Master, driver: str, status: DriverStatus, output: DriverLog) -> SparkFailedError:
+    def _build_error(self, master: Master, driver: str, status: DriverStatus, output: DriverLog) -> SparkFailedError:
         if not status.state:
             return SparkFailedError(
                 f"The master {master.rest_url} no longer knows driver {driver}, as after a restart "

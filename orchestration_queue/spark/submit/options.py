@@ -243,8 +243,8 @@ def _read_properties(text: str) -> dict[str, str]:
     joined = re.sub(r"(?<!\\)((?:\\\\)*)\\\n[ \t]*", r"\1", text)  # a line that continues in the next
     lines = (line.strip() for line in joined.splitlines())
     found = (_PROPERTY.match(line) for line in lines if line and line[0] not in "#!")
-    return {_unescaped(match[1]): _unescaped(match[2]) for match in found if match}
+    return {_unescape(match[1]): _unescape(match[2]) for match in found if match}
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text)

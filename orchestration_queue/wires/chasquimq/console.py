@@ -68,14 +68,14 @@ class Pages:
             case "replay-all":
                 done = await queue.replay_dead_letters()
             case _:
-                raise _unknown(act)
+                raise _refuse_act(act)
         return self._views.redirect(f"/ui/chasquimq/{part(name)}?done={act}-{done}")
 
     async def _drop(self, request: Request) -> Raw:
         """Drop a ChasquiMQ queue's dead letters, after a question."""
         name, act = request.params["name"], request.form.get("act", [""])[0]
         if act != "purge":
-            raise _unknown(act)
+            raise _refuse_act(act)
         queue, back = self._served.queue(name), f"/ui/chasquimq/{part(name)}"
         if "confirmed" not in request.form:
             return self._views.page(
@@ -85,5 +85,5 @@ class Pages:
         return self._views.redirect(f"{back}?done=purge-{await queue.purge_dead_letters()}")
 
 
-def _unknown(act: str) -> HttpError:
+def _refuse_act(act: str) -> HttpError:
     return HttpError(400, f"Unknown action {act!r}; go back and use a button on the page.")

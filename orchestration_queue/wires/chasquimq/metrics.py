@@ -69,13 +69,13 @@ class ChasquiMetrics(ChasquiObserver):
 
     def completed(self, name: str, seconds: float) -> None:
         """Count a success and its duration."""
-        self._ended("jobs_completed_total", name, seconds)
+        self._count_end("jobs_completed_total", name, seconds)
 
     def failed(self, name: str, seconds: float) -> None:
         """Count a failed attempt and its duration."""
-        self._ended("jobs_failed_total", name, seconds, "error")
+        self._count_end("jobs_failed_total", name, seconds, "error")
 
-    def _ended(self, outcome: str, name: str, seconds: float, *kind: str) -> None:
+    def _count_end(self, outcome: str, name: str, seconds: float, *kind: str) -> None:
         labels = self._queue, self._names(name)
         self._counters[outcome].labels(*labels, *kind).inc()
         self._histograms["handler_duration_seconds"].labels(*labels).observe(seconds)

@@ -62,9 +62,9 @@ class Pages:
             case "resume":
                 await client.unpause(name)
             case _:
-                raise _unknown(act)
+                raise _refuse_act(act)
         return self._views.redirect(f"/ui/qless/{part(name)}?done={act}-1")
 
 
-def _unknown(act: str) -> HttpError:
+def _refuse_act(act: str) -> HttpError:
     return HttpError(400, f"Unknown action {act!r}; go back and use a button on the page.")

@@ -198,9 +198,9 @@ class QlessWorker:
         self._leases.hold(job)
         task = asyncio.ensure_future(self._run(job))
         self._running[job.jid] = task
-        task.add_done_callback(partial(self._ended, job))
+        task.add_done_callback(partial(self._forget_task, job))
 
-    def _ended(self, job: QlessJob, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, job: QlessJob, task: asyncio.Task[None]) -> None:
         if self._running.get(job.jid) is task:
             del self._running[job.jid]
             self._leases.drop(job.jid)

@@ -131,7 +131,7 @@ class _WorkerConnection:
                     self.requests.put(frame)
                 elif (asked := self._asked.get(frame["number"])) and not asked.done():
                     asked.set_result(frame)
-        self._orphaned()
+        self._end_orphan()
 
     def terminate(self, _number: int, _frame: FrameType | None) -> None:
         """Interrupt the handler, once: the worker asks this process to end."""
@@ -140,7 +140,7 @@ class _WorkerConnection:
             self.job.request_stop()
         raise _TerminatedError
 
-    def _orphaned(self) -> None:
+    def _end_orphan(self) -> None:
         """End with everything that was started here: the worker is gone."""
         if self.job is None:
             self.requests.put(None)

@@ -96,7 +96,7 @@ class AsyncChasquiMove:
         """Move ready, delayed and repeatable jobs of the ChasquiMQ queue. Its workers may run meanwhile."""
         moved = Moved()
         async with self._leading(self._keys.promoter_lock):
-            await self._delayed_to_ours(moved)
+            await self._move_delayed(moved)
         await self._ready_to_ours(moved)
         async with self._leading(self._keys.scheduler_lock):
             await self._schedules_to_ours(moved)
@@ -130,9 +130,9 @@ class AsyncChasquiMove:
             if await self._call(Call("GET", (lock,))) == self._name.encode():
                 await self._call(Call("DEL", (lock,)))
 
-    async def _delayed_to_ours(self, moved: Moved) -> None:
+    async def _move_delayed(self, moved: Moved) -> None:
         offset = 0
-        while page := await self._delayed_page(offset):
+        while page := await self._read_delayed(offset):
             await self._call(Call("EXPIRE", (self._keys.promoter_lock,), (_LOCK_S,)))
             found = []
             for member, score in zip(page[::2], page[1::2], strict=True):
@@ -144,7 +144,7 @@ class AsyncChasquiMove:
             moved.delayed += len(added)
             offset += len(found) - len(added)
 
-    async def _delayed_page(self, offset: int) -> Sequence[bytes]:
+    async def _read_delayed(self, offset: int) -> Sequence[bytes]:
         args = (offset, offset + _PAGE - 1, "WITHSCORES")
         page: Sequence[bytes] = await self._call(Call("ZRANGE", (self._keys.delayed,), args))
         return page

@@ -122,9 +122,9 @@ class AsyncQlessEvents(AsyncQlessConnection):
 
     async def start(self) -> None:
         """Subscribe, so that no later message is missed."""
-        await self._subscribed()
+        await self._subscribe()
 
-    async def _subscribed(self) -> AsyncSubscription:
+    async def _subscribe(self) -> AsyncSubscription:
         if self._subscription is None:
             self._subscription = await (await self._connection()).subscribe(self._channels)
         return self._subscription
@@ -133,7 +133,7 @@ class AsyncQlessEvents(AsyncQlessConnection):
         return self
 
     async def __anext__(self) -> QlessEvent:
-        subscription = await self._subscribed()
+        subscription = await self._subscribe()
         try:
             message = await subscription.next()
         except TransportError:
@@ -153,7 +153,7 @@ class AsyncQlessEvents(AsyncQlessConnection):
                 resubscribe.
         """
         most, ends_at = check_count(limit, "limit"), now_ms() / 1000 + duration_s(timeout, "timeout")
-        subscription = await self._subscribed()
+        subscription = await self._subscribe()
         try:
             while True:
                 messages = await subscription.read(most)

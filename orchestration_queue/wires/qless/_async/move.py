@@ -79,7 +79,7 @@ class AsyncQlessMove:
             await self._free_stalled()
             await self._move_recurring(moved)
             linked = await self._move_jobs("work", moved) | await self._move_jobs("scheduled", moved)
-            await self._move_linked(linked | await self._waiting(moved), moved)
+            await self._move_linked(linked | await self._read_waiting(moved), moved)
         finally:
             if not was_paused:
                 await self._theirs.unpause(self._queue)
@@ -99,7 +99,7 @@ class AsyncQlessMove:
     async def _move_recurring(self, moved: QlessMoved) -> None:
         while await self._read("ZCOUNT", "recur", "-inf", now_ms() / 1000):
             await self._theirs.peek(self._queue, _PAGE)  # adds late jobs
-        for jid, due in _scored(await self._read("ZRANGE", "recur", 0, -1, "WITHSCORES")):
+        for jid, due in _pair_scores(await self._read("ZRANGE", "recur", 0, -1, "WITHSCORES")):
             try:
                 recurring = await self._theirs.recurring(jid)
                 if recurring is not None:
@@ -114,8 +114,8 @@ class AsyncQlessMove:
         linked: dict[str, PlacedJob] = {}
         offset = 0
         command = "ZREVRANGE" if place == "work" else "ZRANGE"
-        while page := _scored(await self._read(command, place, offset, offset + _PAGE - 1, "WITHSCORES")):
-            placed = await self._placed(page, moved, is_timed=place == "scheduled")
+        while page := _pair_scores(await self._read(command, place, offset, offset + _PAGE - 1, "WITHSCORES")):
+            placed = await self._place(page, moved, is_timed=place == "scheduled")
             linked |= {jid: one for jid, one in placed.items() if one.linked}
             count = await self._move_page([one for one in placed.values() if not one.linked], moved)
             if place == "work":
@@ -125,7 +125,7 @@ class AsyncQlessMove:
             offset += len(page) - count
         return linked
 
-    async def _placed(
+    async def _place(
         self, page: Sequence[tuple[str, float]], moved: QlessMoved, *, is_timed: bool
     ) -> dict[str, PlacedJob]:
         """Read jobs; count those that can't be read."""
@@ -169,12 +169,12 @@ class AsyncQlessMove:
             return 0
         return len(jids)
 
-    async def _waiting(self, moved: QlessMoved) -> dict[str, PlacedJob]:
+    async def _read_waiting(self, moved: QlessMoved) -> dict[str, PlacedJob]:
         """Return the jobs that wait for others, with their due times, which only their records have."""
         found: dict[str, PlacedJob] = {}
         for offset in range(0, int(await self._read("ZCARD", "depends")), _PAGE):
-            page = _scored(await self._read("ZRANGE", "depends", offset, offset + _PAGE - 1, "WITHSCORES"))
-            placed = await self._placed(page, moved, is_timed=False)
+            page = _pair_scores(await self._read("ZRANGE", "depends", offset, offset + _PAGE - 1, "WITHSCORES"))
+            placed = await self._place(page, moved, is_timed=False)
             for jid, one in placed.items():
                 due = await self._theirs._execute(Call("HGET", (f"ql:j:{jid}",), ("scheduled",)))
                 found[jid] = PlacedJob(one.job, float(due or 0))
@@ -202,7 +202,7 @@ class AsyncQlessMove:
         return frozenset(job.jid for job in found if job.state != "complete")
 
 
-def _scored(reply: Reply) -> list[tuple[str, float]]:
+def _pair_scores(reply: Reply) -> list[tuple[str, float]]:
     return [(text(member), float(score)) for member, score in zip(reply[::2], reply[1::2], strict=True)]
 
 
