@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlencode
 
 from dagster_pipes import (
     DagsterPipesError,
@@ -43,7 +44,9 @@ URL_VARIABLE = "OQ_URL"
 _CHATTER = ("log", "log_external_stream")
 """Methods of messages for the stream of logs; all other messages are results."""
 _TRIES = 20
-"""How often to send a command before the server counts as unreachable: about 15 s."""
+"""How often to send a command before the server counts as unreachable: about 15 s if it refuses them."""
+_LIMITS = {"timeout": ("socket_timeout", 30.0), "connect_timeout": ("socket_connect_timeout", 5.0)}
+"""Options of this package's URLs, by redis-py's names, and their defaults in seconds."""
 
 
 class PipesStreamContextLoader(PipesContextLoader):
@@ -172,7 +175,11 @@ def _to_server(url: str) -> Iterator[Send]:
 
     retry = Retry(ExponentialBackoff(cap=1, base=0.01), _TRIES)
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError]
-    client = redis.Redis.from_url(url, retry=retry, retry_on_error=errors, socket_timeout=30, protocol=2)
+    address, _, query = url.partition("?")
+    options = dict(parse_qsl(query))
+    limits = {name: float(options.pop(own, default)) for own, (name, default) in _LIMITS.items()}
+    url = f"{address}?{urlencode(options)}"
+    client = redis.Redis.from_url(url, retry=retry, retry_on_error=errors, protocol=2, **limits)
 
     def send(commands: Sequence[Command]) -> Sequence[Any]:
         pipeline: Any = client.pipeline(transaction=True)  # redis-py's types are incomplete
