@@ -18,7 +18,7 @@ from orchestration_queue.wires.chasquimq.entries import find_envelope
 from orchestration_queue.wires.chasquimq.envelope import join_member, split_member
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from orchestration_queue.wires.chasquimq.options import ChasquiWorkerOptions
-from orchestration_queue.wires.chasquimq.reader import Delivery, check_entry
+from orchestration_queue.wires.chasquimq.reader import ChasquiDelivery, check_entry
 from orchestration_queue.wires.chasquimq.repeat import RepeatSpec
 from tests.chasquimq.test_codec import MEMBERS, SPECS, WRITTEN
 from tests.chasquimq.working import working
@@ -179,7 +179,7 @@ def is_new(taken: set[str], packed: bytes) -> bool:
 def is_runnable(packed: bytes) -> bool:
     """Whether a worker hands the job to its handler."""
     options = ChasquiWorkerOptions(attempts=2, max_payload_bytes=4000)
-    return isinstance(check_entry("q", "1-1", [b"d", packed], 0, options), Delivery)
+    return isinstance(check_entry("q", "1-1", [b"d", packed], 0, options), ChasquiDelivery)
 
 
 def is_drained(server: Any, keys: ChasquiKeys) -> bool:

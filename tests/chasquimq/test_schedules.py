@@ -10,7 +10,13 @@ import pytest
 
 from orchestration_queue.errors import ScheduleError
 from orchestration_queue.wires.chasquimq.cron import parse_cron, parse_zone
-from orchestration_queue.wires.chasquimq.repeat import CronPattern, EveryPattern, RepeatSpec, due_fires, first_fire
+from orchestration_queue.wires.chasquimq.repeat import (
+    ChasquiCron,
+    EveryPattern,
+    RepeatSpec,
+    due_fires,
+    first_fire,
+)
 from tests.chasquimq.vectors import VECTORS
 
 FIRES = [case for case in VECTORS["cron_next"] if case.get("next_ms")]
@@ -63,7 +69,8 @@ def test_a_skipped_time_fires_after_the_gap_if_it_is_the_only_one(expression: st
 def test_cron_refuses_what_the_original_refuses(case: dict[str, Any]) -> None:
     with pytest.raises(ScheduleError):
         first_fire(
-            RepeatSpec("n", CronPattern(case["expr"], case["tz"]), b""), VECTORS["repeat_spec"][0]["next_fire_ms"]
+            RepeatSpec("n", ChasquiCron(case["expr"], case["tz"]), b""),
+            VECTORS["repeat_spec"][0]["next_fire_ms"],
         )
 
 
@@ -116,7 +123,7 @@ def test_skip_drops_what_is_old_but_not_what_is_due() -> None:
 
 
 def test_skip_of_a_cron_keeps_the_fraction_of_its_cadence() -> None:
-    spec = RepeatSpec("n", CronPattern("* * * * *"), b"")
+    spec = RepeatSpec("n", ChasquiCron("* * * * *"), b"")
     assert due_fires(spec, 60_502, 210_000) == ([], 240_502)
     assert due_fires(spec, 60_502, 185_000) == ([60_502], 240_502)
 

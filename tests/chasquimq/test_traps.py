@@ -33,7 +33,7 @@ from orchestration_queue.wires.chasquimq.doctor import InspectedChasquiQueue, ch
 from orchestration_queue.wires.chasquimq.envelope import Envelope, RetryOverride, pack_envelope
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from orchestration_queue.wires.chasquimq.packing import pack
-from orchestration_queue.wires.chasquimq.reader import Delivery, Rejection, check_entry
+from orchestration_queue.wires.chasquimq.reader import ChasquiDelivery, Rejection, check_entry
 from orchestration_queue.wires.chasquimq.repeat import EveryPattern, RepeatSpec, due_fires
 from tests.chasquimq.redis86 import IS_REAL
 from tests.chasquimq.vectors import VECTORS
@@ -110,7 +110,7 @@ def test_t2_a_job_whose_workers_die_starts_as_often_as_its_attempts_say() -> Non
     starts = []
     for deliveries in range(5):
         taken = check_entry("q", "1-1", [b"d", packed], deliveries, ChasquiWorkerOptions())
-        if isinstance(taken, Delivery):
+        if isinstance(taken, ChasquiDelivery):
             starts.append(taken.attempt)
         else:
             assert isinstance(taken, Rejection)

@@ -24,7 +24,7 @@ from orchestration_queue.wires.chasquimq import reader as reading
 from orchestration_queue.wires.chasquimq.envelope import Envelope, RetryOverride, pack_envelope, unpack_envelope
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from orchestration_queue.wires.chasquimq.packing import pack
-from orchestration_queue.wires.chasquimq.repeat import CronPattern, EveryPattern, RepeatSpec
+from orchestration_queue.wires.chasquimq.repeat import ChasquiCron, EveryPattern, RepeatSpec
 from tests.chasquimq.vectors import VECTORS
 from tests.chasquimq.working import is_settled, working
 from tests.waiting import wait_until
@@ -370,7 +370,7 @@ async def test_times_that_nobody_can_reach_stop_no_schedule(
     queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
 ) -> None:
     far = RepeatSpec("far", EveryPattern(2**63), pack(None), "far").pack()
-    later = RepeatSpec("cron", CronPattern("* * * * *"), pack(None), "later", start_after_ms=2**63).pack()
+    later = RepeatSpec("cron", ChasquiCron("* * * * *"), pack(None), "later", start_after_ms=2**63).pack()
     for key, packed, score in (("far", far, 1), ("later", later, 1), ("first", far, "-inf"), ("last", far, "+inf")):
         server.hset(keys.spec(key), "spec", packed)
         server.zadd(keys.repeat, {key: score})

@@ -12,7 +12,13 @@ from orchestration_queue.errors import InvalidNameError, InvalidOptionError, Usa
 from orchestration_queue.options import Duration
 from orchestration_queue.wires.chasquimq.envelope import BackoffSpec, RetryOverride
 from orchestration_queue.wires.chasquimq.packing import pack
-from orchestration_queue.wires.chasquimq.repeat import CronPattern, EveryPattern, MissedFires, Pattern, RepeatSpec
+from orchestration_queue.wires.chasquimq.repeat import (
+    ChasquiCron,
+    EveryPattern,
+    MissedFires,
+    Pattern,
+    RepeatSpec,
+)
 
 __all__ = [
     "build_spec",
@@ -216,4 +222,4 @@ def _pattern(every: Duration | None, cron: str | None, tz: str | None) -> Patter
         raise InvalidOptionError(
             f"`cron` and `tz` must be strings, got {cron!r} and {tz!r}; pass `cron='0 2 * * *', tz='UTC'`."
         )
-    return CronPattern(cron, tz)
+    return ChasquiCron(cron, tz)

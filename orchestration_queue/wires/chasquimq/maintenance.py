@@ -20,7 +20,7 @@ from orchestration_queue.wires.chasquimq.options import ChasquiObserver, Chasqui
 from orchestration_queue.wires.chasquimq.repeat import RepeatSpec, due_fires
 from orchestration_queue.wires.chasquimq.settling import build_event, report_calls
 
-__all__ = ["LeaseRenewer", "Promoter", "Scheduler"]
+__all__ = ["ChasquiLeaseRenewer", "Promoter", "Scheduler"]
 
 log = get_logger("orchestration_queue.chasquimq")
 
@@ -32,7 +32,7 @@ _SCHEDULER_TICK_S = 1.0
 _OUTAGE_S = 0.4
 
 
-class LeaseRenewer:
+class ChasquiLeaseRenewer:
     """Renews leases three times per lease.
 
     Args:

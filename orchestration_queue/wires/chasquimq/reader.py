@@ -21,7 +21,7 @@ from orchestration_queue.wires.chasquimq.options import ChasquiWorkerOptions
 from orchestration_queue.wires.limits import StartLimiter
 from orchestration_queue.worker.connections import Waker
 
-__all__ = ["Delivery", "Entry", "Reader", "Rejection", "check_entry"]
+__all__ = ["ChasquiDelivery", "Entry", "Reader", "Rejection", "check_entry"]
 
 log = get_logger("orchestration_queue.chasquimq")
 
@@ -31,7 +31,7 @@ _OUTAGE_S = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ChasquiDelivery:
     """A job to run.
 
     Attributes:
@@ -79,7 +79,7 @@ class Rejection:
 
 def check_entry(
     queue: str, entry_id: str, flat: Sequence[bytes] | None, deliveries: int, options: ChasquiWorkerOptions
-) -> Delivery | Rejection:
+) -> ChasquiDelivery | Rejection:
     """Decide whether an entry can run.
 
     Args:
@@ -111,7 +111,7 @@ def check_entry(
     except PayloadError as error:
         # No retry can repair this; the original retries and fails them all.
         return Rejection(entry_id, packed, name, "decode_failed", str(error), failed)
-    return Delivery(entry_id, name, packed, envelope, job, max_attempts)
+    return ChasquiDelivery(entry_id, name, packed, envelope, job, max_attempts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from orchestration_queue.wires.chasquimq.cron import parse_cron, parse_zone
 from orchestration_queue.wires.chasquimq.packing import Struct, pack, unpack
 
 __all__ = [
-    "CronPattern",
+    "ChasquiCron",
     "EveryPattern",
     "MissedFires",
     "Pattern",
@@ -54,7 +54,7 @@ class EveryPattern:
 
 
 @dataclass(frozen=True, slots=True)
-class CronPattern:
+class ChasquiCron:
     """Fire by a cron pattern.
 
     Attributes:
@@ -69,7 +69,7 @@ class CronPattern:
         return f"cron:{self.expression}:{self.tz or 'UTC'}"
 
 
-Pattern: TypeAlias = EveryPattern | CronPattern
+Pattern: TypeAlias = EveryPattern | ChasquiCron
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _read_pattern(fields: Struct) -> Pattern:
             return EveryPattern(interval)
         case {"Cron": content, **rest} if not rest:
             cron = Struct(content, "The spec's pattern", ("expression", "tz"), 2)
-            return CronPattern(cron.text("expression"), None if cron.get("tz") is None else cron.text("tz"))
+            return ChasquiCron(cron.text("expression"), None if cron.get("tz") is None else cron.text("tz"))
     raise fields.error("pattern", "neither Every nor Cron")
 
 

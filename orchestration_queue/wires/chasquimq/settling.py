@@ -19,9 +19,9 @@ from orchestration_queue.wires.chasquimq.envelope import backoff_ms, join_member
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from orchestration_queue.wires.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
 from orchestration_queue.wires.chasquimq.packing import pack
-from orchestration_queue.wires.chasquimq.reader import Delivery, Rejection
+from orchestration_queue.wires.chasquimq.reader import ChasquiDelivery, Rejection
 
-__all__ = ["Event", "Outbox", "Settlement", "Settler", "build_event", "report_calls"]
+__all__ = ["ChasquiSettler", "Event", "Outbox", "Settlement", "build_event", "report_calls"]
 
 log = get_logger("orchestration_queue.chasquimq")
 
@@ -155,7 +155,7 @@ def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[first : first + _BATCH] for first in range(0, len(items), _BATCH))
 
 
-class Settler:
+class ChasquiSettler:
     """Records the outcomes of a worker's jobs.
 
     Args:
@@ -173,11 +173,11 @@ class Settler:
         self._options = options
         self._outbox = outbox
 
-    def start(self, delivery: Delivery) -> None:
+    def start(self, delivery: ChasquiDelivery) -> None:
         """Report that a handler starts."""
         self._report(delivery, "active")
 
-    def complete(self, delivery: Delivery, result: Any, duration_us: int) -> None:
+    def complete(self, delivery: ChasquiDelivery, result: Any, duration_us: int) -> None:
         """Record a success; a result that can't be packed makes it a failure."""
         if not self._options.store_results or result is None:
             self._observer.completed(delivery.name, duration_us / 1e6)
@@ -204,7 +204,7 @@ class Settler:
         event = self._event("completed", delivery.job.id, delivery.name, *extras)
         self._outbox.settle(Settlement(delivery.entry_id, call, event))
 
-    def fail(self, delivery: Delivery, error: BaseException, duration_us: int, chance: float) -> None:
+    def fail(self, delivery: ChasquiDelivery, error: BaseException, duration_us: int, chance: float) -> None:
         """Record a failed attempt: the job waits for its next one, or becomes a dead letter."""
         reason = message_of(error)[:_MAX_REASON]
         self._observer.failed(delivery.name, duration_us / 1e6)
@@ -234,7 +234,7 @@ class Settler:
         )
         self._outbox.settle(Settlement(rejection.entry_id, call, event))
 
-    def _retry(self, delivery: Delivery, chance: float) -> Settlement:
+    def _retry(self, delivery: ChasquiDelivery, chance: float) -> Settlement:
         envelope = delivery.envelope.with_attempt(delivery.attempt)
         spec = None if envelope.retry is None else envelope.retry.backoff
         pause_ms = backoff_ms(spec, delivery.attempt, chance)
@@ -251,7 +251,7 @@ class Settler:
         event = self._event("retry-scheduled", delivery.job.id, delivery.name, *extras)
         return Settlement(delivery.entry_id, call, event)
 
-    def _bury(self, delivery: Delivery, reason: str, detail: str) -> Settlement:
+    def _bury(self, delivery: ChasquiDelivery, reason: str, detail: str) -> Settlement:
         call = functions.bury(
             stream_key=self._keys.stream,
             dead_letters_key=self._keys.dead_letters,
@@ -267,7 +267,7 @@ class Settler:
         extras = ("attempt", str(delivery.attempt), "reason", reason)
         return Settlement(delivery.entry_id, call, self._event("dlq", delivery.job.id, delivery.name, *extras))
 
-    def _report(self, delivery: Delivery, kind: str, *extras: str) -> None:
+    def _report(self, delivery: ChasquiDelivery, kind: str, *extras: str) -> None:
         if event := self._event(kind, delivery.job.id, delivery.name, "attempt", str(delivery.attempt), *extras):
             self._outbox.report(event)
 

@@ -66,12 +66,12 @@ __all__ = [
     "COLUMNS",
     "STREAM_OPTIONS",
     "ChasquiDataSource",
+    "ChasquiDeadLettersReader",
     "ChasquiEventsReader",
+    "ChasquiJobsReader",
     "ChasquiReadOptions",
     "ChasquiReader",
-    "DeadLettersReader",
-    "JobsReader",
-    "ReadyJobsReader",
+    "ChasquiReadyJobsReader",
     "chasqui_address",
 ]
 
@@ -184,7 +184,7 @@ class ChasquiEventsReader(ChasquiReader):
             }
 
 
-class DeadLettersReader(ChasquiReader):
+class ChasquiDeadLettersReader(ChasquiReader):
     """Reads ranges of the dead-letter queue."""
 
     _can_lose = False  # entries are replayed and removed while they are read
@@ -200,7 +200,7 @@ class DeadLettersReader(ChasquiReader):
             yield {name: data if name == "data" else getattr(letter, name) for name in self._columns}
 
 
-class ReadyJobsReader(ChasquiReader):
+class ChasquiReadyJobsReader(ChasquiReader):
     """Reads ranges of the jobs that are ready or running."""
 
     _can_lose = False  # workers remove the entries of jobs that have ended
@@ -263,10 +263,10 @@ class _DelayedJobs(InputPartition):
     """All delayed jobs."""
 
 
-class JobsReader(DataSourceReader):
+class ChasquiJobsReader(DataSourceReader):
     """Reads the jobs that are ready, running or delayed. One that changes its state may appear twice, or not at all."""
 
-    def __init__(self, options: ChasquiReadOptions, reader: ReadyJobsReader) -> None:
+    def __init__(self, options: ChasquiReadOptions, reader: ChasquiReadyJobsReader) -> None:
         self._options = options
         self._reader = reader
 
@@ -326,8 +326,8 @@ class ChasquiDataSource(DataSource):
 
     def _reader(self, options: ChasquiReadOptions, schema: StructType) -> DataSourceReader:
         if options.read == "jobs":
-            return JobsReader(options, ReadyJobsReader(options, schema))
-        of_stream = ChasquiEventsReader if options.read == "events" else DeadLettersReader
+            return ChasquiJobsReader(options, ChasquiReadyJobsReader(options, schema))
+        of_stream = ChasquiEventsReader if options.read == "events" else ChasquiDeadLettersReader
         return EventsReader(options, of_stream(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name

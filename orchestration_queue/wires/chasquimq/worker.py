@@ -17,10 +17,10 @@ from orchestration_queue.options import seconds
 from orchestration_queue.server import AsyncConnection, ServerUrl, parse_url
 from orchestration_queue.wires.chasquimq.jobs import FORM, ChasquiJob
 from orchestration_queue.wires.chasquimq.keys import LIBRARY, ChasquiKeys
-from orchestration_queue.wires.chasquimq.maintenance import LeaseRenewer, Promoter, Scheduler
+from orchestration_queue.wires.chasquimq.maintenance import ChasquiLeaseRenewer, Promoter, Scheduler
 from orchestration_queue.wires.chasquimq.options import ChasquiObserver, ChasquiWorkerOptions
-from orchestration_queue.wires.chasquimq.reader import Delivery, Entry, Reader, Rejection, check_entry
-from orchestration_queue.wires.chasquimq.settling import Outbox, Settler, build_event
+from orchestration_queue.wires.chasquimq.reader import ChasquiDelivery, Entry, Reader, Rejection, check_entry
+from orchestration_queue.wires.chasquimq.settling import ChasquiSettler, Outbox, build_event
 from orchestration_queue.wires.handling import HandlerRunner, WireMiddleware, run_on_shutdown
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S
 from orchestration_queue.worker.signals import stopping_on_signals
@@ -148,7 +148,7 @@ class ChasquiWorker:
         await reader.create_group()
         await stack.enter_async_context(self._handlers)
         self._lost: set[str] = set()
-        self._leases = LeaseRenewer(
+        self._leases = ChasquiLeaseRenewer(
             calls.url,
             keys,
             options.group,
@@ -158,7 +158,7 @@ class ChasquiWorker:
         )
         stack.push_async_callback(asyncio.to_thread, self._leases.close)
         self._outbox = Outbox(calls, keys, options.group, self._leases.drop)
-        self._settler = Settler(keys, options, self._outbox, self._observer)
+        self._settler = ChasquiSettler(keys, options, self._outbox, self._observer)
         stack.push_async_callback(run_on_shutdown, reader.leave)
         await self._serve(stack, calls, reader)
 
@@ -220,7 +220,7 @@ class ChasquiWorker:
         if not task.cancelled() and (error := task.exception()):
             log.error("Worker %s could not settle a job", self.id, exc_info=error)
 
-    async def _run(self, delivery: Delivery) -> None:
+    async def _run(self, delivery: ChasquiDelivery) -> None:
         self._settler.start(delivery)
         started = time.perf_counter_ns()
         try:
@@ -236,7 +236,7 @@ class ChasquiWorker:
         else:
             self._settler.complete(delivery, result, _microseconds(started))
 
-    def _fail(self, delivery: Delivery, error: BaseException, started: int) -> None:
+    def _fail(self, delivery: ChasquiDelivery, error: BaseException, started: int) -> None:
         if delivery.entry_id in self._lost:
             log.warning("Job %s failed after another worker took it over: %s", delivery.job.id, error)
             self._leases.drop(delivery.entry_id)

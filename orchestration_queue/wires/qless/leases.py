@@ -12,14 +12,14 @@ from orchestration_queue.server.clock import now_ms
 from orchestration_queue.wires.qless._sync.client import QlessClient
 from orchestration_queue.wires.qless.records import QlessJob
 
-__all__ = ["LeaseRenewer"]
+__all__ = ["QlessLeaseRenewer"]
 
 log = get_logger("orchestration_queue.qless")
 
 _SOONEST_S, _LATEST_S = 0.05, 20.0
 
 
-class LeaseRenewer:
+class QlessLeaseRenewer:
     """Sends heartbeats three times per lock, and immediately when a lock is reported lost.
 
     Args:

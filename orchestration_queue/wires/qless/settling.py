@@ -13,7 +13,7 @@ from orchestration_queue.protocol.call import Call, Reply, texts
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.wires.qless.commands import command
 
-__all__ = ["CompletionBatch", "QlessCompletion", "Settler", "completion_batches"]
+__all__ = ["CompletionBatch", "QlessCompletion", "QlessSettler", "completion_batches"]
 
 log = get_logger("orchestration_queue.qless")
 
@@ -72,7 +72,7 @@ def _batches(completions: Sequence[QlessCompletion]) -> Iterator[CompletionBatch
             yield CompletionBatch(queue, {place: completions[place] for place in found[first : first + _AT_ONCE]})
 
 
-class Settler:
+class QlessSettler:
     """Sends outcomes. An outage delays them; a job whose lock is lost meanwhile runs again elsewhere.
 
     Args:

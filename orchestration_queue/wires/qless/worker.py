@@ -25,10 +25,10 @@ from orchestration_queue.wires.qless._async.client import AsyncQlessClient
 from orchestration_queue.wires.qless._async.connection import AsyncQlessEvents
 from orchestration_queue.wires.qless.commands import command, text_word, text_words
 from orchestration_queue.wires.qless.handlers import FORM, QlessHandler, QlessNext, QlessRouter, handler_of_class
-from orchestration_queue.wires.qless.leases import LeaseRenewer
+from orchestration_queue.wires.qless.leases import QlessLeaseRenewer
 from orchestration_queue.wires.qless.options import Outcome, QlessObserver, QlessWorkerOptions
 from orchestration_queue.wires.qless.records import QlessJob
-from orchestration_queue.wires.qless.settling import QlessCompletion, Settler
+from orchestration_queue.wires.qless.settling import QlessCompletion, QlessSettler
 from orchestration_queue.worker.interfaces import check_handler
 from orchestration_queue.worker.signals import STOP_SIGNALS, stopping_on_signals
 
@@ -127,11 +127,11 @@ class QlessWorker:
                 await stack.enter_async_context(lifespan())
             await stack.enter_async_context(self._handlers)
             loop = self._loop
-            self._leases = LeaseRenewer(
+            self._leases = QlessLeaseRenewer(
                 connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
-            self._settler = Settler(connection, self.name)
+            self._settler = QlessSettler(connection, self.name)
             if limit := self._options.rate_limit:
                 self._limiters = {
                     queue: StartLimiter(limit, connection, f"oq:qless:starts:{queue}") for queue in self._queues
