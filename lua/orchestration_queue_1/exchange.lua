@@ -26,13 +26,13 @@
 --- @arg   hand_back_count      int #hand_backs how many follow
 --- @arg   delivery_count       int #deliveries how many follow
 --- @each    settlements Settled: an attempt that ended
---- @arg   kind                 text         `c` completed, `f` failed, `d` delayed, `w` waits for its children, `s` suspended, `g` its group is held back
+--- @arg   kind                 text         `c` completed, `f` failed, `d` delayed, `w` waits for its children, `s` suspended, `n` suspended, and runs again once its time is over, `g` its group is held back
 --- @arg   job_id               text         the job
 --- @arg   entry_id             text         its stream entry; empty when it came from a list
 --- @arg   taken_ms             int          its `processedOn`, as its activation wrote it
 --- @arg   stalled_count        int          its `stalledCount` at that time; 0 without one
---- @arg   payload              text         `c` its result, as the serializer wrote it; `f` or `s` why; `d` its new payload, empty keeps it; `g` where it goes: `front` or `back` of its group, or `fail`
---- @arg   wait_ms              int          `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` how long at most, 0 forever; `g` how long the group is held back
+--- @arg   payload              text         `c` its result, as the serializer wrote it; `f`, `s` or `n` why; `d` its new payload, empty keeps it; `g` where it goes: `front` or `back` of its group, or `fail`
+--- @arg   wait_ms              int          `f` how long before the retry; `d` epoch ms until which it waits, never before now; `s` or `n` how long at most, 0 forever; `g` how long the group is held back
 --- @arg   max_attempts         int          `f` attempts allowed; 0 and 1 both mean no retry
 --- @arg   extend               flag         `g` a later end already set stays
 --- @arg   remove_mode          text         retention: `true`, `count`, `age_count`, or `0` to keep all

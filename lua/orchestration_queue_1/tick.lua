@@ -1,4 +1,4 @@
---- Promote due jobs of a queue, and return what its workers read periodically.
+--- Promote due jobs of a queue, resume those whose wait for a signal is over, and return what its workers read periodically.
 --- @queue   scheduled!
 --- @flags   allow-oom
 --- @key   scheduled            zset         delayed and prioritized jobs
@@ -13,17 +13,19 @@
 --- @arg   heal                 flag         also correct the count of active list jobs
 --- @returns ints jobs made ready, epoch ms of the next one due or -1, repeatable jobs, 1 if paused, rate limit or 0, its window in ms, the server's own time in epoch ms, epoch ms at which repeatable jobs are due for evaluation or -1
 --- @error   the scheduled key does not end in `:scheduled`
---- @cost    O(log N) per job made ready and per priority in use; at most 100 jobs and 100 groups; what remains due is the next one due
+--- @cost    O(log N) per job made ready and per priority in use; at most 100 jobs, 100 groups and 100 waits for a signal; what remains due is the next one due
 
 local lists = require("lists")
 local promotion = require("promotion")
 local propagation = require("propagation")
 local schedulers = require("schedulers")
 local shares = require("shares")
+local waits = require("waits")
 local wake = require("wake")
 
 local outcomes = propagation.new(queue, now_ms, 100) -- jobs may expire, and others wait for them
 local moved = promotion.due(queue, now_ms, 100, true) + promotion.limited(queue, now_ms, 100)
+moved = moved + waits.resume(queue, now_ms)
 propagation.finish(outcomes)
 shares.mend(queue)
 if heal then
@@ -34,7 +36,7 @@ local time = redis.call("TIME")
 local settings = redis.call("HMGET", meta_key, "paused", "rateLimitMax", "rateLimitDuration")
 return {
   moved,
-  promotion.next_due(scheduled_key, ratelimited_key, queue, now_ms),
+  waits.next_due(queue, promotion.next_due(scheduled_key, ratelimited_key, queue, now_ms)),
   redis.call("HLEN", schedulers_key),
   settings[1] == "1" and 1 or 0,
   tonumber(settings[2]) or 0,

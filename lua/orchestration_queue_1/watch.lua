@@ -20,6 +20,7 @@
 
 local promotion = require("promotion")
 local schedulers = require("schedulers")
+local waits = require("waits")
 local wake = require("wake")
 
 local at = -1
@@ -33,7 +34,7 @@ local function watch(key, due)
   end
 end
 
-watch(watch_key, promotion.next_due(scheduled_key, ratelimited_key, queue, now_ms))
+watch(watch_key, waits.next_due(queue, promotion.next_due(scheduled_key, ratelimited_key, queue, now_ms)))
 if fires then
   -- What is due already this worker is about to evaluate, unless another holds the lock; it knows when to come again.
   local look = schedulers.next_look(queue)

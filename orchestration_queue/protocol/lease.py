@@ -114,11 +114,15 @@ class ChildrenWait:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """The job runs again when it is signaled, and fails after ``timeout_ms`` without a signal; 0 waits forever."""
+    """The job runs again when it is signaled, and fails after ``timeout_ms`` without a signal; 0 waits forever.
+
+    With ``resumes`` it doesn't fail then, but runs again, too.
+    """
 
     lease: Lease
     reason: str = ""
     timeout_ms: int = 0
+    resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,8 +281,8 @@ def settled(settlement: Settlement) -> oq1.Settled:
             return _encode("d", lease, data, wait_ms=until_ms)
         case ChildrenWait(lease):
             return _encode("w", lease)
-        case Suspension(lease, reason, timeout_ms):
-            return _encode("s", lease, reason, wait_ms=timeout_ms)
+        case Suspension(lease, reason, timeout_ms, resumes):
+            return _encode("n" if resumes else "s", lease, reason, wait_ms=timeout_ms)
         case GroupHold(lease, duration_ms, job, is_extending):
             return _encode("g", lease, job, wait_ms=duration_ms, extend=is_extending)
 

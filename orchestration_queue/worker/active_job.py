@@ -20,7 +20,7 @@ from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["BaseActiveJob", "JobInterrupt", "RunState"]
+__all__ = ["BaseActiveJob", "JobInterrupt", "RunState", "duration_ms", "moment_ms"]
 
 _Place = Literal["front", "back", "fail"]
 
@@ -148,7 +148,7 @@ class BaseActiveJob:
             UsageError: The time or the step is invalid, or the payload is not a dict that could hold a step.
             PayloadError: The data is not JSON, or larger than 1 MiB.
         """
-        until_ms = _moment_ms(until)
+        until_ms = moment_ms(until)
         if next_step is not None:
             data = self._with_step(data, next_step)
         encoded = "" if data is None else codec.encode(data, f"The data of job {self.name!r}")
@@ -184,7 +184,7 @@ class BaseActiveJob:
         if not isinstance(reason, str):
             raise UsageError(f"`reason` must be text, got {reason!r}; pass text, or '' for no reason.")
         codec.encode(reason, "The reason")
-        timeout_ms = 0 if timeout is None else _duration_ms("timeout", timeout)
+        timeout_ms = 0 if timeout is None else duration_ms("timeout", timeout)
         raise JobInterrupt(partial(Suspension, reason=reason, timeout_ms=timeout_ms))
 
     def rate_limit_group(self, duration: Duration, *, job: _Place = "front", extend: bool = True) -> NoReturn:
@@ -205,11 +205,11 @@ class BaseActiveJob:
             )
         if job not in get_args(_Place):
             raise UsageError(f"`job` must be one of {', '.join(get_args(_Place))}, got {job!r}; pass `job='front'`.")
-        duration_ms = _duration_ms("duration", duration)
-        raise JobInterrupt(partial(GroupHold, duration_ms=duration_ms, job=job, is_extending=bool(extend)))
+        held_ms = duration_ms("duration", duration)
+        raise JobInterrupt(partial(GroupHold, duration_ms=held_ms, job=job, is_extending=bool(extend)))
 
 
-def _duration_ms(name: str, duration: Duration) -> int:
+def duration_ms(name: str, duration: Duration) -> int:
     """Return a duration in milliseconds, at least one."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and math.isfinite(seconds)
@@ -221,16 +221,16 @@ def _duration_ms(name: str, duration: Duration) -> int:
     return milliseconds(timedelta(seconds=seconds))
 
 
-def _moment_ms(until: datetime | Duration) -> int:
+def moment_ms(until: datetime | Duration) -> int:
     """Return a time in epoch milliseconds."""
     now = now_ms()
     latest_ms = now + milliseconds(MAX_DURATION)
     if not isinstance(until, datetime):
-        moment_ms = now + milliseconds(check_duration(until, "until"))
+        found_ms = now + milliseconds(check_duration(until, "until"))
     elif until.tzinfo is not None:
-        moment_ms = max(now, int(until.timestamp() * 1000))
+        found_ms = max(now, int(until.timestamp() * 1000))
     else:
         raise UsageError(f"`until` must have a time zone, got {until!r}; pass an aware datetime, or a timedelta.")
-    if moment_ms > latest_ms:
+    if found_ms > latest_ms:
         raise UsageError(f"`until` must be at most {MAX_DURATION.days} days away, got {until!r}; pass an earlier time.")
-    return moment_ms
+    return found_ms

@@ -6,142 +6,41 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from orchestration_queue.errors import JobNotFoundError, TransportError, UsageError
+from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.flows import elements
 from orchestration_queue.flows.record import split_job_id
 from orchestration_queue.options import StepOptions, Usage
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.lease import ChildrenWait, Lease
-from orchestration_queue.protocol.operations import control, job_output, job_records, steps, usage
-from orchestration_queue.protocol.operations.steps import JobStep, StepKind, StoredOutcome
+from orchestration_queue.protocol.lease import ChildrenWait
+from orchestration_queue.protocol.operations import control, job_output, job_records, usage
 from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection, report_usage_async
-from orchestration_queue.server.clock import Pauses, now_ms
 from orchestration_queue.states import JobState
-from orchestration_queue.worker.active_job import BaseActiveJob, JobInterrupt, RunState
-from orchestration_queue.worker.steps import StepBook, StepRun, call_step
+from orchestration_queue.worker.active_job import BaseActiveJob, JobInterrupt
+from orchestration_queue.worker.durable_job import DurableJob
 
 __all__ = ["ActiveJob", "AsyncActiveJob"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_STORE_FOR_S = 300.0
-"""How long a step's outcome waits for an unreachable server, while the job is still this worker's."""
 _NAP_S = 0.1
 """How often a function in a thread that waits for its step's next run checks whether it should stop."""
 
 
-class AsyncActiveJob(BaseActiveJob):
+class AsyncActiveJob(DurableJob):
     """The running job, for handlers that are coroutine functions."""
 
     def __init__(
         self, record: JobRecord, keys: QueueKeys, connection: AsyncConnection, *, has_steps: bool = True
     ) -> None:
-        super().__init__(RunState(record, keys))
-        self._keys = keys
-        self._connection = connection
-        self._has_steps = has_steps
+        super().__init__(record, keys, connection, has_steps=has_steps)
         self._mapped: dict[str, elements.MappedResults] = {}
-
-    async def step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        *args: Any,
-        options: StepOptions | Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Call a function once per job: store its result with the job, and return the stored one in later attempts.
-
-        The result is stored under the job's lease before this returns, so a worker that lost the job stores nothing.
-        The function runs again if the worker dies before that; make it idempotent. Steps of one job may run
-        concurrently, as in :func:`asyncio.gather`. What a function raises is not stored, unless ``store_errors`` of the
-        options names it, and its name can be used again.
-
-        Args:
-            name: Identifies the result; each step of a job needs its own.
-            function: A coroutine function, or another one, which runs on the event loop.
-            args: Its arguments.
-            options: How it runs: its options, or a dict of them.
-            kwargs: Its arguments by name.
-
-        Returns:
-            What the function returned, as JSON values, in every attempt: a tuple is a list, a model is a dict.
-
-        Raises:
-            UsageError: The name is invalid, or used already in this attempt; or the job is a broadcast's.
-            InvalidOptionError: An option is invalid.
-            UnrecoverableError: The result is not JSON, or larger than 1 MiB. It fails the job for good.
-            LeaseLostError: The job is no longer this worker's; the result was not stored.
-            StateError: The job has 10,000 steps; the result was not stored.
-            TransportError: The server was unreachable, for five minutes if the result waited to be stored.
-        """
-        run, found = await self._open_step(name, options)
-        if found is not None:
-            return run.replay(found)
-        while True:
-            run.begin()
-            try:
-                result = await call_step(name, function, args, kwargs, run.timeout_s)
-            except Exception as error:
-                pause_s = await run.failed(error)
-            else:
-                return await run.returned(result)
-            await asyncio.sleep(pause_s)
-
-    async def _open_step(
-        self, name: str, options: StepOptions | Mapping[str, Any] | None
-    ) -> tuple[StepRun, StoredOutcome | None]:
-        run = StepRun(self._book, name, options)
-        return run, await run.find()
-
-    @functools.cached_property
-    def _book(self) -> StepBook:
-        self._check_steps()
-        return StepBook(self)
-
-    def _check_steps(self) -> None:
-        if not self._has_steps:
-            raise UsageError(
-                f"Job {self.id!r} of broadcast {self.queue!r} can't have steps: each subscription runs it; "
-                "add a job to a queue, and give that one steps."
-            )
-
-    async def _read_steps(self) -> list[JobStep]:
-        return await self._connection.follow(steps.read_steps(self._keys, self.id))
-
-    async def _read_step_results(self, names: Sequence[str]) -> list[str]:
-        return await self._connection.look(steps.read_results(self._keys, self.id, names))
-
-    async def _store_step(
-        self, name: str, kind: StepKind, duration_ms: int = 0, until_ms: int = 0, result: str = ""
-    ) -> StoredOutcome:
-        """Store how a step ended. In an outage, try again while the worker keeps the job: its work is done."""
-        self._check_steps()
-        storing = steps.store_step(
-            self._keys,
-            Lease(self.record, ""),
-            name,
-            StepKind(kind),
-            now_ms=now_ms(),
-            duration_ms=duration_ms,
-            until_ms=until_ms,
-            result=result,
-        )
-        pauses = Pauses()
-        while True:
-            try:
-                return await self._connection.run(storing, repeatable=True)
-            except TransportError:
-                if self.should_stop or pauses.waited_s > _STORE_FOR_S:
-                    raise
-            await asyncio.sleep(pauses.next_s())
 
     async def log(self, text: str, *more: str) -> None:
         """Append one or more lines to the job's log in one exchange.
@@ -359,6 +258,9 @@ class ActiveJob(BaseActiveJob):
             else:
                 return self._await(run.returned(result))
             self._nap(pause_s)
+
+    sleep = _from_thread(AsyncActiveJob.sleep)
+    wait_for = _from_thread(AsyncActiveJob.wait_for)
 
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

@@ -13,7 +13,7 @@ from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import LeaseLostError, OrchestrationQueueError, ServerError, TransportError
 from orchestration_queue.options import WorkerOptions, milliseconds
 from orchestration_queue.protocol import outcome
-from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement
+from orchestration_queue.protocol.lease import Completion, Failure, Lease, Postponement, Settlement, Suspension
 from orchestration_queue.protocol.operations.exchanges import Renewal, Verdict, Why
 from orchestration_queue.server.clock import Pauses
 from orchestration_queue.worker.events import Announcer, Tallying, WorkerEventType
@@ -262,6 +262,8 @@ class WorkerLoop:
             case _:
                 if isinstance(settlement, Postponement):
                     self.on_due(settlement.until_ms)
+                elif isinstance(settlement, Suspension) and settlement.resumes and settlement.timeout_ms:
+                    self.on_due(self._io.clock.now_ms() + settlement.timeout_ms)
                 self._announce(WorkerEventType.INTERRUPTED, lease.record)
         if lease.scheduler and verdict in (Verdict.COMPLETED, Verdict.FAILED):
             self._begin(self._continue(lease.scheduler))

@@ -7,11 +7,13 @@ import inspect
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from orchestration_queue.errors import Failed, PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.options import Backoff, StepOptions, seconds
 from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.lease import Postponement, Suspension
 from orchestration_queue.protocol.operations.steps import (
     COUNTER,
     JobStep,
@@ -20,12 +22,23 @@ from orchestration_queue.protocol.operations.steps import (
     check_step_name,
     page_after,
 )
+from orchestration_queue.protocol.operations.suspension import Signal
 from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.server.clock import epoch_ms, now_ms
+from orchestration_queue.worker.active_job import JobInterrupt
 
 __all__ = ["StepBook", "StepRun", "call_step"]
 
 _DEFAULT_BACKOFF = Backoff()
+_WAS = {
+    StepKind.RETURNED: "was a function",
+    StepKind.RAISED: "was a function",
+    StepKind.SLEEPS: "was a sleep",
+    StepKind.SIGNALED: "was a wait for a signal",
+    StepKind.TIMED_OUT: "was a wait for a signal",
+    StepKind.WAITS: "was a wait for a signal",
+}
 
 
 class StepStore(Protocol):
@@ -38,6 +51,10 @@ class StepStore(Protocol):
     @property
     def record(self) -> JobRecord:
         """The job when it started."""
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """The signals that the job has received."""
 
     @property
     def should_stop(self) -> bool:
@@ -101,8 +118,8 @@ class StepBook:
             raise
         if found is not None and found.step.kind not in kinds:
             raise UsageError(
-                f"Step {name!r} of job {self._store.id!r} was something else in an earlier attempt: a function, a "
-                "sleep, or a wait for a signal; give the new one another name."
+                f"Step {name!r} of job {self._store.id!r} {_WAS[found.step.kind]} in an earlier attempt, and is "
+                "something else now; give it another name."
             )
         return found
 
@@ -127,6 +144,60 @@ class StepBook:
         """Store how a step ended, and return the outcome that counts, always with its result."""
         found = await self._store._store_step(name, kind, duration_ms, until_ms, result)
         return found if found.result is not None else StoredOutcome(found.step, result)
+
+    async def sleep(self, name: str, until_ms: int) -> None:
+        """Return once a time has passed; end the attempt until then. The first time that is asked for counts.
+
+        Raises:
+            JobInterrupt: The time has not come.
+        """
+        found = await self.find(name, StepKind.SLEEPS)
+        found = found or await self.store(name, StepKind.SLEEPS, until_ms=until_ms)
+        if self._left_ms(found.step) > 0:
+            raise JobInterrupt(partial(Postponement, until_ms=_until_ms(found.step)))
+
+    async def wait(self, name: str, timeout_ms: int) -> Any:
+        """Return the data of the first signal of this name; end the attempt until it has arrived, or the time is over.
+
+        Args:
+            name: The step, and the signal's name.
+            timeout_ms: How long, from the first attempt that waits; 0 forever.
+
+        Raises:
+            TimeoutError: The time is over.
+            JobInterrupt: There is no such signal, and the time is not over.
+        """
+        found = await self.find(name, StepKind.SIGNALED, StepKind.TIMED_OUT, StepKind.WAITS)
+        if found is None or found.step.kind is StepKind.WAITS:
+            found = await self._look_for_signal(name, timeout_ms, found)
+        if found.step.kind is StepKind.TIMED_OUT:
+            raise TimeoutError(
+                f"Step {name!r} of job {self._store.id!r} received no signal {name!r} by "
+                f"{found.step.until:%Y-%m-%d %H:%M:%S} UTC."
+            )
+        return codec.decode(found.result or "null", f"The data of signal {name!r}")
+
+    async def _look_for_signal(self, name: str, timeout_ms: int, waiting: StoredOutcome | None) -> StoredOutcome:
+        signal = next((signal for signal in self._store.signals if signal.name == name), None)
+        if signal is not None:
+            data = codec.encode(signal.data, f"The data of signal {name!r}")
+            return await self.store(name, StepKind.SIGNALED, result=data)
+        if waiting is None:
+            until_ms = now_ms() + timeout_ms if timeout_ms else 0
+            waiting = await self.store(name, StepKind.WAITS, until_ms=until_ms)
+        left_ms = self._left_ms(waiting.step) if waiting.step.until else 0
+        if waiting.step.until and left_ms <= 0:
+            return await self.store(name, StepKind.TIMED_OUT, until_ms=_until_ms(waiting.step))
+        reason = f"Step {name!r} waits for signal {name!r}"
+        raise JobInterrupt(partial(Suspension, reason=reason, timeout_ms=left_ms, resumes=True))
+
+    def _left_ms(self, step: JobStep) -> int:
+        """Return how long a step still sleeps or waits.
+
+        The server's clock, by which the attempt started, counts, too: where this machine's is behind, the job would
+        start and end again until both agree.
+        """
+        return _until_ms(step) - max(now_ms(), int(self._store.record.fields["processedOn"]))
 
 
 class StepRun:
@@ -220,6 +291,10 @@ async def call_step(
         if limit.expired():
             raise TimeoutError(f"Step {name!r} took longer than its timeout of {limit_s:g} s.") from error
         raise
+
+
+def _until_ms(step: JobStep) -> int:
+    return epoch_ms(step.until) if step.until else 0
 
 
 def _dump(error: Exception, base: type[Exception]) -> str:

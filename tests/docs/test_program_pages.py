@@ -16,7 +16,7 @@ from tests.docs.page import Page
 from tests.processes import OQ
 
 WRITE_TASKS = Page("how-to/write-tasks.md")
-STEP_JOBS = Page("how-to/step-jobs.md")
+STEP_JOBS = Page("how-to/durable-steps.md")
 BROADCAST = Page("how-to/broadcast.md")
 ISOLATE_HANDLERS = Page("how-to/isolate-handlers.md")
 
@@ -66,7 +66,13 @@ def test_the_other_programs_on_tasks_run(tmp_path: Path) -> None:
 
 
 def test_the_programs_on_step_jobs_print_what_their_page_shows(tmp_path: Path) -> None:
-    assert list(STEP_JOBS.write_programs(tmp_path)) == ["orders_by_step.py", "orders.py", "add.py"]
+    assert list(STEP_JOBS.write_programs(tmp_path)) == [
+        "orders.py",
+        "add.py",
+        "lookup.py",
+        "inspect_job.py",
+        "repeat.py",
+    ]
     (shown,) = STEP_JOBS.found(r"\$ python add\.py\n(.*?)```")
     command = "oq worker orders:tasks --queue orders"
     assert command in STEP_JOBS.text

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncQueue
-from orchestration_queue.errors import JobFailedError, LeaseLostError, NotFoundError, StateError
+from orchestration_queue.client import AsyncBroadcast, AsyncJob, AsyncQueue
+from orchestration_queue.errors import JobFailedError, LeaseLostError, NotFoundError, StateError, UsageError
 from orchestration_queue.options import Backoff, JobOptions, Retention, StepOptions
 from orchestration_queue.protocol.operations.steps import StepKind
-from orchestration_queue.worker import ActiveJob, AsyncActiveJob
+from orchestration_queue.states import JobState
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, BroadcastWorker
 from orchestration_queue.worker.sandbox import sandboxed
 from tests.integration.sandbox_handlers import stepped, stepped_async
 from tests.waiting import wait_until
@@ -360,3 +362,174 @@ async def test_an_outcome_that_another_client_has_damaged_is_named(
         with pytest.raises(JobFailedError, match="The stored step 'a' cannot be read"):
             await job.wait(SOON)
         assert await job.forget_step("a") == 1
+
+
+async def until(check: Callable[[], Awaitable[object]]) -> None:
+    """Return when an awaited answer is true."""
+    for _ in range(6_000):
+        if await check():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("Waited in vain.")
+
+
+async def settled_state(queue: AsyncQueue, job_id: str, state: JobState) -> None:
+    """Return when the job has this state."""
+
+    async def has_it() -> bool:
+        return (await queue.get(job_id)).state is state
+
+    await until(has_it)
+
+
+def napping(job: ActiveJob) -> Any:
+    job.log("runs")
+    job.step("before", job.log, "before")
+    job.sleep("nap", 0.05)
+    return job.step("after", lambda: job.attempt)
+
+
+async def napping_on_loop(job: AsyncActiveJob) -> Any:
+    await job.log("runs")
+    await job.step("before", job.log, "before")
+    await job.sleep("nap", timedelta(seconds=0.05))
+    return await job.step("after", lambda: job.attempt)
+
+
+@pytest.mark.parametrize("handler", [napping, napping_on_loop, sandboxed(napping), sandboxed(napping_on_loop)])
+async def test_a_sleep_frees_the_slot_and_counts_no_attempt(queue: AsyncQueue, server_url: str, handler: Any) -> None:
+    async with working(queue, handler, server_url, concurrency=1):
+        job = await queue.add("work", options=TWICE)
+        assert await job.wait(SOON) == 1
+    assert await job.logs() == ["runs", "before", "runs"]
+    assert [step.name for step in await job.steps()] == ["before", "nap", "after"]
+
+
+async def test_a_job_that_is_started_early_sleeps_on(queue: AsyncQueue, server_url: str) -> None:
+    runs: list[int] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        runs.append(job.attempt)
+        await job.sleep("night", timedelta(hours=8))
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        await settled_state(queue, job.id, JobState.DELAYED)
+        until = (await job.steps())[0].until
+        await job.promote()
+        await wait_until(lambda: len(runs) == 2, "the second run")
+        await settled_state(queue, job.id, JobState.DELAYED)
+        assert [step.until for step in await job.steps()] == [until]
+        await job.forget_step("night")
+
+
+@pytest.mark.parametrize("behind", [False, True])
+async def test_a_machine_whose_clock_is_behind_does_not_start_the_job_again_and_again(
+    queue: AsyncQueue, server_url: str, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    runs: list[int] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        runs.append(job.attempt)
+        await job.sleep("nap", 0.01)
+
+    async with working(queue, work, server_url):
+        if behind:
+            monkeypatch.setattr("orchestration_queue.worker.steps.now_ms", lambda: 1)
+        await (await queue.add("work")).wait(SOON)
+    assert len(runs) <= 2
+
+
+def asking(job: ActiveJob) -> Any:
+    job.log("asks")
+    return job.wait_for("approval")["by"]
+
+
+async def asking_on_loop(job: AsyncActiveJob) -> Any:
+    await job.log("asks")
+    return (await job.wait_for("approval"))["by"]
+
+
+@pytest.mark.parametrize("handler", [asking, asking_on_loop, sandboxed(asking)])
+async def test_a_job_waits_for_a_signal_by_its_name(queue: AsyncQueue, server_url: str, handler: Any) -> None:
+    async with working(queue, handler, server_url, concurrency=1):
+        job = await queue.add("work")
+        await settled_state(queue, job.id, JobState.SUSPENDED)
+        info = await job.suspend_info()
+        assert info is not None
+        assert info.reason == "Step 'approval' waits for signal 'approval'"
+        assert await job.signal("reminder")
+        await until(lambda: _asked(job, 2))
+        await settled_state(queue, job.id, JobState.SUSPENDED)
+        assert await job.signal("approval", {"by": "Zoë"})
+        assert await job.wait(SOON) == "Zoë"
+    assert (await job.refresh()).attempts_made == 0
+    assert [(step.name, step.kind, step.number) for step in await job.steps()] == [("approval", StepKind.SIGNALED, 1)]
+
+
+async def _asked(job: AsyncJob, times: int) -> bool:
+    return len(await job.logs()) == times
+
+
+async def test_a_signal_that_arrives_during_another_wait_is_kept(queue: AsyncQueue, server_url: str) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        return [await job.wait_for("first"), await job.wait_for("second")]
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        for name in ("second", "first"):
+            await until(partial(job.signal, name, name))
+        assert await job.wait(SOON) == ["first", "second"]
+
+
+async def test_a_wait_that_was_in_vain_stays_so(queue: AsyncQueue, server_url: str) -> None:
+    told: list[str] = []
+
+    async def work(job: AsyncActiveJob) -> Any:
+        try:
+            await job.wait_for("approval", timeout=0.05)
+        except TimeoutError as error:
+            told.append(str(error))
+        if job.attempt == 1:
+            raise ValueError("once more")
+        return "refused"
+
+    intervals: dict[str, Any] = dict.fromkeys(("stalled_interval", "promotion_interval"), timedelta(minutes=5))
+    async with working(queue, work, server_url, **intervals):
+        job = await queue.add("work", options=TWICE)
+        assert await job.wait(SOON) == "refused"
+    assert told == [told[0]] * 2
+    assert told[0].startswith(f"Step 'approval' of job {job.id!r} received no signal 'approval' by 20")
+    assert [step.kind for step in await job.steps()] == [StepKind.TIMED_OUT]
+
+
+async def test_a_name_stays_what_it_was(queue: AsyncQueue, server_url: str) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        if job.attempt == 1:
+            await job.step("x", int)
+            raise ValueError("again")
+        await job.sleep("x", 1)
+
+    async with working(queue, work, server_url):
+        with pytest.raises(JobFailedError, match=r"Step 'x' of job .* was a function in an earlier attempt"):
+            await (await queue.add("work", options=TWICE)).wait(SOON)
+
+
+async def test_a_broadcasts_job_has_no_steps(server_url: str, queue_name: str, raw: redis.Redis) -> None:
+    told: list[str] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        for use in (job.step("x", int), job.sleep("x", 1), job.wait_for("x")):
+            try:
+                await use
+            except UsageError as error:
+                told.append(str(error))
+
+    worker = BroadcastWorker(queue_name, work, subscription="s", start_from="0", url=server_url)
+    async with AsyncBroadcast(queue_name, url=server_url) as broadcast:
+        await broadcast.publish("subject", {})
+        running = asyncio.ensure_future(worker.run())
+        await wait_until(lambda: len(told) == 3, "the message")
+        worker.stop()
+        await asyncio.wait_for(running, 60)
+    assert all("of broadcast" in text and "can't have steps" in text for text in told)

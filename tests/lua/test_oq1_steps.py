@@ -9,6 +9,7 @@ import redis
 
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import worker_signals
 from tests.lua.oq1 import Own
 from tests.lua.wire import NOW, Wire
 
@@ -117,3 +118,48 @@ def test_only_the_move_that_holds_a_job_writes_its_steps(own: Own) -> None:
     assert not own.wire.exists("steps:7")
     assert own.send(oq1.move_steps(keys, job_id="7", token="t", fields=fields)) == 1
     assert own.wire.ask("HGET", own.wire.key("steps:7"), "r:a") == "1"
+
+
+def tick(own: Own, now: int) -> tuple[int, int]:
+    """Tick; return how many jobs are ready again, and when the next one is due."""
+    moved, due_ms, *_ = own.send(worker_signals.tick(own.keys, now).call)
+    return moved, due_ms
+
+
+def wait(own: Own, timeout_ms: int) -> str:
+    """Settle job 7: it waits for a signal; return the verdict."""
+    settled = oq1.Settled("n", "7", "", NOW, 0, "why", timeout_ms, 0, False, "0", 0, 0)
+    return own.exchange(settled, now=NOW).outcomes
+
+
+def test_a_wait_ends_with_its_time_and_not_before(own: Own) -> None:
+    assert wait(own, 500) == "s"
+    assert own.wire.job("7")["state"] == "suspended"
+    assert own.wire.job("7")["suspendTimeout"] == "500"
+    assert tick(own, NOW + 499) == (0, NOW + 500)
+    assert own.wire.job("7")["state"] == "suspended"
+    assert tick(own, NOW + 500) == (1, -1)
+    assert own.wire.job("7")["state"] == "waiting"
+    assert own.wire.zset("suspended") == {}
+    assert own.wire.stream_ids() == ["7"]
+
+
+def test_no_other_library_fails_a_wait(own: Own) -> None:
+    wait(own, 500)
+    assert own.wire.call("sweepSuspended", now=NOW + 10**12) == 0
+    assert own.wire.call("signal", jobId="7", now=NOW) == "ok"
+    assert tick(own, NOW + 500) == (0, -1)
+
+
+def test_a_wait_without_an_end_is_never_over(own: Own) -> None:
+    own.wire.ask("HSET", own.wire.key("job:7"), "suspendTimeout", 9)
+    wait(own, 0)
+    assert "suspendTimeout" not in own.wire.job("7")
+    assert tick(own, NOW + 10**12) == (0, -1)
+
+
+def test_a_job_that_was_removed_while_it_waited_is_not_resumed(own: Own) -> None:
+    wait(own, 500)
+    own.wire.ask("DEL", own.wire.key("job:7"))
+    assert tick(own, NOW + 500) == (0, -1)
+    assert own.wire.zset("suspended") == {}

@@ -47,6 +47,8 @@ def ask(conversation: Conversation[T], kept: Store, workers: int = 1) -> T:
             case "HGET":
                 value = kept.get(key, {}).get(args[0])
                 return None if value is None else str(value).encode()
+            case "HSCAN":
+                return [b"0", flat(kept.get(key, {}))]
             case "ZSCORE" | "ZRANK":
                 return kept.get(" ".join((key, str(args[0]))))
             case "ZMSCORE":
@@ -274,6 +276,37 @@ def test_a_suspended_job_says_why() -> None:
     found = explained({"state": "suspended", "suspendReason": "approval"})
     assert found.sentence.startswith("Its handler suspended it (approval);")
     assert found.facts["reason"] == "approval"
+
+
+HOUR = 3_600_000
+LATER = f"{AT[:11]}23{AT[13:]}"
+
+
+@pytest.mark.parametrize(
+    ("state", "header", "sentence", "action"),
+    [
+        ("delayed", f"s 2 1 {NOW} 0 {NOW + HOUR} 0", f"Its step 'it' sleeps until {LATER}.", None),
+        ("delayed", f"s 2 1 {NOW} 0 {NOW} 0", "It is delayed until", "oq job promote q 7 starts it now"),
+        (
+            "suspended",
+            f"w 2 1 {NOW} 0 {NOW + HOUR} 0",
+            f"Its step 'it' waits for a signal of this name until {LATER}, when it continues without it.",
+            "oq job signal q 7 it",
+        ),
+        (
+            "suspended",
+            f"w 2 1 {NOW} 0 0 0",
+            "Its step 'it' waits for a signal of this name.",
+            "oq job signal q 7 it",
+        ),
+        ("suspended", f"g 2 1 {NOW} 0 0 2", "Its handler suspended it; it waits", "oq job signal q 7 NAME"),
+    ],
+)
+def test_a_job_that_waits_in_a_step_names_it(state: str, header: str, sentence: str, action: str | None) -> None:
+    stored = {KEYS.steps("7"): {"h:done": f"r 1 1 {NOW} 5 0 2", "h:it": header}, f"{KEYS.scheduled} 7": NOW + HOUR}
+    found = explained({"state": state, "steps": 2}, stored)
+    assert found.sentence.startswith(sentence)
+    assert found.action == action
 
 
 @pytest.mark.parametrize(

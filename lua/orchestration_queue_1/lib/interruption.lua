@@ -1,11 +1,12 @@
 --- Ends the attempt of a job that is not done: by the kind of its settlement, and with the letter for the new state of
---- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup.
+--- it. The effects are those of glidemq_moveActiveToDelayed, _moveToWaitingChildren, _suspend and _rateLimitGroup; `n` is of this library alone.
 
 local dead_letters = require("dead_letters")
 local deferral = require("deferral")
 local failed_attempt = require("failed_attempt")
 local group_limit = require("group_limit")
 local propagation = require("propagation")
+local waits = require("waits")
 
 local NO_GROUP = "Cannot rate limit group: no_group"
 
@@ -25,6 +26,11 @@ function interruption.w(self, done, job)
     propagation.decide(self.outcomes, self.queue, done.job_id)
   end
   return "w"
+end
+
+function interruption.n(self, done, job)
+  waits.begin(self.queue, done.job_id, job, self.now, done.payload, done.wait_ms)
+  return "s"
 end
 
 function interruption.s(self, done, job)

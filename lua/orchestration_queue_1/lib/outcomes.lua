@@ -56,6 +56,7 @@ local SETTLE = {
   d = interruption.d,
   w = interruption.w,
   s = interruption.s,
+  n = interruption.n,
   g = interruption.g,
 }
 

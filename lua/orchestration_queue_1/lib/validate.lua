@@ -2,7 +2,7 @@
 
 local validate = {}
 
-local KINDS = { c = true, f = true, d = true, w = true, s = true, g = true }
+local KINDS = { c = true, f = true, d = true, w = true, s = true, n = true, g = true }
 local FATES = { front = true, back = true, fail = true }
 local RETENTION_MODES = { ["0"] = true, ["true"] = true, count = true, age_count = true }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -18,6 +19,7 @@ from orchestration_queue.protocol.operations import (
     shares,
     worker_registry,
 )
+from orchestration_queue.protocol.operations.steps import COUNTER, JobStep, StepKind, find_pending, read_steps
 from orchestration_queue.protocol.record import JobRecord, pairs, when, whole_number
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
 
@@ -55,7 +57,7 @@ _Asking: TypeAlias = Conversation[_Reason]
 
 
 def explain(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[Explanation | None]:
-    """Explain the state of a job; None if it does not exist. Two or three exchanges, and one scan for workers.
+    """Explain the state of a job; None if it does not exist. Two or three exchanges, and one scan for workers or steps.
 
     Args:
         keys: The job's queue.
@@ -65,7 +67,12 @@ def explain(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[Explanati
     (record,) = yield from job_records.jobs([(keys, job_id)])
     if record is None:
         return None
-    if known := _BY_RECORD.get(record.state):
+    step = None
+    if COUNTER in record.fields and record.state in (JobState.DELAYED, JobState.SUSPENDED):
+        step = find_pending((yield from read_steps(keys, job_id)), now_ms)
+    if step is not None:
+        sentence, action, facts = _explain_step(keys, record, step)
+    elif known := _BY_RECORD.get(record.state):
         sentence, action, facts = known(keys, record, now_ms)
     else:
         sentence, action, facts = yield from _BY_ASKING.get(record.state, _ready)(keys, record, now_ms)
@@ -303,6 +310,16 @@ def _explain_suspended(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
         f"oq job signal {keys.queue} {record.id} NAME",
         {"reason": reason, "deadline": deadline},
     )
+
+
+def _explain_step(keys: QueueKeys, record: JobRecord, step: JobStep) -> _Reason:
+    facts: dict[str, Any] = {"step": step.name, "since": step.ended_at, "until": step.until}
+    until = f" until {step.until:%Y-%m-%d %H:%M:%S} UTC" if step.until else ""
+    if step.kind is StepKind.SLEEPS:
+        return f"Its step {step.name!r} sleeps{until}.", None, facts
+    after = ", when it continues without it" if until else ""
+    sentence = f"Its step {step.name!r} waits for a signal of this name{until}{after}."
+    return sentence, f"oq job signal {keys.queue} {record.id} {shlex.quote(step.name)}", facts
 
 
 def _explain_completed(_: QueueKeys, record: JobRecord, _now_ms: int) -> _Reason:

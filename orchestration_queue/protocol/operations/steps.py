@@ -31,6 +31,7 @@ __all__ = [
     "StoredOutcome",
     "check_step_name",
     "copy_steps",
+    "find_pending",
     "forget_steps",
     "page_after",
     "read_results",
@@ -51,6 +52,8 @@ class StepKind(StrEnum):
     RETURNED = "r"
     RAISED = "e"
     """It raised an error that it was asked to store."""
+    SIGNALED = "g"
+    """It waited for a signal, whose data is the result."""
     TIMED_OUT = "t"
     """It waited for a signal, and none came in time."""
     SLEEPS = "s"
@@ -203,6 +206,17 @@ def page_after(steps: Iterable[JobStep], first: JobStep) -> list[JobStep]:
                 break
             page.append(step)
     return page
+
+
+def find_pending(steps: Iterable[JobStep], now_ms: int) -> JobStep | None:
+    """Return the step at which a job that does not run sleeps or waits for a signal; None if it does neither."""
+    now = when(now_ms)
+    pending = [step for step in steps if step.kind is StepKind.WAITS or _sleeps_at(step, now)]
+    return pending[-1] if pending else None
+
+
+def _sleeps_at(step: JobStep, now: datetime | None) -> bool:
+    return step.kind is StepKind.SLEEPS and step.until is not None and now is not None and step.until > now
 
 
 def forget_steps(keys: QueueKeys, job_id: str, name: str, *, following: bool) -> Operation[int]:

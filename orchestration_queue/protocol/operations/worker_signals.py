@@ -12,7 +12,7 @@ from orchestration_queue.protocol.call import Call, Operation, Reply, Word, inte
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.lease import Failure, Postponement, Settlement
+from orchestration_queue.protocol.lease import Failure, Postponement, Settlement, Suspension
 from orchestration_queue.protocol.record import pairs
 
 __all__ = [
@@ -303,6 +303,8 @@ def _due_again_ms(settlement: Settlement, now_ms: int) -> int | None:
     match settlement:
         case Postponement(until_ms=until_ms):
             return until_ms
+        case Suspension(timeout_ms=timeout_ms, resumes=True) if timeout_ms:
+            return now_ms + timeout_ms
         case Failure(lease=lease, max_attempts=most, backoff_ms=backoff_ms) if lease.record.attempts_made + 1 < most:
             return now_ms + backoff_ms
     return None

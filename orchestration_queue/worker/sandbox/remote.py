@@ -18,10 +18,9 @@ from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 
 __all__ = ["Asking", "PlainRemoteJob", "RemoteJob", "answer"]
 
-_LOCAL_METHODS = {"step"}
-"""Methods that run in the sandbox itself: they call functions of the handler."""
+_LOCAL_METHODS = {"step", "sleep", "wait_for"}
+"""Methods that run in the sandbox itself, with what they need of the worker below."""
 _STEP_METHODS = {"_read_steps", "_read_step_results", "_store_step"}
-"""What these need of the worker."""
 _METHODS = {
     name: method
     for name, method in inspect.getmembers(AsyncActiveJob, inspect.iscoroutinefunction)
