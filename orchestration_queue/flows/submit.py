@@ -49,6 +49,7 @@ SUBMITTING = "submitting"
 HELD = "held"
 """Field of a running flow's record while jobs may be held from its submission."""
 
+# A node takes the server about 25 us, an edge 3 (python -m tests.bench.flows).
 _NODE_COST, _BYTES = 8, 256
 """The cost of a node in edges, and how many bytes of data cost as much as an edge."""
 _MOST_COST = 8 * graphs.MOST_NODES

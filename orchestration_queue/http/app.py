@@ -106,6 +106,7 @@ class HttpApp:
                 return
 
     async def _serve(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        # Reversed, so that the first of repeated headers counts.
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         try:

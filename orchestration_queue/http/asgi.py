@@ -51,6 +51,7 @@ def is_own(scope: AsgiScope) -> bool:
 
 def path_of(scope: AsgiScope) -> list[str]:
     """Return the decoded parts of the path, below the path at which the app is mounted."""
+    # In the decoded path, slashes that belong to a name look like all others (decision 0017).
     raw = scope.get("raw_path") or scope["path"].encode()
     raw = raw.partition(b"?")[0]
     root = scope.get("root_path", "").rstrip("/").encode()
@@ -68,6 +69,7 @@ def path_of(scope: AsgiScope) -> list[str]:
 def _unquote(part: bytes) -> str:
     if b"%" in part:
         for escaped in part.split(b"%")[1:]:
+            # unquote_to_bytes() keeps malformed escapes, which are an error here.
             int(escaped[:2] if len(escaped) > 1 else b"?", 16)
     return unquote_to_bytes(part).decode()
 
@@ -111,6 +113,7 @@ def _decompress(body: bytes, encoding: str) -> bytes:
         return body
     if encoding not in ("gzip", "deflate"):
         raise HttpError(415, "Bad request")
+    # 32: gzip's and zlib's headers are both recognized. One byte more shows that the body is too large.
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     try:
         unpacked = unpacker.decompress(body, MAX_BODY + 1)

@@ -142,6 +142,7 @@ def dump(payload: object) -> bytes:
 
 
 def _refuse(constant: str) -> object:
+    # json.loads() takes NaN and Infinity.
     raise ValueError(f"{constant} is not JSON")
 
 

@@ -81,6 +81,7 @@ class AddBatcher:
 
     async def _send_all(self) -> None:
         while self._waiting:
+            # What other requests add during the exchange is the next batch (decision 0017).
             batch, self._waiting = self._waiting, []
             try:
                 outcomes: Sequence[Added | Exception] = await add_each(

@@ -208,6 +208,7 @@ class Subscriptions:
         try:
             yield client
         finally:
+            # Shielded: a client must leave even if its request is cancelled again.
             await asyncio.shield(self._leave(key, reader, client))
 
     async def _leave(self, key: tuple[str, str], reader: _Reader, client: Listener) -> None:

@@ -228,6 +228,7 @@ def _to_json(value: object) -> str:
 
 
 def _to_gzip(value: object) -> str:
+    # Without the time of day, equal data have equal texts.
     packed = gzip.compress(_check_size(dump_json(value).encode()), mtime=0)
     return base64.b64encode(packed).decode("ascii")
 
@@ -235,6 +236,7 @@ def _to_gzip(value: object) -> str:
 def _from_gzip(text: str) -> Any:
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     packed = base64.b64decode(text, validate=True)
+    # One byte more than allowed shows that it is too large, without unpacking the rest.
     unpacked = unpacker.decompress(packed, MAX_PAYLOAD_BYTES + 1)
     if len(unpacked) > MAX_PAYLOAD_BYTES:
         raise ValueError(f"it unpacks to more than {MAX_PAYLOAD_BYTES:,} bytes")

@@ -180,7 +180,9 @@ class CronPattern:
 
     def _dates_from(self, first: date) -> Iterator[date]:
         """Yield matching dates from ``first`` on. Days of the week are checked here, because croniter misses dates."""
+        # Most years have no 29 February.
         last = first.replace(year=first.year + HORIZON_YEARS, day=min(first.day, 28) if first.month == 2 else first.day)
+        # croniter returns times strictly after its start.
         start = datetime.combine(first, time(), UTC) - timedelta(minutes=1)
         dates = croniter(f"0 0 {self.days} {self.months} *", start, max_years_between_matches=HORIZON_YEARS)
         while True:

@@ -25,6 +25,7 @@ _PROGRESS = ("nextRun", "paused", "job", "queued")
 
 
 def _refuse(constant: str) -> object:
+    # json.loads() takes NaN and Infinity, which other languages' clients cannot read.
     raise ValueError(f"{constant} is not JSON")
 
 

@@ -35,6 +35,7 @@ _JAVA_LEAVES_S = 5.0
 def main(parent: int, channel: int) -> int:
     """Run one request, and return the exit code."""
     die_with_parent(parent)
+    # Java must not keep the reply open after this process.
     os.set_inheritable(channel, False)
     request = json.load(sys.stdin)
     with os.fdopen(channel, "w", encoding="utf-8") as reply:
@@ -45,6 +46,7 @@ def main(parent: int, channel: int) -> int:
             answer = json.dumps({"exit_code": code, "said": error.code if isinstance(error.code, str) else ""})
         except BaseException as error:
             answer, code = _describe_failure(error), 1
+        # First: after the reply, the worker waits only for the grace period.
         _stop_spark()
         reply.write(answer)
     return code

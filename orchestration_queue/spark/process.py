@@ -78,6 +78,7 @@ def run_child(
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                # Unbuffered, so that everything that has arrived is what select() reports.
                 bufsize=0,
                 env=dict(env),
                 pass_fds=(write_end,),

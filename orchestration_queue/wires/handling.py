@@ -159,6 +159,7 @@ class HandlerRunner(Generic[J]):
             return await self._sandboxes.run(handler, job)
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
             return await handler(job)
+        # run_in_executor() does not pass context variables to the thread.
         call = partial(copy_context().run, _call, handler, job)
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 

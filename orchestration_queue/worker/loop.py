@@ -92,6 +92,7 @@ class WorkerLoop:
             if (request := self._request(step)) is not None:
                 self._begin(request)
             match step:
+                # No signal says that another worker's job has ended, which makes room.
                 case Rest(briefly=True):
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._changed.wait(), _MOMENT_S)
@@ -176,6 +177,7 @@ class WorkerLoop:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine beside the main loop, which fails if the coroutine does."""
         task = asyncio.ensure_future(work)
+        # The event loop itself keeps only a weak reference to a task.
         self._beside.add(task)
         task.add_done_callback(self._on_task_end)
 

@@ -150,6 +150,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         """Divide the slots between the exchanges unless a batch size is given."""
+        # Rounded up, so that two exchanges reach all slots.
         self.batch_size = self.batch_size or -(-self.slots // _MAX_EXCHANGES)
         if self.shared is not None:
             self.shared.add(self)
@@ -263,6 +264,7 @@ class Machine:
     def _wait(self) -> Step:
         """Block on the server. Shared slots can't be promised to several queues, so with them it only watches."""
         if self.shared is not None:
+            # With a backlog it waits for slots, not for jobs.
             self.listening = int(not self.backlog)
             return Watch() if self.listening else Rest()
         self.listening = max(0, self.free)
@@ -283,6 +285,7 @@ class Machine:
         if not delivered:
             return Exchange(settle, want=want)
         left = self.slots - self.taken if self.shared is None else self.shared.free
+        # Slots may have been taken away since, or a reply that counted as lost has arrived.
         fits = max(0, len(delivered) + min(0, left))
         return Exchange(settle, delivered[:fits], delivered[fits:], want)
 
@@ -306,6 +309,7 @@ class Machine:
         elif not exchange.want and why is Why.ENOUGH:
             # Jobs wait in shares; a blocking read only notices those that have been moved to the stream.
             self._assume_backlog()
+        # What was returned is ready again, perhaps for this worker.
         if exchange.hand_back:
             self._assume_backlog()
         if why is Why.PAUSED:

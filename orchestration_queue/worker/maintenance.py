@@ -114,6 +114,7 @@ class Maintenance:
                     due_ms = await self._tick(interval_ms)
                     pause_ms = interval_ms if due_ms < 0 else min(interval_ms, due_ms - now_ms())
                     pauses.reset()
+                # A due time that was noted during the tick is kept if it is earlier.
                 self._next_ms = min(self._next_ms, now_ms() + pause_ms)
                 self._is_sooner = True
                 while self._is_sooner:
@@ -137,6 +138,7 @@ class Maintenance:
                 elif signal.released is not None:
                     self._heartbeat.check(signal.released)
                 elif signal.command is not None and (command := read_command(signal.command)) is not None:
+                    # In a task: a pause waits until no job is on its way, and later signals must not.
                     group.create_task(self._on_command(command))
             if any(signal.is_due for signal in signals):
                 self._on_ready()

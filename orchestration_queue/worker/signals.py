@@ -163,4 +163,5 @@ def _restore(handlers: Mapping[signal.Signals, _Handler]) -> None:
 
 
 def _exit(number: int, _frame: FrameType | None) -> None:
+    # As shells report a process that a signal has ended.
     sys.exit(128 + number)

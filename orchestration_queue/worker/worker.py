@@ -345,6 +345,7 @@ class Worker(WorkerControl):
             self, self._started_ms, running, task_names(self._handler), self._strategies or ()
         )
         description |= self._describe()
+        # At least twice the pause between two renewals, see Maintenance.
         await self._io.register(description, max(_REGISTERED_MS, milliseconds(self.options.stalled_interval)))
 
 

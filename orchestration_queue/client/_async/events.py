@@ -127,6 +127,7 @@ class AsyncEventReader(AsyncClient):
         return [(keys, event) for keys, events in by_queue.items() for event in events]
 
     async def _read_at_once(self, connection: AsyncConnection, wait_s: float) -> dict[QueueKeys, list[Event]]:
+        # At least 1, since BLOCK 0 waits forever.
         block_ms = max(1, round(wait_s * 1000))
         return await connection.run(event_log.events_since(self.cursors, block_ms, self._page), repeatable=True)
 

@@ -216,6 +216,7 @@ class AsyncListener:
         cursors = {keys: feed.cursor or event_log.FIRST_EVENT}
         connection = self._connection or await self._connect()
         try:
+            # At least 1 ms, since BLOCK 0 waits forever.
             operation = event_log.events_since(cursors, max(1, round(seconds * 1000)))
             by_queue = await connection.run(operation, repeatable=True)
         except TransportError:

@@ -36,6 +36,7 @@ from orchestration_queue.server.clock import epoch_ms, now_ms
 
 __all__ = ["AsyncJobSchedulers"]
 
+# Together 5 s, for which another client may hold the lock.
 _LOCK_TRIES = 200
 _LOCK_PAUSE_S = 0.025
 _MOST_FORESEEN = 1000

@@ -112,6 +112,7 @@ class AsyncTaker:
         due = worker_signals.tick(keys, now)
         starting = exchanges.exchange(keys, TAKER, now, want=want, cluster=self._connection.is_cluster)
         settings = queue_settings.stored_settings(keys)
+        # In this order: what is due becomes ready before jobs are taken.
         calls = [due.call, settings.call, starting.call]
         ticked, stored, exchanged = all_good(await self._connection.pipeline(calls))
         tick, result = due.read(ticked), starting.read(exchanged)
@@ -177,6 +178,7 @@ class AsyncTaker:
         result = operation.read(all_good([reply])[0])
         await self._deliver(result.letters, result.pending)
         if result.verdicts[0] in (Verdict.RETRYING, Verdict.DELAYED):
+            # If the signal is lost, the next tick of a worker finds the job.
             with suppress(TransportError):
                 await self._connection.pipeline([worker_signals.wake_for_due(keys, now)])
         return result.verdicts[0]
@@ -225,6 +227,7 @@ class AsyncTaking(AsyncQueueClient):
         taker = self._get_taker()
         while not (leases := await taker.take(count)) and not deadline.has_passed:
             last = await self._connection.follow(queue_state.handed_out_until(self.keys))
+            # At least 1, since BLOCK 0 waits forever.
             block_ms = min(_LONGEST_LOOK_MS, max(1, round(deadline.left * 1000)))
             await self._connection.execute(exchanges.next_entry(self.keys, last, block_ms), repeatable=True)
         if span is not None and leases:

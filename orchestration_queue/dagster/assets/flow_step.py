@@ -65,6 +65,7 @@ class FlowListener:
 
     def completed(self) -> Iterator[tuple[PlannedNode, JobRecord]]:
         """Yield each node as it completes, with its job's record; end when no more nodes will finish."""
+        # Before the nodes are read, so that no later end is missed.
         cursors = {
             keys: self._connection.run(event_log.last_event_id(keys), repeatable=True) for keys in self._queues()
         }

@@ -27,6 +27,7 @@ def claim_output() -> Iterator[bool]:
     """Claim the capture of this process's output, which all threads share; yield whether it was free."""
     global _capturing_process
     with _guard:
+        # A fork inherits the variable, but not the thread that reads the output.
         was_free = _capturing_process != os.getpid()
         _capturing_process = os.getpid()
     try:

@@ -175,6 +175,7 @@ class StreamComputeLogManager(CloudStorageComputeLogManager[dg.DagsterInstance],
             try:
                 yield
             finally:
+                # Before the reader's last look: what is still in Python's buffers is not in the files.
                 for stream in streams.values():
                     stream.flush()
                 reader.stop()

@@ -70,6 +70,8 @@ class LogStore:
         """Store bytes at an offset. Idempotent."""
         log = self._key(key, name)
         oldest = max(0, offset + len(data) - self.max_bytes)
+        # The id is the offset: the same bytes are refused the second time, and MINID drops those before a position.
+        # 0-0 is no valid id, hence the 1.
         words = ("MINID", "=", f"{oldest}-0", f"{offset}-1", "data", data)
         calls = [Call("XADD", (log,), words), Call("PEXPIRE", (log,), (self.ttl_ms,))]
         added, _ = self.connect().pipeline(calls, repeatable=True)

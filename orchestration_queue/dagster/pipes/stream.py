@@ -269,6 +269,7 @@ class _Reading:
             calls.append(Call("PEXPIRE", (self._keys.read,), (self._ttl_ms,)))
             self._stored_position = until
         if (now := time.monotonic()) >= self._renew_at:
+            # GT: the other side may have set a longer life.
             calls += [Call("PEXPIRE", (key,), (self._ttl_ms, "GT")) for key in self._keys.all]
             self._renew_at = now + min(_RENEWAL_S, self._ttl_ms / 3000)
         return calls

@@ -158,6 +158,7 @@ class RunJobs:
 
     def take_turn(self, queue: str, every: timedelta, instance: str) -> bool:
         """Return whether it is time to sweep a queue: once per period for an instance, on any machine. One exchange."""
+        # Never unlocked: it expires when the next sweep may begin.
         lock = glidemq.try_lock(
             lock_key=self.queue(queue).keys.named(f"dagster:swept:{instance}"),
             token=secrets.token_hex(8),

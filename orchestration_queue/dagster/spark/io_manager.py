@@ -89,9 +89,11 @@ class VersionedDirectory:
         if isinstance(pointer, Path):
             draft = pointer.with_name(f"{_POINTER}.{secrets.token_hex(4)}")
             draft.write_text(text, "utf-8")
+            # Atomic: a reader finds the old reference or the new one (decision 0013).
             draft.replace(pointer)
         else:  # object stores write atomically
             pointer.write_text(text, "utf-8")
+        # The previous version too: a reader may have read its reference just now.
         kept = {ref.location.rstrip("/").rpartition("/")[2] for ref in (before, reference) if ref is not None}
         self._sweep(kept, is_over)
 

@@ -87,6 +87,7 @@ def main(
     os.set_inheritable(descriptor, False)
     os.set_inheritable(fence, False)
     faulthandler.enable(all_threads=False)
+    # Python buffers a pipe in blocks, of which a killed process would lose the last one.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")

@@ -23,6 +23,7 @@ from orchestration_queue.server import AsyncConnection
 __all__ = ["PATIENCE_S", "Rate", "Rates", "Recent", "Registry", "or_none"]
 
 T = TypeVar("T")
+# A reading is repeated no sooner than after 20 times its duration: it takes a twentieth of the time at most.
 _REST = 20
 
 
@@ -50,6 +51,7 @@ class Recent:
             self._readings[key] = reading = asyncio.create_task(self._read(key, read))
             reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         if known is None or age > fresh_s + self._at_once:
+            # Shielded: other requests wait for the same reading.
             found: T = await asyncio.shield(self._readings[key])
         else:
             found = known[2]

@@ -178,6 +178,7 @@ def oldest_event(keys: QueueKeys) -> Conversation[str | None]:
     if isinstance(reply, Exception):
         return None  # there are no longer any events
     facts = dict(zip(map(text, reply[::2]), reply[1::2], strict=True))
+    # XTRIM leaves max-deleted-entry-id as it is, so that only the counts say whether entries were dropped.
     has_dropped = facts["entries-added"] > facts["length"] and facts["first-entry"]
     return text(facts["first-entry"][0]) if has_dropped else None
 

@@ -156,6 +156,7 @@ def submit_graph(
         record=record,
         nodes=[node.job for node in graph.nodes],
         edges=[
+            # Lua counts from 1.
             oq1.GraphEdge(dependent=edge.dependent + 1, dependency=edge.dependency + 1, weak=edge.is_weak)
             for edge in graph.edges
         ],

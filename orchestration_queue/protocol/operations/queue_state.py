@@ -149,7 +149,9 @@ def counts(keys: QueueKeys) -> Conversation[JobCounts]:
     pending = without_group(replies.pop(1), [0])[0]
     entries, lifo, priority, list_active, delayed, completed, failed, suspended, shared = all_good(replies)
     return JobCounts(
+        # The counts are read one after the other: jobs may have been delivered in between.
         waiting=max(0, entries - pending) + lifo + priority + max(0, int(shared or 0)),
+        # Other libraries let this count fall below zero (glidemq-weaknesses, W36).
         active=pending + max(0, int(list_active or 0)),
         delayed=delayed,
         completed=completed,

@@ -155,6 +155,7 @@ class AsyncCluster:
         # First those that redirections name: their slot map is the newest.
         for address in dict.fromkeys((*hints, *self._slots.primaries, *self._url.addresses)):
             url = self._url.at(address)
+            # Not a node, which would first load the libraries.
             link = AsyncLink(url, self._node_timeout)
             try:
                 async with AsyncConnectLimit(self._time_limits, link, self._node_timeout.total_seconds()):

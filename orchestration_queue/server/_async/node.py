@@ -216,6 +216,7 @@ class AsyncNode:
                 if Resend.RECONNECT in passing.values():
                     await self._leave(generation)
                     generation = self._generation.number
+                # Each new socket loads the libraries that the server lacks.
                 if lost or Resend.RECONNECT in passing.values():
                     await self.greet()
                 again = await self._send([calls[index] for index in resent], atomic, repeatable, asking)
@@ -321,6 +322,7 @@ class AsyncNode:
                 try:
                     link = await self._take_link()
                 except TransportError as error:
+                    # An earlier try may have been executed.
                     error.maybe_applied |= was_sent
                     raise
                 limits = self._time_limits
@@ -429,6 +431,7 @@ class AsyncNode:
                 await link.connect()
                 if self._in_cluster or self._url.mode == "sentinel":
                     (role,) = await link.send((_ROLE,))
+                    # Sentinels and slot maps may still name a primary that has been demoted.
                     if isinstance(role, list) and role[0] != b"master":
                         if self._watch is not None:
                             await self._watch.forget()

@@ -66,6 +66,7 @@ class AsyncSentinelWatch:
 
     async def has_news(self) -> bool:
         """Return whether open links must not be used: the primary has changed since the last call, or is about to."""
+        # One at a time: concurrent calls would each subscribe.
         async with self._lock:
             await self._refresh()
             if not self._views:

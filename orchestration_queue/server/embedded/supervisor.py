@@ -163,10 +163,12 @@ class ServerSupervisor(Supervisor):
 
     def _start(self) -> None:
         settings = {
+            # The socket only, which other users cannot open.
             "port": "0",
             "unixsocket": self._socket,
             "unixsocketperm": "700",
             "dir": ".",
+            # No snapshots: the append-only file has everything.
             "save": "",
             "appendonly": "yes",
             # With "no", write(2) precedes each reply. With "everysec" it can follow it while a sync is in progress.
@@ -265,8 +267,10 @@ def detach(directory: str, supervisor_lock: int) -> bool:
     """Detach from the parent process; return False in the process that must return to it."""
     if os.fork():
         return False
+    # The end of a terminal, and its Ctrl-C, must not reach it.
     os.setsid()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whatever the starting process had blocked
+    # Data and logs are for this user alone.
     os.umask(0o077)
     os.chdir(directory)
     os.set_inheritable(supervisor_lock, False)

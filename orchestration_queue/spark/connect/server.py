@@ -261,6 +261,7 @@ def _importable() -> str:
 
 
 def _start_supervisor(directory: Path, request: dict[str, Any], lock: int) -> None:
+    # The state of a supervisor that was killed would lead to a server that is gone.
     write_state(directory, None)
     with supervisor_log(directory) as log:
         subprocess.run(

@@ -92,18 +92,22 @@ class ServerProcess:
         pools = self._directory / "pools.xml"
         pools.write_text(_POOLS, "utf-8")
         ours = {
+            # Spark listens on all interfaces otherwise; the token is all that protects the server (decision 0010).
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.progress.reportInterval": "500ms",
             # A small job must not wait for a large one's last task.
             "spark.scheduler.mode": "FAIR",
             "spark.scheduler.allocation.file": pools.absolute().as_uri(),
         }
+        # Sessions share compiled code then: the second job of a kind takes 1.9 s of a core instead of 5.0 (decision
+        # 0010).
         if not options.is_isolated:
             ours |= {
                 ISOLATION: "false",
                 "spark.sql.artifact.isolation.alwaysApplyClassloader": "false",
                 "spark.python.worker.module": "pyspark_orchestration_queue.worker",
             }
+        # Last: the user's properties must not change these.
         fixed = {"spark.connect.grpc.binding.port": "0", "spark.connect.authenticate.token": self.token}
         return ours | options.properties(self._directory, "orchestration-queue", None) | fixed
 
@@ -148,6 +152,7 @@ class ServerProcess:
     def is_drained(self) -> bool:
         """Return whether no job runs on it; from then on, none can start."""
         with contextlib.suppress(OSError):
+            # This fails while a run's file is in the directory, and later runs cannot create theirs.
             (self._directory / RUNS).rmdir()
         return not (self._directory / RUNS).exists()
 
@@ -209,6 +214,7 @@ class ConnectSupervisor(Supervisor):
         self._end_drained()
         if self._current and not self._current.is_alive():
             say(f"server {self._current.name} {self._current.exit_reason()}")
+            # First: no further job may be sent to it.
             write_state(self._directory, None)
             self._current.end()
             self._current = None
@@ -290,7 +296,9 @@ class ConnectSupervisor(Supervisor):
         """Start a helper process, unless it was started, and return whether it has ended."""
         if (helper := self._helpers.get(name)) is None:
             helper = self._helpers[name] = subprocess.Popen(
-                [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.session"], stdin=subprocess.PIPE
+                # -P: files of the working directory must not replace modules.
+                [sys.executable, "-P", "-m", "orchestration_queue.spark.connect.session"],
+                stdin=subprocess.PIPE,
             )
             assert helper.stdin is not None  # noqa: S101 (it is a pipe, as asked for above)
             with contextlib.suppress(BrokenPipeError), helper.stdin as stdin:

@@ -119,6 +119,7 @@ class _ClusterRun(Attempt):
                 "as text in SparkSubmit.conf where Spark expects a number."
             ) from None
         except MasterUnreachableError as error:
+            # The reply may have been lost: if the driver exists, it carries the tag.
             if not error.maybe_heard or not (driver := self._find(master, reservation)):
                 self._forget()
                 raise SparkFailedError(f"Spark application {self.name!r} was not submitted: {error}.") from None

@@ -90,6 +90,7 @@ class Master:
         Raises:
             MasterUnreachableError: It does not answer.
         """
+        # There is no such driver: only the reply's header Date is of interest.
         headers = ask("GET", f"{self.rest_url}{_SUBMISSIONS}/status/none").headers
         try:
             return int(parsedate_to_datetime(headers["Date"]).timestamp() * 1000)
@@ -142,6 +143,7 @@ class Master:
                 str(one["state"]),
                 str(one["mainclass"]),
                 int(one["starttime"]),
+                # Until a driver has a worker, the page has the text "None".
                 "" if one.get("worker") in (None, "None") else str(one["worker"]),
             )
             for one in [*page.get("activedrivers", ()), *page.get("completeddrivers", ())]

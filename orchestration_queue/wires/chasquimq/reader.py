@@ -154,6 +154,7 @@ class Reader:
         self._consumer = consumer
         self._options = options
         lease_s = seconds(options.lease)
+        # A claim is a call of its own here; the original claims with each read (decision 0016).
         self._claim_interval_s = min(5.0, lease_s / 4)
         self._next_claim = self._next_look = 0.0
         self._is_out = False
@@ -207,6 +208,7 @@ class Reader:
         group = self._options.group
         pending = Call("XPENDING", (self._keys.stream,), (group, "-", "+", 1, self._consumer))
         with suppress(OrchestrationQueueError):
+            # DELCONSUMER drops pending entries, which no worker could take over then.
             if not await self._calls.execute(pending, repeatable=True):
                 args = ("DELCONSUMER", self._keys.stream, group, self._consumer)
                 await self._calls.execute(Call("XGROUP", args=args, near=self._keys.stream))
@@ -272,6 +274,7 @@ class Reader:
         return [Entry(entry_id.decode(), flat, deliveries) for entry_id, flat, deliveries in claimed]
 
     async def _read_new(self, most: int, block_s: float) -> list[Entry]:
+        # At least 1, since BLOCK 0 waits forever.
         block_ms = max(1, int(min(block_s, self._claim_interval_s) * 1000))
         head = ("GROUP", self._options.group, self._consumer, "COUNT", most, "BLOCK", block_ms)
         args = (*head, "STREAMS", self._keys.stream, ">")

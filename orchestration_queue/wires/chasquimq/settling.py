@@ -31,6 +31,7 @@ Event: TypeAlias = list[str]
 """The fields and values of an entry of the event stream."""
 
 _WINDOW_S = 0.005
+# In calls of this size, an acknowledgement costs the server 2.9 us (decision 0016).
 _BATCH = 256
 _PAUSE_S = 0.2
 _MAX_EVENTS = 100_000
@@ -109,6 +110,7 @@ class Outbox:
     async def flush(self) -> None:
         """Send everything that is waiting, however long it takes."""
         while self._events or self._settlements:
+            # First: what is added from here on wakes the next round.
             self._wanted.clear()
             events, self._events = self._events, []
             settlements, self._settlements = self._settlements, []
@@ -135,6 +137,7 @@ class Outbox:
         for settlement, reply in zip(single, replies[len(reports) :], strict=False):
             if reply == 1 and settlement.event is not None:
                 self._events.append(settlement.event)
+        # Only now: the leases are renewed until the server has the outcomes.
         for settlement in settlements:
             self._on_settled(settlement.entry_id)
 

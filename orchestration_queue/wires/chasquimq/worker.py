@@ -156,6 +156,7 @@ class ChasquiWorker:
             seconds(options.lease),
             lambda lost: loop.call_soon_threadsafe(self._lose, lost),
         )
+        # In a thread: it waits for the renewals in progress, which the event loop must not.
         stack.push_async_callback(asyncio.to_thread, self._leases.close)
         self._outbox = Outbox(calls, keys, options.group, self._leases.drop)
         self._settler = ChasquiSettler(keys, options, self._outbox, self._observer)

@@ -130,6 +130,7 @@ class QlessWorker:
             self._leases = QlessLeaseRenewer(
                 connection.url, self.name, lambda job: loop.call_soon_threadsafe(self._lost, job)
             )
+            # In a thread: it waits for renewals in progress, which the event loop must not.
             stack.push_async_callback(asyncio.to_thread, self._leases.close)
             self._settler = QlessSettler(connection, self.name)
             if limit := self._options.rate_limit:
@@ -216,6 +217,7 @@ class QlessWorker:
             outcome = self._failure(job, RuntimeError("the handler was cancelled"))
         except BaseException as error:
             outcome = self._failure(job, error)
+        # This worker may have lost the lock, and taken the job again.
         if self._running.get(job.jid) is asyncio.current_task():
             self._leases.drop(job.jid)
             self._observer.ended(job, _outcome(outcome), time.monotonic() - started)
