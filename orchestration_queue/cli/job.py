@@ -32,16 +32,17 @@ from orchestration_queue.cli.common import (
     time_text,
     warn,
 )
+from orchestration_queue.cli.job_text import describe, history_text, read_field, step_texts
 from orchestration_queue.cli.limits import parse_pools
 from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import open_queue
 from orchestration_queue.client import Job, Queue
-from orchestration_queue.errors import OrchestrationQueueError, PayloadError
+from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import Deduplication, Fallback, JobOptions, Ordering, Retention
 from orchestration_queue.options.job import BACKOFF_TYPES
-from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations.job_output import FIRST_ENTRY
+from orchestration_queue.protocol.operations.steps import COUNTER
 from orchestration_queue.protocol.operations.worker_registry import MOST_TASKS
 from orchestration_queue.states import JobState
 
@@ -178,12 +179,13 @@ def show(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show a job: its state, failed attempts, data, result and logs."""
+    """Show a job: its state, failed attempts, durable steps, data, result and logs."""
     with open_queue(queue, url, prefix) as client:
         job = client.get(job_id)
         logs = job.logs()
+        steps = job.steps() if COUNTER in job.record.fields else []
     if as_json:
-        show_json({"queue": queue, **_describe(job), "logs": logs})
+        show_json({"queue": queue, **describe(job), "steps": [asdict(step) for step in steps], "logs": logs})
         return
     record = job.record
     show_fields(
@@ -199,14 +201,15 @@ def show(
             "reason": record.failed_reason,
             "failure kind": record.failure_kind,
             "traceback": "\n".join(clean(line) for line in (record.traceback or "").splitlines()),
-            "history": "\n".join(_history_text(entry, record.traceback) for entry in record.history),
+            "history": "\n".join(history_text(entry, record.traceback) for entry in record.history),
+            "steps": "\n".join(step_texts(steps)),
             "tags": ", ".join(record.tags),
             "pools": ", ".join(f"{pool}={slots}" for pool, slots in record.pools.items()),
             "share": record.share,
             "tracked": "yes" if record.is_tracked else None,
             "progress": None if record.progress is None else dump(record.progress),
-            "data": _read_field(job, "data"),
-            "result": _read_field(job, "returnvalue"),
+            "data": read_field(job, "data"),
+            "result": read_field(job, "returnvalue"),
             "options": record.fields.get("opts"),
             "waited for by": record.parent_id,
             "logs": "\n".join(clean(line) for line in logs),
@@ -247,7 +250,7 @@ def ls(
         else:
             jobs = client.search(name, state=state, limit=limit, kind=kind)
     if as_json:
-        show_json([_describe(job) for job in jobs])
+        show_json([describe(job) for job in jobs])
         return
     show_table(
         ("job", "name", "state", "added", "attempts failed", "reason"),
@@ -306,7 +309,7 @@ def watch(
                 break
             time.sleep(_POLL_S)
     if as_json:
-        show_json({"queue": queue, **_describe(job)})
+        show_json({"queue": queue, **describe(job)})
     else:
         seconds = "" if record.seconds is None else f" after {record.seconds:.2f} s"
         reason = f": {record.failed_reason}" if record.failed_reason else "."
@@ -352,52 +355,3 @@ def stream(
     with open_queue(queue, url, prefix) as client:
         for entry in client.get(job_id).stream(after):
             typer.echo(dump({"id": entry.id, **entry.fields}))
-
-
-def _history_text(entry: HistoryEntry, shown: str | None) -> str:
-    """Return what happened, in lines, and below it the attempt's traceback, unless it is shown."""
-    return "\n".join(entry.lines(has_traceback=entry.traceback != shown))
-
-
-def _describe(job: Job) -> dict[str, Any]:
-    record = job.record
-    return {
-        "id": record.id,
-        "name": record.name,
-        "state": record.state,
-        "added_at": record.added_at,
-        "started_at": record.started_at,
-        "finished_at": record.finished_at,
-        "seconds": record.seconds,
-        "attempts_made": record.attempts_made,
-        "max_attempts": record.max_attempts,
-        "stalled_count": record.stalled_count,
-        "priority": record.priority,
-        "failed_reason": record.failed_reason,
-        "failure_kind": record.failure_kind,
-        "traceback": record.traceback,
-        "history": [asdict(entry) for entry in record.history],
-        "tags": record.tags,
-        "pools": record.pools,
-        "share": record.share,
-        "tracked": record.is_tracked,
-        "progress": record.progress,
-        "data": _readable(job, "data"),
-        "result": _readable(job, "returnvalue"),
-        "options": record.options,
-        "parent_id": record.parent_id,
-    }
-
-
-def _readable(job: Job, field: str) -> Any:
-    """Return a decoded payload, or the stored text when another client's serializer wrote it."""
-    try:
-        return job.record.data if field == "data" else job.record.result
-    except PayloadError:
-        return job.record.fields.get(field)
-
-
-def _read_field(job: Job, field: str) -> str | None:
-    if field not in job.record.fields:
-        return None
-    return dump(_readable(job, field))

@@ -28,10 +28,30 @@ __all__: list[str] = []
 
 
 @verb(app, "retry")
-def _retry(client: Queue, job_id: JobId) -> Done:
-    """Retry a failed job, with all its attempts."""
-    client.get(job_id).retry()
-    return Done(f"Job {job_id} runs again.", {"id": job_id, "retried": True})
+def _retry(
+    client: Queue,
+    job_id: JobId,
+    from_step: Annotated[
+        str | None, typer.Option(help="Forget this durable step, and those that were stored after it.")
+    ] = None,
+) -> Done:
+    """Retry a failed job, with all its attempts. It continues after its last stored step."""
+    client.get(job_id).retry(from_step=from_step)
+    where = "" if from_step is None else f" from step {from_step}"
+    return Done(f"Job {job_id} runs again{where}.", {"id": job_id, "retried": True})
+
+
+@verb(app, "forget")
+def _forget(
+    client: Queue,
+    job_id: JobId,
+    step: Annotated[str, typer.Argument(help="The durable step.")],
+    following: Annotated[bool, typer.Option(help="Also forget the steps that were stored after it.")] = False,
+) -> Done:
+    """Forget a durable step of a job that is not running, so that its next attempt runs it again."""
+    forgotten = client.get(job_id).forget_step(step, following=following)
+    sentence = f"Job {job_id} has forgotten {forgotten:,} step{'' if forgotten == 1 else 's'}."
+    return Done(sentence, {"id": job_id, "forgotten": forgotten})
 
 
 @verb(app, "promote")

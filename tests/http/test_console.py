@@ -386,6 +386,24 @@ async def test_a_job_s_page_tells_its_attempts_and_why_it_waits(
     assert "at step 1" in text[told[1] :]
 
 
+async def test_a_job_s_page_lists_its_durable_steps(
+    ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    async def work(job: AsyncActiveJob) -> None:
+        await job.step("charge <b>", lambda: "paid")
+        await job.wait_for("approval")
+
+    job = await queue.add("work")
+    assert "<h2>Steps" not in await page(ui, f"/queues/{queue.name}/jobs/{job.id}")
+    async with working(queue, work, server_url):
+        await wait_until(lambda: raw.hget(queue.keys.job(job.id), "state") == "suspended", "the wait")
+    text = await page(ui, f"/queues/{queue.name}/jobs/{job.id}")
+    assert "<h2>Steps · 2</h2>" in text
+    assert "charge &lt;b&gt;" in text
+    assert "waits for its signal" in text
+    assert 'name="signal" value="approval"' in text
+
+
 async def test_dead_letters_are_grouped(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
     async def fail_by_name(job: AsyncActiveJob) -> None:
         raise UnrecoverableError(f"no {job.name}")

@@ -123,6 +123,19 @@ async def test_a_job_is_explained_and_has_a_history(api: httpx.AsyncClient, queu
     assert entry["logs"] == ["about to fail"]
 
 
+async def test_the_durable_steps_of_a_job_are_listed(
+    api: httpx.AsyncClient, queue: AsyncQueue, server_url: str
+) -> None:
+    job = await queue.add("work")
+    path = f"/v1/queues/{queue.name}/jobs"
+    assert await read(api, f"{path}/{job.id}/steps") == {"id": job.id, "steps": []}
+    async with working(queue, lambda job: job.step("charge", lambda: "paid"), server_url):
+        await job.wait(60)
+    (step,) = (await read(api, f"{path}/{job.id}/steps"))["steps"]
+    assert (step["name"], step["kind"], step["attempt"], step["size"]) == ("charge", "returned", 1, len('"paid"'))
+    refusal(await api.get(f"{path}/nope/steps"), 404)
+
+
 async def test_flows_are_read_and_controlled(api: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
     path = f"/v1/queues/{queue.name}/flows"
     async with AsyncFlowProducer(url=server_url) as producer:

@@ -72,6 +72,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("job", "priority", Q, N, "0"),
     ("job", "delay", Q, N, "9"),
     ("job", "update", Q, N, dump({H: H})),
+    ("job", "forget", Q, N, "a"),
     ("job", "promote", Q, f"{N}3"),
     ("job", "promote", Q, N),
     ("job", "retry", Q, N),
@@ -166,7 +167,8 @@ def test_every_verb_shows_hostile_text_escaped(server_url: str, raw: redis.Redis
         queue.schedulers.upsert(N, Every(3600))
         flows.submit(Dag(N, [Node(N), Node("n", deps=(N,))], Q), flow_id=N)
         raw.zadd(queue.keys.tags, {H: 1})
-        raw.hset(queue.keys.job("doomed"), "name", H)  # as a careless client would
+        raw.hset(queue.keys.steps("doomed"), f"h:{H}", "r 1 1 1 1 0 1")
+        raw.hset(queue.keys.job("doomed"), mapping={"name": H, "steps": 1})  # as a careless client would
     wrong = []
     for arguments in SHOWN:
         result = oq(*arguments, answer="n\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,44 @@ async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> Non
     assert late.read_state() is JobState.WAITING
     assert oq.json("job", "rm", queue.name, late.id, "--yes")["removed"] is True
     assert oq("job", "show", queue.name, late.id).exit_code == 3
+
+
+async def test_durable_steps_are_shown_forgotten_and_repeated(oq: Oq, queue: Queue) -> None:
+    ran: list[str] = []
+
+    def work(job: ActiveJob) -> None:
+        for name in "abc":
+            job.step(name, ran.append, name)
+        if len(ran) < 6:
+            raise ValueError("once more")
+        job.wait_for("approval")
+
+    async def run(state: JobState) -> None:
+        worker = Worker(queue.name, work, url=str(queue.url))
+        running = asyncio.ensure_future(worker.run())
+        await wait_until(lambda: job.read_state() is state, f"the job to be {state}")
+        worker.stop()
+        await asyncio.wait_for(running, 60)
+
+    job = queue.add("work")
+    await run(JobState.FAILED)
+    shown = oq("job", "show", queue.name, job.id).stdout
+    assert re.search(r"2\. b: returned \(.*, 4 bytes, attempt 1\)", shown)
+    steps = oq.json("job", "show", queue.name, job.id)["steps"]
+    assert [(step["name"], step["kind"], step["number"]) for step in steps] == [
+        ("a", "returned", 1),
+        ("b", "returned", 2),
+        ("c", "returned", 3),
+    ]
+    assert oq("job", "forget", queue.name, job.id, "a").stdout == f"Job {job.id} has forgotten 1 step.\n"
+    assert (
+        oq("job", "retry", queue.name, job.id, "--from-step", "b").stdout == f"Job {job.id} runs again from step b.\n"
+    )
+    assert oq.json("job", "show", queue.name, job.id)["steps"] == []
+    await run(JobState.SUSPENDED)
+    assert ran == ["a", "b", "c", "a", "b", "c"]
+    assert f"oq job signal {queue.name} {job.id} approval" in oq("job", "why", queue.name, job.id).stdout
+    assert "approval: waits for its signal" in oq("job", "show", queue.name, job.id).stdout
 
 
 async def test_dead_letters_are_read_replayed_and_dropped(oq: Oq, queue: Queue) -> None:

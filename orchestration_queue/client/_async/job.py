@@ -23,6 +23,7 @@ from orchestration_queue.protocol.operations.notifications import notify_all
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import check_usage, report_usage_async
 from orchestration_queue.server.clock import now_ms
+from orchestration_queue.states import JobState
 
 __all__ = ["AsyncJob"]
 
@@ -277,13 +278,19 @@ class AsyncJob(AsyncJobReading):
         """
         return await self._connection.run(control.cancel(self._keys, self.id, now_ms()))
 
-    async def retry(self) -> None:
-        """Make a failed job ready now, with all its attempts.
+    async def retry(self, *, from_step: str | None = None) -> None:
+        """Make a failed job ready now, with all its attempts. It continues after its last durable step.
+
+        Args:
+            from_step: Forget this step first, and those that were stored after it.
 
         Raises:
             JobNotFoundError: The job no longer exists.
+            NotFoundError: The job has no such step.
             StateError: The job has not failed.
         """
+        if from_step is not None and await self.read_state() is JobState.FAILED:
+            await self.forget_step(from_step, following=True)
         await run_and_wake(self._connection, self._keys, control.retry(self._keys, self.id, now_ms()))
 
     async def promote(self) -> None:

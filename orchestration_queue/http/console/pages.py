@@ -27,6 +27,7 @@ from orchestration_queue.protocol.history import HistoryEvent
 from orchestration_queue.protocol.keys import PERMANENT_KEYS
 from orchestration_queue.protocol.operations import event_log, http_records, job_records
 from orchestration_queue.protocol.operations.dead_letters import group_letters
+from orchestration_queue.protocol.operations.steps import COUNTER
 from orchestration_queue.protocol.record import JobRecord, when
 from orchestration_queue.wires import WIRES
 
@@ -37,6 +38,7 @@ _REASONS_S = 3.0
 _FLOW_REST, _MOST_FLOWS = 4, 16
 """Reading a large flow takes at most a fifth of the time, for any number of viewers."""
 _LOG_LINES = 200
+_MOST_STEPS = 200
 _MOST_FOUND = 200
 _MOST_WORDS, _LONGEST_COMMAND = 12, 200
 _QUIET_S = 0.4
@@ -153,6 +155,7 @@ class Pages:
             self._due(queue, [job.id]),
         )  # fmt: skip
         record = job.record
+        steps = await job.steps() if COUNTER in record.fields else []
         reason = await self._reasons.within(
             PATIENCE_S, (queue.name, job.id, record.fields.get("state")), lambda: or_none(job.explain())
         )
@@ -162,7 +165,8 @@ class Pages:
             "job.html", title=f"{record.name} {job.id}", name=queue.name, job=job, record=record, logs=logs,
             parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
             result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
-            stages=_stages(record), due=due[job.id], history=record.history[::-1], reason=reason,
+            stages=_stages(record), due=due[job.id], history=record.history[::-1], reason=reason, steps=steps,
+            most_steps=_MOST_STEPS,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
 

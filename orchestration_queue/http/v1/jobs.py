@@ -34,6 +34,7 @@ __all__ = [
     "drop_letters",
     "explain_job",
     "job_history",
+    "job_steps",
     "list_failures",
     "list_letters",
     "list_tagged",
@@ -158,6 +159,12 @@ async def job_history(request: Request) -> Json:
     """List a job's history without successes: failed attempts, takeovers, manual retries, cancellations."""
     job = await request.service.queue(request.params["name"]).get(request.params["id"])
     return Json({"id": job.id, "attempts_made": job.record.attempts_made, "history": plain(job.history)})
+
+
+async def job_steps(request: Request) -> Json:
+    """List a job's durable steps in the order in which they were stored, without their results."""
+    job = await request.service.queue(request.params["name"]).get(request.params["id"])
+    return Json({"id": job.id, "steps": plain(await job.steps())})
 
 
 MOST_CHANGED = 1000

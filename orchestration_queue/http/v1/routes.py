@@ -104,6 +104,7 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_J}/:id/move", _ACT, jobs.move_job),
     Route("GET", f"{_J}/:id/explanation", _READ, jobs.explain_job),
     Route("GET", f"{_J}/:id/history", _READ, jobs.job_history),
+    Route("GET", f"{_J}/:id/steps", _READ, jobs.job_steps),
     Route("GET", _D, _READ, jobs.list_letters),
     Route("DELETE", _D, _ADMIN, jobs.drop_letters),
     Route("POST", f"{_D}/replay", _ACT, jobs.replay_letters),

@@ -47,19 +47,36 @@ _STEPS_PER_PAGE = 100
 
 
 class StepKind(StrEnum):
-    """How a step ended, as it is stored."""
+    """How a step ended."""
 
-    RETURNED = "r"
-    RAISED = "e"
+    RETURNED = "returned"
+    RAISED = "raised"
     """It raised an error that it was asked to store."""
-    SIGNALED = "g"
+    SIGNALED = "signaled"
     """It waited for a signal, whose data is the result."""
-    TIMED_OUT = "t"
+    TIMED_OUT = "timed_out"
     """It waited for a signal, and none came in time."""
-    SLEEPS = "s"
+    SLEEPS = "sleeps"
     """It sleeps until a time. This is final, too: once that time has passed, the step has ended."""
-    WAITS = "w"
+    WAITS = "waits"
     """It waits for a signal. The only kind that another one replaces."""
+
+
+_LETTERS = {
+    StepKind.RETURNED: "r",
+    StepKind.RAISED: "e",
+    StepKind.SIGNALED: "g",
+    StepKind.TIMED_OUT: "t",
+    StepKind.SLEEPS: "s",
+    StepKind.WAITS: "w",
+}
+"""The kinds as they are stored."""
+_KINDS = {letter: kind for kind, letter in _LETTERS.items()}
+_WORDS = {
+    StepKind.SIGNALED: "received its signal",
+    StepKind.TIMED_OUT: "received no signal",
+    StepKind.WAITS: "waits for its signal",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +107,12 @@ class JobStep:
     def started_at(self) -> datetime | None:
         """When its last run began; None if that is unknown."""
         return self.ended_at and self.ended_at - self.duration
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in words, with the time until which it sleeps or waits."""
+        until = f" until {self.until:%Y-%m-%d %H:%M:%S} UTC" if self.until else ""
+        return f"{_WORDS.get(self.kind, self.kind)}{until}"
 
 
 class StoredOutcome(NamedTuple):
@@ -154,7 +177,7 @@ def store_step(
         taken_ms=lease.taken_ms,
         stalled_count=lease.stalled_count,
         name=name,
-        kind=kind.value,
+        kind=_LETTERS[kind],
         attempt=lease.record.attempts_made + 1,
         ended_ms=now_ms,
         duration_ms=duration_ms,
@@ -263,8 +286,8 @@ def _parse(name: str, header: str) -> JobStep:
     try:
         kind, number, attempt, ended, duration, until, size = header.split(" ")
         ran = timedelta(milliseconds=int(duration))
-        return JobStep(name, StepKind(kind), int(number), int(attempt), when(ended), ran, when(until), int(size))
-    except (ValueError, OverflowError):
+        return JobStep(name, _KINDS[kind], int(number), int(attempt), when(ended), ran, when(until), int(size))
+    except (ValueError, KeyError, OverflowError):
         raise ServerError(
             f"The stored step {name!r} cannot be read ({header!r:.100}): another client has overwritten it; "
             "remove it with job.forget_step()."
