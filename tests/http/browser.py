@@ -71,6 +71,12 @@ class Browser:
                 reading.cancel()
 
 
+_IS_THERE = (  # Chromium moves the focus to the element with `autofocus` in a frame after the page is complete
+    "document.readyState === 'complete' && "
+    "[null, document.activeElement].includes(document.querySelector('[autofocus]'))"
+)
+
+
 class Page:
     """A tab.
 
@@ -123,12 +129,12 @@ class Page:
 
     async def arrive(self, expression: str) -> None:
         """Wait for the page that an expression describes, until it is all there."""
-        await self.until(f"({expression}) && document.readyState === 'complete'")
+        await self.until(f"({expression}) && {_IS_THERE}")
 
     async def open(self, url: str) -> None:
         """Go to a page and wait until it is there."""
         await self.call("Page.navigate", url=url)
-        await self.until(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(url)})")
+        await self.until(f"location.href.startsWith({json.dumps(url)}) && {_IS_THERE}")
 
     async def look(self, *, width: int = 1280, height: int = 800, scheme: str = "light") -> None:
         """Change the window's size and the preferred colors."""
