@@ -235,7 +235,7 @@ async def test_an_outage_longer_than_anyone_s_patience_is_survived(tmp_path: Pat
         writer.close()
 
     try:
-        connection = await AsyncConnection.open(f"unix://{socket}", connect_timeout=timedelta(seconds=0.1))
+        connection = await AsyncConnection.open(f"unix://{socket}", connect_timeout=timedelta(seconds=2))
         async with connection, AsyncQueue(queue_name, connection=connection) as queue:
             job = await queue.add("work")
             waits = [asyncio.ensure_future(job.wait(60)) for _ in range(3)]
