@@ -88,6 +88,7 @@ class _Program:
         self._ended_at: float | None = None
 
     def _start(self) -> subprocess.Popen[bytes]:
+        # In a session of its own: Ctrl-C reaches this process alone, and the whole group can be killed.
         return subprocess.Popen(self._command, start_new_session=True)
 
     @property

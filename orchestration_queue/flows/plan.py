@@ -179,6 +179,7 @@ def compile(  # noqa: A001 - what it does
         for dep in waits_for[node.name]:
             dependents[dep].append(node.name)
         if tasks[node.name] == MAP:
+            # The longest name that an element can have.
             check_job_id(flow_id, group_of(element(node.name, MAX_ELEMENTS)))
     nodes: dict[str, PlannedNode] = {}
     for number, level in enumerate(dag.levels):

@@ -296,6 +296,7 @@ class Access:
 
     def with_digest(self, digest: str) -> Token | None:
         """Return the token with a digest; None when it is unknown."""
+        # All tokens are compared, so that the time does not tell which one matched.
         found = None
         for token in self._tokens or ():
             if hmac.compare_digest(token.digest.lower(), digest):

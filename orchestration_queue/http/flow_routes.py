@@ -319,6 +319,7 @@ async def cancel_flow(request: Request) -> Json:
             except JobNotFoundError:
                 status = "not_found"
         shapes.append(shape | {"status": status})
+    # Last: until then, a repeated request finds the jobs that are left.
     await service.connection.run(remove_proxy_flow(service.prefix, flow.id))
     found = Counter(shape["status"] for shape in shapes)
     counts = {"flagged": found["flagged"], "revoked": found["revoked"]}

@@ -116,6 +116,7 @@ async def add_and_wait(request: Request) -> Json:
     job = addition(name, encode_data(request.fields.get("data"), request.service.codec), options)
     queue = request.service.queue(request.params["name"])
     added = await request.service.add(queue.name, job)
+    # A request that is repeated with its key waits for the same job.
     if added.job_id is None or not (added.is_new or added.job_id == key_id):
         what = "a deduplicated/skipped/duplicate-ID add that returned null."
         raise HttpError(400, f"Queue.addAndWait() cannot wait on {what}")

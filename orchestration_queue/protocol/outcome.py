@@ -235,6 +235,7 @@ def rate_limited(lease: Lease, error: RateLimitError, default: timedelta) -> Fai
     return Failure(
         lease,
         "rate limited",
+        # The server counts this attempt as failed; one more is always left.
         max_attempts=lease.record.attempts_made + 2,
         backoff_ms=milliseconds(min(max(delay, timedelta(0)), MAX_DURATION)),
         retention=_retention(lease, "removeOnFail"),

@@ -303,6 +303,7 @@ def _make_due(check: _EntryCheck) -> _TickDecision:
         return replace(_run_decision(check, (latest_ms,), following_ms), missed_ms=due_ms)
     if policies.missed == "fire_all" and not timing.repeats_after_complete:
         runs = timing.runs_until(due_ms, after_ms, policies.missed_max)
+        # Each further run waits for the job of the run before it.
         at_once = 1 if policies.overlap is not Overlap.ALLOW else _MOST_AT_ONCE
         if entry.limit is not None:
             at_once = min(at_once, entry.limit - entry.iteration_count)

@@ -115,6 +115,7 @@ def bundled_java_home() -> Path:
 
 def probe(binary: Path) -> Java | None:
     """Start a ``java`` to read its version and modules; None when it does not start."""
+    # The time of its last change belongs to the cache's key: a Java updated in place is probed again.
     return _probe(binary, binary.stat().st_mtime_ns) if binary.exists() else None
 
 
@@ -189,6 +190,7 @@ def _make_home(home: Path, runtime: Path) -> None:
         wrapper = draft / "bin" / "java"
         wrapper.write_text(_wrapper(runtime / "bin" / "java"))
         wrapper.chmod(0o755)
+        # mkdtemp() lets only its owner in.
         draft.chmod(0o755)
         draft.rename(home)
     except OSError:

@@ -210,6 +210,7 @@ def _write_to_directory(
         raise SparkCancelledError(f"The job was asked to stop before its result was moved to {final}.")
     final.parent.mkdir(parents=True, exist_ok=True)
     if final.exists():
+        # rename() does not replace a directory that has files.
         shutil.move(final, drafts / f"{draft.name}-old")
     draft.rename(final)
     shutil.rmtree(drafts, ignore_errors=True)  # including the drafts of killed attempts

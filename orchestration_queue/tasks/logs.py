@@ -145,8 +145,10 @@ class _Lines:
                 self._dropped += 1
                 return
             self._left -= 1
+            # Lone surrogates cannot be encoded for the server; they are replaced.
             self._waiting.append(line[:_LONGEST].encode(errors="replace").decode())
             count = len(self._waiting)
+        # The first line starts the pause and the hundredth ends it; others need not wake the event loop.
         if count in (1, _MANY):
             # In an empty context: records logged while sending are not the job's.
             self._loop.call_soon_threadsafe(self._send_soon, count == _MANY, context=Context())

@@ -72,6 +72,7 @@ class _Scope(AsyncExitStack):
         return await self._wait(made) if inspect.isawaitable(made) else made
 
     async def _open(self, manager: AbstractAsyncContextManager[T]) -> T:
+        # Leaving goes through `_wait`, too: for a job in a thread, both run on the worker's event loop.
         async def leave(
             kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
         ) -> bool | None:

@@ -82,6 +82,7 @@ class CallMetrics:
     def _count(self, calls: Sequence[Call], took_s: float, failed: Sequence[tuple[str, str]]) -> None:
         for name, code in failed:
             self._errors.labels(name, code).inc()
+        # Arguments of a function may be any text, this word included.
         if not any("BLOCK" in call.args and not call.is_function for call in calls):
             names = {call.name for call in calls}
             self._seconds.labels(names.pop() if len(names) == 1 else _SEVERAL).observe(took_s)

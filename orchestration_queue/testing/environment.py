@@ -47,6 +47,7 @@ def ephemeral_server() -> Iterator[str]:
         )
     directory = Path(tempfile.mkdtemp(prefix="oq-test-"))
     try:
+        # With grace=0 the server ends with its last user, so one connection is kept.
         with Connection.open(f"embedded://{directory}?grace=0"):
             yield f"embedded://{directory}?grace=0"
         _wait_until_ended(directory)

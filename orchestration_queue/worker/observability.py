@@ -45,6 +45,7 @@ def _fields_of(queue: str, job: JobRecord) -> dict[str, Any]:
     }
     if flow := job.fields.get("flow"):
         fields["flow"] = flow
+    # Most jobs have no headers; a search spares parsing their options for each record.
     if "headers" in job.fields.get("opts", ""):
         headers = job.headers
         fields.update({field: headers[header] for header, field in _DAGSTER.items() if header in headers})

@@ -139,6 +139,7 @@ class AsyncDeadLetters(AsyncAdder):
         if limit == 0:
             return 0
         keys = await self._whereabouts()
+        # Jobs that fail during the call are not part of it; otherwise it might never end.
         until = await self._connection.follow(dead_letters.last_entry(keys)) if keys else None
         if keys is None or until is None:
             return 0

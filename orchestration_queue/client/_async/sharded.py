@@ -88,6 +88,7 @@ class AsyncShardedQueue(AsyncClient):
             )
             for shard in names
         )
+        # Processes that add one job each must not all choose the same shard.
         self._turns = count(randbelow(len(names)))
 
     def __repr__(self) -> str:

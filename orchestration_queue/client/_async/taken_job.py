@@ -140,6 +140,7 @@ class AsyncTakenJob:
         """
         self._check_open()
         wait_ms = milliseconds(check_duration(delay, "delay"))
+        # The server counts this attempt as failed; one more is always left.
         attempts = self._held.record.attempts_made + 2
         await self._settle(Failure(self._held, reason, max_attempts=attempts, backoff_ms=wait_ms, kind="retried"))
 

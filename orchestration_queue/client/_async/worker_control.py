@@ -73,6 +73,7 @@ class AsyncWorkerControl(AsyncQueueClient):
         command = Command(secrets.token_hex(8), verb, tuple(ids), slots)
         sent = time.monotonic()
         await self._connection.pipeline(worker_signals.send(self.keys, command), atomic=True)
+        # From the beginning: workers may have replied before the first read.
         after, missing = "0-0", set(ids)
         while missing and not deadline.has_passed:
             block_ms = max(1, round(deadline.left * 1000))

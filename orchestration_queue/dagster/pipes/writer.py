@@ -179,6 +179,7 @@ def _to_server(url: str) -> Iterator[Send]:
     options = dict(parse_qsl(query))
     limits = {name: float(options.pop(own, default)) for own, (name, default) in _LIMITS.items()}
     url = f"{address}?{urlencode(options)}"
+    # Unless a timeout is set, redis-py 8 waits 5 s for a reply.
     client = redis.Redis.from_url(url, retry=retry, retry_on_error=errors, protocol=2, **limits)
 
     def send(commands: Sequence[Command]) -> Sequence[Any]:

@@ -92,6 +92,7 @@ def flow_completed_sensor(
             job_id = job_id_of(flow_id, other)
             record = resource.connection.run(job_records.job(keys, job_id), repeatable=True)
             if record is None:
+                # Jobs can be removed as soon as they end; the flow then keeps only how they ended.
                 record = resource.connection.run(noted_end(keys, flow_id, job_id), repeatable=True)
             if record is None or record.state is not JobState.COMPLETED:
                 return None
@@ -229,6 +230,7 @@ def _tick(
     known, still_open = _load(context.cursor, queues)
     tracker.update(still_open, read_nodes=False)
     longest = min(as_timedelta(listening.wait), as_timedelta(listening.tick_limit))
+    # An end that is known already must not wait for the next event.
     wait = _AT_ONCE if tracker.ended else min(longest, _AGAIN) if tracker.open else longest
     read = listen(
         tracker.resource.connection,

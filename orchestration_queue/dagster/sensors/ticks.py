@@ -159,6 +159,7 @@ def listen(
         while True:
             if not wanted:  # skip events before the first wanted one
                 before, kept = {keys.queue: cursor for keys, cursor in reader.cursors.items()}, []
+            # Before the read, which moves the cursors past a gap; a queue's first gap counts.
             gaps = {**_gaps(connection, reader.cursors), **gaps}
             read = reader.read(max(0.0, deadline - time.monotonic()))
             page = sorted((_of(keys, event) for keys, event in read), key=lambda event: (place(event.id), event.queue))

@@ -33,6 +33,7 @@ __all__ = ["PlacedTables", "main"]
 _LOCATION = "location"
 _CLEARED = "oq_cleared"
 """The column of a table that was cleared and not filled again."""
+# Spark says the second of a directory without files.
 _DOES_NOT_EXIST = frozenset({"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"})
 
 
@@ -87,6 +88,7 @@ class PlacedTables(GraphElementRegistry):
             if name in self._placed:
                 form, location = self._placed[name]
                 self._spark.sql(f"DROP TABLE IF EXISTS {self.table_name(name)}")
+                # Dropping a table that has a location leaves its files; an empty table replaces them.
                 empty = self._spark.range(0).withColumnRenamed("id", _CLEARED)
                 empty.write.format(form).mode("overwrite").save(location)
 

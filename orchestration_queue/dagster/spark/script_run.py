@@ -30,6 +30,7 @@ def main(script: Path, file: Path) -> Any:
     from orchestration_queue.spark.connect.session import QueryProgress
 
     def report(percent: int, text: str) -> None:
+        # Replaced at once, so that a reader never finds half a text.
         draft = file.with_suffix(".new")
         draft.write_text(json.dumps([percent, text]), "utf-8")
         draft.replace(file)

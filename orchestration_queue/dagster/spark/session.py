@@ -140,6 +140,7 @@ class _Session:
             if not isinstance(key, int) and key[2] > 0:
                 fence(lease.url, _session_id((*key[:2], key[2] - 1)))
             tag = "dagster" if isinstance(key, int) else f"dagster-{key[0]}-{key[1]}"
+            # Spark refuses a comma in a tag.
             return cls(SparkConnection(lease.url, session_id, tag.replace(",", "_"), conf), lease)
         except BaseException:
             lease.release()

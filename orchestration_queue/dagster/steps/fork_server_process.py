@@ -72,6 +72,7 @@ class ForkServerProcess(ChildProcess):
         try:
             await server._ready
         except BaseException as error:
+            # Shielded: a start that is cancelled once more must not leave the process behind.
             await asyncio.shield(server.end(0))
             if isinstance(error, SandboxDiedError):
                 name = location.name if location else "of the work"

@@ -49,6 +49,7 @@ class Recent:
         fresh_s = self._seconds if known is None else max(self._seconds, self._rest * known[1])
         if age > fresh_s and key not in self._readings:
             self._readings[key] = reading = asyncio.create_task(self._read(key, read))
+            # Retrieves the exception; asyncio logs it if no request waits for the reading.
             reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         if known is None or age > fresh_s + self._at_once:
             # Shielded: other requests wait for the same reading.
@@ -62,6 +63,7 @@ class Recent:
         found = asyncio.ensure_future(self.get(key, read))
         done, _ = await asyncio.wait([found], timeout=seconds)
         if not done:
+            # Ends only the waiting: the reading is shielded.
             found.cancel()
         return found.result() if done else None
 
@@ -76,6 +78,7 @@ class Recent:
         began = time.monotonic()
         try:
             value = await read()
+            # Inserted again at the end, so that the oldest value comes first and is dropped first.
             self._values.pop(key, None)
             while len(self._values) >= self._most:
                 del self._values[next(iter(self._values))]
@@ -219,6 +222,7 @@ class Rates:
             del self._looks[next(iter(self._looks))]
         while looks and (now - looks[0].at > _MOST_S or (len(looks) > 1 and now - looks[1].at >= _RECENT * 60)):
             looks.popleft()
+        # Without the last minute, which is not over.
         rate = Rate(None, sum(ended[-_RECENT - 1 : -1]) / _RECENT)
         if looks and (seconds := now - looks[0].at) >= _LEAST_S:
             first = looks[0]

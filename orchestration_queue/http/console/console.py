@@ -149,6 +149,7 @@ class Console:
 
     def _with_cookie(self, response: Raw, session: str, request: Request) -> Raw:
         secure = "; Secure" if urlsplit(request.headers.get("origin", "")).scheme == "https" else ""
+        # A proxy that ends TLS forwards plain HTTP, and names the browser's scheme in a header.
         secure = "; Secure" if request.headers.get("x-forwarded-proto") == "https" else secure
         cookie = f"{_COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict; Max-Age={_SESSION_S}{secure}"
         return Raw(response.body, response.status, (*response.headers, (b"set-cookie", cookie.encode())))

@@ -113,6 +113,7 @@ class OverviewPage:
             await asyncio.wait(readings.values(), timeout=PATIENCE_S)
         known = {name: reading.result() for name, reading in readings.items() if reading.done()}
         for reading in readings.values():
+            # Ends only the waiting: readings are shielded.
             reading.cancel()
         return known
 

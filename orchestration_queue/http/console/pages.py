@@ -136,6 +136,7 @@ class Pages:
         if state not in FINISHED:
             return await queue.jobs(state, limit=_PER_PAGE, offset=(page - 1) * _PER_PAGE)
         total = getattr(await queue.counts(), state)
+        # Finished jobs are stored oldest first and shown newest first.
         end = max(0, total - (page - 1) * _PER_PAGE)
         start = max(0, end - _PER_PAGE)
         return (await queue.jobs(state, limit=end - start, offset=start))[::-1]
@@ -191,6 +192,7 @@ class Pages:
             return flow, queues, *await asyncio.gather(flow.status(), flow.tree())
 
         flow, queues, status, nodes = await self._flows.get((queue.name, request.params["id"], did), read)
+        # What was read may be another user's reading, so rights are checked for each request.
         request.allow(queues)
         key = (queue.name, "flow", flow.id, str(status.counts))
         reason = await self._reasons.within(PATIENCE_S, key, lambda: or_none(flow.explain()))

@@ -36,6 +36,7 @@ async def take_jobs(request: Request) -> Json:
             taken = await queue.take(body.get("count", 1), lease=body.get("lease"), wait=min(_LOOK_S, left_s))
             request.service.check_open()
             if gone and gone.done():
+                # Otherwise no worker runs them until their leases expire.
                 await _give_back(taken)
                 raise HttpError(499, "The client has disconnected")
             if taken or not left_s:

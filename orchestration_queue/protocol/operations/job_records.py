@@ -99,6 +99,7 @@ def columns(keys: QueueKeys, job_ids: Sequence[str], fields: Sequence[str]) -> C
             for place, column in enumerate(found):
                 column += reply[place :: len(fields)]
         read = [len(reply) // len(fields) for reply in replies]
+        # A reply ends after 4 MiB of values; the next exchange reads what is left.
         left = [some[count:] for some, count in zip(left, read, strict=True) if count < len(some)]
     return found
 

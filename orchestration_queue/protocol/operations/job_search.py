@@ -91,6 +91,7 @@ class _Search:
 
     def __init__(self, keys: QueueKeys, query: JobQuery, limit: int) -> None:
         self.keys = keys
+        # Without conditions, every job that is read is found.
         self.page = limit if query == JobQuery() and limit < BATCH_SIZE else BATCH_SIZE
         self._query = query
         self._limit = limit

@@ -134,6 +134,7 @@ def _cut_ranks(keys: QueueKeys, state: JobState, parts: int) -> Conversation[lis
         return []
     ranks = sorted({max(0, size * part // parts - 1) for part in range(1, parts + 1)})
     replies = all_good((yield [Call("ZRANGE", (key,), (rank, rank, "WITHSCORES")) for rank in ranks]))
+    # Jobs with equal scores stay together: the pages of a partition are read by score.
     scores = dict.fromkeys(text(reply[1]) for reply in replies if reply)
     bounds = ["-inf", *scores]
     return [Partition("scores", state, *pair) for pair in pairwise(bounds)]

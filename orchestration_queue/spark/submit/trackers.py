@@ -155,6 +155,7 @@ class YarnTracker(Tracker):
 def _read_yarn(app: Mapping[str, Any]) -> RemoteApplication:
     state, final = str(app.get("state", "")), str(app.get("finalStatus", ""))
     outcome: Literal["", "succeeded", "failed"] = ""
+    # FINISHED says that the application reported its end, not whether it succeeded.
     if state in ("FINISHED", "FAILED", "KILLED"):
         outcome = "succeeded" if (state, final) == ("FINISHED", "SUCCEEDED") else "failed"
     about = {"application": str(app["id"])} | ({"ui": str(app["trackingUrl"])} if app.get("trackingUrl") else {})

@@ -127,6 +127,7 @@ class AsyncChasquiMove:
         try:
             yield
         finally:
+            # It may have expired, and a worker may hold it again.
             if await self._call(Call("GET", (lock,))) == self._name.encode():
                 await self._call(Call("DEL", (lock,)))
 

@@ -165,6 +165,7 @@ class AsyncChasquiQueue(AsyncChasquiDeadLetters, AsyncChasquiSchedules, AsyncCha
         """
         wait_s = duration_ms(timeout, "timeout") / 1000
         prepared = self._prepare(NewChasquiJob(name, data, attempts=attempts, backoff=backoff))
+        # Before the job is sent, so that its end cannot be missed.
         async with AsyncChasquiEvents(self.name, url=self._url) as events:
             after = await events.start()
         job = await self._send(prepared)

@@ -101,6 +101,7 @@ class AsyncQlessJobs(AsyncQlessConnection):
         calls = [command("pop", name, self.worker, size) for size in sizes]
         taken: list[QlessJob] = []
         for reply in await (await self._connection()).pipeline(calls):
+            # Jobs that were taken are returned all the same: no other worker gets them until their locks expire.
             if isinstance(reply, ServerError):
                 if not taken:
                     raise reply

@@ -113,6 +113,7 @@ class AsyncQlessMove:
         """Move the jobs of a place page by page; return those that are linked to others, which stay."""
         linked: dict[str, PlacedJob] = {}
         offset = 0
+        # In the order in which qless pops them: the highest priority first.
         command = "ZREVRANGE" if place == "work" else "ZRANGE"
         while page := _pair_scores(await self._read(command, place, offset, offset + _PAGE - 1, "WITHSCORES")):
             placed = await self._place(page, moved, is_timed=place == "scheduled")
