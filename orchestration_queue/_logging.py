@@ -33,6 +33,7 @@ def _escape(record: logging.LogRecord) -> bool:
     elif arguments:
         record.args = tuple(map(_escape_value, arguments))
     if record.exc_info and not record.exc_text:
+        # logging's formatters use this text instead of formatting the exception themselves.
         record.exc_text = _indent(_FORMATTER.formatException(record.exc_info))
     return True
 

@@ -444,6 +444,7 @@ class Failed(Exception):  # noqa: N818  read in a handler: raise Failed(kind="up
         self.kind = kind
         super().__init__(message or kind)
 
+    # Exceptions are pickled with positional arguments only.
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild_failed, (str(self), self.kind)
 

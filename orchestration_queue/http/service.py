@@ -96,6 +96,7 @@ class AddBatcher:
                     future.set_result(outcome)
                 else:
                     future.set_exception(outcome)
+        # No await since the last look, so that no job is left waiting.
         self._task = None
 
 

@@ -111,6 +111,7 @@ class Sandboxes(Generic[J]):
             task = _Task(job_id, self._form.dump(job), directory)
             returned = await self._pool.run(handler, Lease(JobRecord(job_id, {}), ""), task, None)
         finally:
+            # Shielded: a cancelled job must not leave its directory behind.
             await asyncio.shield(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
         return self._form.load_result(returned)
 

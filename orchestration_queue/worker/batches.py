@@ -61,6 +61,7 @@ class Batches:
         try:
             return await answer
         finally:
+            # A job that ends before its batch is called, as by its timeout, must not be part of it.
             if member in self._open:
                 self._open.remove(member)
 
@@ -73,10 +74,12 @@ class Batches:
         if not members:
             return
         call = asyncio.ensure_future(self._call(members))
+        # asyncio itself refers to tasks only weakly.
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         left = {answer for _, answer in members}
 
+        # Once all jobs of the call have ended, as by their timeouts, no result is needed.
         def gave_up(answer: asyncio.Future[Any]) -> None:
             left.discard(answer)
             if not left:
@@ -89,6 +92,7 @@ class Batches:
         try:
             results = _check_results(await self._handle([job for job, _ in members]), len(members))
         except asyncio.CancelledError:
+            # A CancelledError would look as if the jobs themselves were cancelled.
             results = [RuntimeError("the handler was cancelled")] * len(members)
         except BaseException as error:
             results = [error] * len(members)

@@ -99,6 +99,7 @@ class PoolGuard:
         """Start jobs for which there are slots now, in the background."""
         if tokens:
             task = asyncio.create_task(self._start(tokens))
+            # asyncio itself refers to tasks only weakly.
             self._waking.add(task)
             task.add_done_callback(self._waking.discard)
 

@@ -100,6 +100,7 @@ class SchedulerLeader:
         for first in range(0, len(wrong), _INDEXED_AT_ONCE):
             part = wrong[first : first + _INDEXED_AT_ONCE]
             await self._connection.run(schedule_entries.fire(self._keys, token, at_ms, (), part))
+        # Last: an index that was corrected only in part is compared again.
         await self._connection.run(schedule_entries.fire(self._keys, token, at_ms, (), (), looked_ms=_LOOKED_MS))
 
     async def _fire(self, token: str, found: schedule_entries.DueEntries) -> None:

@@ -109,6 +109,7 @@ class StepBook:
                 f"Step {name!r} of job {self._store.id!r} was already used in this attempt, and its name identifies "
                 f"its result; give each its own, such as f'{name}-{{n}}' in a loop."
             )
+        # Before the lookup: steps of one job may run concurrently.
         self._used.add(name)
         try:
             async with self._reading:
@@ -132,6 +133,7 @@ class StepBook:
         if name not in self._results:
             names = [each.name for each in page_after(self._stored.values(), step)]
             self._results.update(zip(names, await self._store._read_step_results(names), strict=True))
+        # Each name is used once per attempt, so its result need not be kept.
         return StoredOutcome(step, self._results.pop(name))
 
     def release(self, name: str) -> None:
@@ -288,6 +290,7 @@ async def call_step(
             result = function(*args, **kwargs)
             return await result if inspect.isawaitable(result) else result
     except TimeoutError as error:
+        # The function may raise a TimeoutError of its own.
         if limit.expired():
             raise TimeoutError(f"Step {name!r} took longer than its timeout of {limit_s:g} s.") from error
         raise
@@ -314,6 +317,7 @@ def _rebuild(stored: Any, store_errors: Sequence[type[Exception]]) -> Exception:
     try:
         return kind(*stored["args"])
     except Exception:
+        # Its __init__ takes other arguments than `args`.
         return kind.__new__(kind, *stored["args"])
 
 

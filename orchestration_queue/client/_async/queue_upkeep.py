@@ -193,6 +193,7 @@ class AsyncQueueUpkeep(AsyncQueueClient):
         most = check_limit(limit)
         if kind is not None:
             return await self._retry_kind(check_text(kind, "kind"), most)
+        # Counted once: jobs that fail again during the call must not prolong it.
         failed = await self._connection.look(queue_state.finished_count(self.keys, JobState.FAILED))
         left, done = failed if most is None else min(most, failed), 0
         while left > 0:

@@ -204,6 +204,7 @@ class ForkPool:
                 "%s Create threads, connections and clients on first use, or in a resource.",
                 _explain_spawn(location, fresh),
             )
+        # One that is lent ends when its last work item returns it.
         if old is not None and old not in self._lent:
             self._end(old)
         return fresh

@@ -207,6 +207,7 @@ def read_steps(keys: QueueKeys, job_id: str) -> Conversation[list[JobStep]]:
         ((place, flat),) = all_good((yield [scan]))
         for field, header in zip(flat[::2], flat[1::2], strict=True):
             name = text(field).removeprefix(_HEADER)
+            # HSCAN may return a field more than once.
             found[name] = _parse(name, text(header))
         if (cursor := text(place)) == "0":
             return sorted(found.values(), key=lambda step: step.number)

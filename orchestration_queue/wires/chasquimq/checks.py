@@ -143,6 +143,7 @@ def duration_ms(duration: object, option: str, least: int = 0) -> int:
     """
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds):
+        # The product is just below a whole number for some floats, such as 1.001.
         milliseconds = math.floor(seconds * 1000 + 1e-6)
         if least <= milliseconds <= _MAX_MS:
             return milliseconds

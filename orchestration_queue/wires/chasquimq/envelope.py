@@ -128,6 +128,7 @@ def backoff_ms(spec: BackoffSpec | None, failed: int, chance: float) -> int:
     try:
         base = float(spec.delay_ms) * (1.0 if spec.kind == "fixed" else multiplier ** (failed - 1))
     except OverflowError:
+        # A power with an odd exponent, failed - 1, has the sign of its base.
         base = math.copysign(math.inf, multiplier) if failed % 2 == 0 else math.inf
     pause = 0 if math.isnan(base) else math.floor(min(max(base, 0), longest))
     jitter = _JITTER_MS if spec.jitter_ms is None else spec.jitter_ms

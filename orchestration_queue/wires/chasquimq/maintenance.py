@@ -218,6 +218,7 @@ class Scheduler(_Leader):
         following = [read_ms(earliest)]
         for key, score, packed in due:
             following.append(await self._fire(key, score, packed, now))
+        # Those that were skipped stay due: without any other, the next tick would find only them.
         if len(due) == _MOST and any(following[1:]):
             return 0
         ahead = [at - now_ms() for at in following if at > now]
