@@ -35,6 +35,7 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 
+# As in glide-mq's proxy.
 MAX_BODY = 1_048_576
 SSE_HEADERS: Headers = [
     (b"content-type", b"text/event-stream"),

@@ -35,6 +35,7 @@ CONNECTED = b": connected\n\n"
 KEEPALIVE = b": keepalive\n\n"
 GAP = b"event: gap\ndata: {}\n\n"
 """Sent in place of messages that were dropped. Browsers pass it only to code that listens for it."""
+# All three are those of glide-mq's proxy.
 _BLOCK_MS = 5000
 _OUTPUT_POLL_S = 0.5
 _PAGE = 100
@@ -180,6 +181,7 @@ async def _rest(reader: _EventSource, job_id: str) -> AsyncIterator[bytes]:
             yield message(event_shape(event), id=event.id, event=event.type)
 
 
+# As in glide-mq's proxy.
 _HEARTBEAT_S = 15.0
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "signal_job",
 ]
 
+# Both are those of glide-mq's proxy.
 _MOST_JOBS = 1000
 _WAIT_MS = 30_000
 _NO_JOB = HttpError(404, "Job not found")

@@ -173,6 +173,7 @@ def parse_body(body: bytes, content_type: str) -> Any:
 
 JOB_STATES = ("waiting", "active", "delayed", "completed", "failed")
 FINISHED = ("completed", "failed")
+# JavaScript's largest safe integer.
 _SAFE = 2**53 - 1
 _LARGEST = int(sys.float_info.max)
 """JavaScript reads a larger number as infinity."""

@@ -223,6 +223,7 @@ async def drop_dead_letter(request: Request) -> Json:
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 _KEPT_MS = 30 * 24 * _HOUR_MS
+# As in glide-mq's proxy.
 _MOST_READS = 100_000
 
 

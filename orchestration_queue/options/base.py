@@ -23,6 +23,7 @@ __all__ = [
     "suggestion",
 ]
 
+# The wire's limits, which glide-mq's clients enforce as well.
 MAX_PRIORITY = 2048
 MAX_NAME_LENGTH = 256
 MAX_COUNT = 2**31 - 1

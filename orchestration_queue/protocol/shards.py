@@ -11,6 +11,7 @@ __all__ = ["MOST_SHARDS", "check_shards", "shard_name", "shard_names", "shard_of
 MOST_SHARDS = 1024
 """A worker process has connections for each shard that it serves."""
 
+# The generator of jump consistent hash (Lamping and Veach).
 _FACTOR = 2862933555777941757
 _MASK = (1 << 64) - 1
 

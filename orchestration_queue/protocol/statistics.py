@@ -21,6 +21,7 @@ from orchestration_queue.protocol.record import pairs, when
 __all__ = ["DayStatistics", "Distribution", "Tally", "TaskStatistics", "count", "read_day", "statistics"]
 
 _PER_OCTAVE = 4
+# It ends at 70 days, and also counts what took longer.
 _LAST_BUCKET = 130
 _LONGEST_NAME = 100
 _MOST_NAMES = 100

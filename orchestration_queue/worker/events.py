@@ -20,6 +20,7 @@ __all__ = ["Announcer", "Listener", "Tallying", "WorkerEvent", "WorkerEventType"
 
 log = get_logger("orchestration_queue.worker")
 
+# At most one call a second, whatever the number of jobs.
 _EVERY_S = 1.0
 _COUNTED = {(Completion, Verdict.COMPLETED), (Failure, Verdict.FAILED), (Failure, Verdict.RETRYING)}
 

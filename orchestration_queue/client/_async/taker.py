@@ -53,6 +53,7 @@ log = get_logger("orchestration_queue.client")
 _MOST_TAKEN = 100
 _LONGEST_LOOK_MS = 2000
 """Waiting only notices the stream; prioritized, LIFO and delayed jobs are found by asking again."""
+# The default of all workers of this wire.
 _MAX_STALLED = 1
 _OF_WORKERS = {MAP, SUBMIT_FLOW}
 """Jobs that workers run themselves and takers can't."""

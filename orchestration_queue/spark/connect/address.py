@@ -39,6 +39,7 @@ __all__ = [
 DEFAULT_USER = "orchestration-queue"
 """The user of our sessions: the same in all processes, or a retry could not find the session of an earlier attempt."""
 
+# PySpark's default, too.
 _DEFAULT_PORT = 15002
 
 

@@ -47,6 +47,7 @@ _Entries = tuple[Annotated[str, AfterValidator(_check_entry)], ...]
 _STANDALONE = "spark://"
 _LIVY = "livy"
 _NOT_BY_LIVY = ("env", "python", "java_home", "listener_jar", "principal", "keytab")
+# A standalone master's defaults.
 _REST_PORT = 6066
 _WEB_PORT = 8080
 

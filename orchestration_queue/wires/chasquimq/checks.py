@@ -35,7 +35,9 @@ __all__ = [
     "retry_override",
 ]
 
+# The original's producers accept no more, either.
 MAX_NAME_BYTES = 256
+# Times are scores of sorted sets: doubles, exact up to this.
 _MAX_MS = 2**53
 _CURSOR = re.compile(r"\$|\d+(-\d+)?")
 

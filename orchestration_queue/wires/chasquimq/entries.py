@@ -40,6 +40,7 @@ __all__ = [
 
 DEFAULT_GROUP = "default"
 _FIRST_MS = int(datetime(1, 1, 2, tzinfo=UTC).timestamp() * 1000)
+# Scores are doubles, exact up to this.
 _MAX_MS = 2**53
 
 

@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 _FIELDS = ("kind", "delay_ms", "max_delay_ms", "multiplier", "jitter_ms")
+# The original's defaults for what a job leaves open.
 _INITIAL_MS, _MULTIPLIER, _MAX_MS, _JITTER_MS = 100, 2.0, 30_000, 100
 _LATEST_MS = 2**52
 """The longest pause that the server can count."""

@@ -25,6 +25,7 @@ __all__ = ["ChasquiLeaseRenewer", "Promoter", "Scheduler"]
 log = get_logger("orchestration_queue.chasquimq")
 
 _BATCH = 500
+# Lock, batch and ticks are those of the original, whose workers lead the same queues.
 _LOCK_TTL_S = 5
 _MOST = 256
 _PROMOTER_TICK_S = 0.1

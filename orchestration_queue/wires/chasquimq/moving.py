@@ -27,6 +27,7 @@ __all__ = ["Moved", "chasqui_job", "chasqui_schedule", "due_ms", "own_job", "own
 
 _DEFAULT_ATTEMPTS = 25
 """Attempts of the original's workers for a job without its own number."""
+# Scores of our wire are `priority * 2**42` plus the time.
 _PRIORITY_SHIFT = 2**42
 _STAYS = ("parentId", "parentIds", "groupKey", "orderingKey", "deps")
 """Fields of jobs that depend on others, which only this package's protocol has."""

@@ -34,6 +34,7 @@ _SPEC = (
     "missed_fires",
 )
 _REQUIRED = 7
+# The original's limit of one tick.
 _MOST_FIRES = 10_000
 _GRACE_MS = 10_000
 """How late a due fire may be and still happen under ``skip``: a change of leaders takes up to five seconds."""

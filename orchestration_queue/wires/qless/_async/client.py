@@ -35,6 +35,7 @@ __all__ = ["AsyncQlessClient", "QlessState"]
 
 QlessState = Literal["running", "stalled", "scheduled", "depends", "recurring"]
 _STATES = get_args(QlessState)
+# qless's own default.
 _PAGE = 25
 
 

@@ -29,6 +29,7 @@ from orchestration_queue.wires.qless.settling import QlessCompletion, completion
 
 __all__ = ["AsyncQlessJobs"]
 
+# One command of 100 held a busy server for 46 ms when a million jobs were waiting.
 _POPPED_AT_ONCE = 20
 
 
