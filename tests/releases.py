@@ -19,8 +19,8 @@ import pytest
 __all__ = ["PREVIOUS", "ROOT", "Release", "check_out_previous", "make_release", "read_previous"]
 
 ROOT = Path(__file__).parents[1]
-PREVIOUS: Final = "4cdbfa13e04f584cfc160d09bc3a75611d1b3196"
-"""The commit of the previous release: checkouts may lack tags. This one of 0.1.0 has older libraries than 0.2.0."""
+PREVIOUS: Final = "1afde5daf0e99a9ad98ce2fef3b60b1794233b4c"
+"""The commit of the previous release, 0.2.0; checkouts may lack its tag."""
 
 
 class Release:
