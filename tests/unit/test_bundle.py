@@ -164,6 +164,31 @@ class TestLibrary:
         assert "server." not in TEXT.read_text()
 
 
+class TestNamesOfTheServer:
+    """The server runs what is read in lua/; only names differ, and a renaming that can be undone changes no meaning."""
+
+    @pytest.mark.parametrize("library", ["glidemq", "orchestration_queue_1", "chasquimq"])
+    def test_without_its_locals_a_library_is_the_text_of_its_sources(self, library: str) -> None:
+        text = TEXT.with_stem(library).read_text()
+        found = re.search(r"\nlocal (.+)\n\nlocal function look_up\(\)\n  \1 = (.+)\nend\n", text)
+        assert found is not None
+        for local, name in zip(found[1].split(", "), found[2].split(", "), strict=True):
+            text = re.sub(rf"(?<![\w.]){local}\b", name, text)
+        for path in (ROOT / "lua" / library).glob("*.lua"):
+            assert body(path.read_text()) in text, path
+        modules = [*(ROOT / "lua" / library).glob("lib/*.lua"), *(ROOT / "lua" / "lib").glob("*.lua")]
+        used = [path for path in modules if f"modules.{path.stem} = " in text]
+        assert used
+        for path in used:
+            assert path.read_text().strip() in text, path
+
+
+def body(source: str) -> str:
+    """What a function's source says after its header, without the modules that it needs, as it is in a library."""
+    text = re.sub(r"\A(---.*\n)+|^local \w+ = require\(.*\n", "", source, flags=re.M).strip("\n")
+    return re.sub(r"^(?=.)", "    ", text, flags=re.M)
+
+
 class TestCalls:
     def test_keys_and_arguments_come_in_wire_order(self) -> None:
         call = glidemq.try_lock(lock_key="glide:{q}:lock", token="mine", ttl_ms=5000)
