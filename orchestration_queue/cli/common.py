@@ -169,6 +169,7 @@ def ask(yes: bool, question: str) -> None:
     """
     if yes:
         return
+    # To stderr, so that stdout holds results alone.
     typer.echo(f"{clean(question)} [y/N]: ", err=True, nl=False)
     answer = sys.stdin.readline()
     if not answer:

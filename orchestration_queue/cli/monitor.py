@@ -78,6 +78,7 @@ def top(
         before: dict[str, _Snapshot] = {}
         done = 0
         while True:
+            # Finding their names scans all keys.
             if done % 10 == 0:
                 names = Queue.names(connection=connection, prefix=prefix)
                 queues = {name: Queue(name, connection=connection, prefix=prefix) for name in names}

@@ -353,6 +353,7 @@ def _describe(task: TaskStatistics) -> dict[str, Any]:
 
 def _plot(what: str, spread: Distribution) -> list[str]:
     """Return the histogram as lines of bars, four buckets to a line: each line lasts to twice the one above."""
+    # Four buckets make an octave.
     octaves: dict[int, int] = {}
     for bucket, count in spread.buckets.items():
         octaves[-(-bucket // 4)] = octaves.get(-(-bucket // 4), 0) + count

@@ -101,6 +101,7 @@ class Backoff(Options):
         """Return the milliseconds to wait after a number of failures; ``chance`` in [0, 1) determines the jitter."""
         doublings = failures - 1 if self.type == "exponential" else 0
         longest = milliseconds(MAX_DURATION)
+        # Bounded: the count is what any client stored, and a shift by two billion bits takes 250 MB.
         base = min(milliseconds(self.delay) << min(doublings, longest.bit_length()), longest)
         return min(round(base + base * self.jitter * chance), longest)
 
@@ -160,6 +161,7 @@ class Retention(Options):
             return ("true", 0, 0)
         if self.age is None:
             return ("0", 0, 0) if self.count is None else ("count", self.count, 0)
+        # The wire counts whole seconds, and takes 0 for no limit.
         return ("age_count", self.count or 0, max(1, int(seconds(self.age))))
 
     @property

@@ -82,6 +82,7 @@ class Acts:
                     return self._ask(queue, act, request, await self._count(queue, act, request))
             done = await do(queue, act, request)
             back = request.form.get("back", [""])[0]
+            # No redirects to other sites.
             if not back.startswith("/ui") or back.startswith("//"):
                 back = f"/ui/queues/{part(queue.name)}"
             joint = "&" if "?" in back else "?"
@@ -239,6 +240,7 @@ class Acts:
         raise _refuse_act(act)
 
     async def _control_workers(self, queue: AsyncQueue, act: str, request: Request) -> int:
+        # The two routes differ in their scope: only admins may stop workers.
         if (act == "stop") is not request.path.endswith("/stop") or act not in get_args(WorkerVerb):
             raise _refuse_act(act)
         slots = request.form.get("slots", [""])[0].strip()

@@ -47,6 +47,7 @@ class Console:
             raise UsageError(f"The URL of traces must contain {{trace_id}} where a trace's id belongs, got {traces!r}.")
         self.service, self.access = service, access
         self.views = Views(dagster, traces)
+        # Each process has its own: its sessions end with it, and no other process accepts them.
         self._secret = secrets.token_bytes(32)
         self._pages = pages.Pages(service, self.views)
         self._acts = acts.Acts(service, self.views)

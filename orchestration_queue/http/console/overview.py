@@ -31,6 +31,7 @@ _DAY, _SLOT = 1440, 30
 """Minutes of the chart, and of one of its bars."""
 _FRESH = 3 * _SLOT
 """Minutes that each page reads again; earlier ones no longer change."""
+# Together less than an hour: a day's reading must be complete up to the slots that each page reads again.
 _KEPT_S, _STALE_S = 1800, 1500
 _AT_ONCE = 4
 _ENDED = (JobState.COMPLETED, JobState.FAILED)

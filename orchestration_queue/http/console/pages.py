@@ -43,6 +43,7 @@ _MOST_FOUND = 200
 _MOST_WORDS, _LONGEST_COMMAND = 12, 200
 _QUIET_S = 0.4
 _DAY, _HOUR, _SLOT = 1440, 60, 15
+# Servers keep 128 slow commands by default.
 _SLOWEST, _SLOWEST_OF = 10, 128
 
 

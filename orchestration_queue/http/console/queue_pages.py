@@ -213,6 +213,7 @@ def _number(text: str) -> float | str:
         number = float(text)
     except ValueError:
         return text
+    # Floats are exact up to 15 digits.
     return int(number) if number.is_integer() and len(text) < 16 else number
 
 

@@ -79,6 +79,7 @@ def schedule_members(entry: SchedulerEntry) -> dict[str, Any]:
 def _instant(at_ms: int | None) -> str | None:
     try:
         return None if at_ms is None else (_EPOCH + timedelta(milliseconds=at_ms)).isoformat()
+    # Other clients may store times beyond the year 9999, where Python's end.
     except OverflowError:
         return None
 

@@ -58,6 +58,7 @@ class InspectedChasquiQueue:
         try:
             reply = self.ask(Call("XINFO", args=args, near=self.keys.stream))
         except ServerError as error:
+            # A missing key is a plain ERR, told apart by its words only.
             if error.code == "NOGROUP" or "no such key" in str(error):
                 return []
             raise

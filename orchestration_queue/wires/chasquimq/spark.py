@@ -245,6 +245,7 @@ class ChasquiReadyJobsReader(ChasquiReader):
         schema = to_arrow_schema(self._schema, timezone="UTC")
         keys = self._keys
         with self._options.address.connect() as connection:
+            # Pages by score and ties, not by rank: ranks shift when jobs are promoted meanwhile.
             score, seen = "-inf", 0
             while True:
                 args = (score, "+inf", "BYSCORE", "LIMIT", seen, BATCH_SIZE, "WITHSCORES")

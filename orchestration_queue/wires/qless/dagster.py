@@ -158,6 +158,7 @@ def qless_failure_sensor(
         new = sorted(found, key=lambda failed: (_failed_at(failed), failed.jid))[:most]
         if new:
             latest = _failed_at(new[-1])
+            # Further jobs may fail at the same instant, so the cursor names those of the last one.
             ties = [failed.jid for failed in new if _failed_at(failed) == latest]
             at, seen = latest, [*seen, *ties] if latest == at else ties
         return EventReading(new, json.dumps([at, seen]), len(new))
