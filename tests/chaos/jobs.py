@@ -92,3 +92,15 @@ def poison(job: ActiveJob) -> None:
     """Take the process along."""
     job.log(f"attempt in process {os.getpid()}")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tasks.task
+def read_pages(pages: int, job: ActiveJob) -> list[int]:
+    """Read page by page, and say which process read which."""
+
+    def read(page: int) -> int:
+        job.log(str(page))
+        time.sleep(0.02)
+        return os.getpid()
+
+    return [int(job.step(f"page-{page}", read, page)) for page in range(pages)]

@@ -86,6 +86,20 @@ def test_a_failing_job_is_tried_again_and_then_fails_with_its_reason(url: str) -
     assert tries == [1, 2, 3]
 
 
+def test_a_step_whose_result_is_stored_never_runs_again(url: str) -> None:
+    ran: list[tuple[str, int]] = []
+
+    def work(job: ActiveJob) -> None:
+        job.step("first", ran.append, ("first", job.attempt))
+        if job.attempt == 1:
+            raise ValueError("in between")
+        job.step("second", ran.append, ("second", job.attempt))
+
+    with Queue("q", url=url) as queue, working(url, work):
+        queue.add("work", options=JobOptions(attempts=2)).wait(SOON)
+    assert ran == [("first", 1), ("second", 2)]
+
+
 def test_a_delayed_job_waits_for_its_time(url: str) -> None:
     with Queue("q", url=url) as queue:
         job = queue.add("echo", options=JobOptions(delay=timedelta(milliseconds=300)))
