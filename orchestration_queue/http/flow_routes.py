@@ -78,6 +78,7 @@ async def submit_flow(request: Request) -> Json:
     roots = refs[:1] if kind == "tree" else [ref for ref, node in zip(refs, planned, strict=True) if not node.deps]
     known = refs[0][1] if kind == "tree" else flow_id
     record = ProxyFlow(known, kind, now_ms(), tuple(refs), tuple(roots))
+    # Before its jobs, so that an error in between leaves none that cannot be cancelled.
     all_good(await service.connection.pipeline(write_proxy_flow(service.prefix, record)))
     if graph is not None:
         await _submit(service, graph, flow_id, record)

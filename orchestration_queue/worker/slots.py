@@ -90,8 +90,8 @@ class SharedSlots:
 
     def changed(self) -> None:
         """Record a change of one worker, which may affect all."""
-        # Each call wakes all workers, so repeating it before one has acted would make n changes cost n squared wake-
-        # ups.
+        # Each call wakes all workers, so repeating it before one has acted would make n changes cost n squared
+        # wake-ups.
         if self._is_announced:
             return
         self._is_announced = True

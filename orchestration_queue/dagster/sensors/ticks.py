@@ -203,6 +203,7 @@ _OURS = "orchestration_queue/"
 
 def request_run(event: QueueEvent, _resource: QueueResource) -> dg.RunRequest:
     """Request a run for each event, with the event's type, queue and job as tags."""
+    # Not `queue`: that tag places the run and its steps on a queue.
     return dg.RunRequest(
         tags={_OURS + "event": event.type, _OURS + "source_queue": event.queue, _OURS + "job_id": event.job_id}
     )
