@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dashboard import dashboard
+from import_graph import page
 from reference_python import errors_module
 
 __all__ = ["DRAWN"]
 
 DRAWN: dict[Path, Callable[[], str]] = {
     Path("orchestration_queue/errors.py"): errors_module,
+    Path("docs/explanation/architecture.md"): page,
     Path("helm/orchestration-queue/files/dashboard.json"): dashboard,
 }
 """How the text of each file is made, by its path in the checkout."""

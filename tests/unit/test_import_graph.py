@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from functools import cache
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-import orchestration_queue
-
-ROOT: Final = Path(orchestration_queue.__file__).parent
-NAME: Final = ROOT.name
-
-
-def module_name(path: Path) -> str:
-    """``orchestration_queue.client`` for its ``__init__.py``."""
-    parts = path.relative_to(ROOT.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+import_graph = import_module("import_graph")
+MODULES: Final = import_graph.modules()
 
 
-MODULES: Final = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
-
-
-def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Return all nodes below one, except what only type checkers read."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            continue
-        yield child
-        yield from walk(child)
-
-
-@cache
 def imports(module: str) -> frozenset[str]:
     """The package's modules that one imports, wherever in its text."""
-    found: set[str] = set()
-    for node in walk(ast.parse(MODULES[module].read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in MODULES else node.module for name in whole}
-    return frozenset(found & MODULES.keys() - {module})
+    return frozenset(import_graph.imports(module))
 
 
 def reachable(start: str) -> set[str]:
