@@ -234,4 +234,5 @@ async def _messages(request: Request, name: str, subscription: str, subjects: Su
             if item is None:
                 return
             yield item
+            # Resumed once the item is written: only then is the message done.
             client.sent()

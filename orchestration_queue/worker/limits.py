@@ -88,6 +88,7 @@ class WorkerLimits:
     async def _hold(self, job: AsyncActiveJob, call_next: CallNext) -> Any:
         """Start the job when all limits allow it. Jobs wait in line, and only the first of them polls."""
         async with self._turn:
+            # Before each check, so that a change during it ends the wait that follows.
             self._changed.clear()
             while not self._is_leaving and (wait_ms := await self._wait_ms()):
                 with suppress(TimeoutError):

@@ -114,6 +114,7 @@ class AsyncDeadLetters(AsyncAdder):
             raise DeadLetterNotFoundError(self.name, letter_id)
         (again,) = await self._connection.follow(dead_letters.replays(keys, self.keys, [record]))
         (job,) = await self._jobs([await self._place(again)])
+        # Last, so that a call that was interrupted can be repeated.
         await self._connection.run(control.remove(keys, letter_id))
         return job
 

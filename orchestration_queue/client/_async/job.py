@@ -289,6 +289,7 @@ class AsyncJob(AsyncJobReading):
             NotFoundError: The job has no such step.
             StateError: The job has not failed.
         """
+        # Before the retry: once it is ready, a worker may start the job at any time.
         if from_step is not None and await self.read_state() is JobState.FAILED:
             await self.forget_step(from_step, following=True)
         await run_and_wake(self._connection, self._keys, control.retry(self._keys, self.id, now_ms()))
