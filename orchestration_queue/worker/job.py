@@ -23,6 +23,7 @@ from orchestration_queue.server import AsyncConnection, report_usage_async
 from orchestration_queue.states import JobState
 from orchestration_queue.worker.active_job import BaseActiveJob, JobInterrupt
 from orchestration_queue.worker.durable_job import DurableJob
+from orchestration_queue.worker.steps import trace_step
 
 __all__ = ["ActiveJob", "AsyncActiveJob"]
 
@@ -252,7 +253,8 @@ class ActiveJob(BaseActiveJob):
         while True:
             run.begin()
             try:
-                result = function(*args, **kwargs)
+                with trace_step(name):
+                    result = function(*args, **kwargs)
             except Exception as error:
                 pause_s = self._await(run.failed(error))
             else:

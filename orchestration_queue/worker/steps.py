@@ -7,6 +7,7 @@ import inspect
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
@@ -27,8 +28,9 @@ from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.worker.active_job import JobInterrupt
+from orchestration_queue.worker.observability import span
 
-__all__ = ["StepBook", "StepRun", "call_step"]
+__all__ = ["StepBook", "StepRun", "call_step", "trace_step"]
 
 _DEFAULT_BACKOFF = Backoff()
 _WAS = {
@@ -287,13 +289,19 @@ async def call_step(
     """
     try:
         async with asyncio.timeout(limit_s) as limit:
-            result = function(*args, **kwargs)
-            return await result if inspect.isawaitable(result) else result
+            with trace_step(name):
+                result = function(*args, **kwargs)
+                return await result if inspect.isawaitable(result) else result
     except TimeoutError as error:
         # The function may raise a TimeoutError of its own.
         if limit.expired():
             raise TimeoutError(f"Step {name!r} took longer than its timeout of {limit_s:g} s.") from error
         raise
+
+
+def trace_step(name: str) -> AbstractContextManager[None]:
+    """Make a block the span of a step."""
+    return span(f"step {name}", {"orchestration_queue.step": name})
 
 
 def _until_ms(step: JobStep) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,7 +15,9 @@ import redis
 from orchestration_queue.client import AsyncBroadcast, AsyncJob, AsyncQueue
 from orchestration_queue.errors import JobFailedError, LeaseLostError, NotFoundError, StateError, UsageError
 from orchestration_queue.options import Backoff, JobOptions, Retention, StepOptions
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.operations.steps import StepKind
+from orchestration_queue.server.instrumentation import exchange_hooks
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, BroadcastWorker
 from orchestration_queue.worker.sandbox import sandboxed
@@ -533,3 +535,52 @@ async def test_a_broadcasts_job_has_no_steps(server_url: str, queue_name: str, r
         worker.stop()
         await asyncio.wait_for(running, 60)
     assert all("of broadcast" in text and "can't have steps" in text for text in told)
+
+
+@pytest.fixture
+def sent() -> Iterator[list[str]]:
+    """The names of all commands about steps, in order."""
+    names: list[str] = []
+
+    def note(calls: Sequence[Call], _seconds: float, _failed: object) -> None:
+        about = [call for call in calls if call.name == "oq1_storeStep" or ":steps:" in (call.first_key or "")]
+        names.extend(call.name for call in about)
+
+    exchange_hooks.append(note)
+    yield names
+    exchange_hooks.remove(note)
+
+
+async def test_a_step_costs_one_command_and_a_page_of_stored_ones_two(
+    queue: AsyncQueue, server_url: str, sent: list[str]
+) -> None:
+    """An attempt without steps costs none for them."""
+
+    async def work(job: AsyncActiveJob) -> None:
+        sent.clear()
+        for number in range(20):
+            await job.step(f"n-{number}", int)
+        counted.append([*sent])
+        if job.attempt < 3:
+            raise ValueError("again")
+
+    counted: list[list[str]] = []
+    options = JobOptions(attempts=3, backoff=Backoff(type="fixed", delay=0.01))
+    intervals: dict[str, Any] = dict.fromkeys(("stalled_interval", "promotion_interval", "lease"), timedelta(minutes=5))
+    async with working(queue, work, server_url, **intervals):
+        await (await queue.add("work", options=options)).wait(SOON)
+    assert counted == [["oq1_storeStep"] * 20, ["HSCAN", "HMGET"], ["HSCAN", "HMGET"]]
+
+
+async def test_a_handler_without_steps_sends_nothing_for_them(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, sent: list[str]
+) -> None:
+    async def work(job: AsyncActiveJob) -> None:
+        if job.attempt == 1:
+            raise ValueError("again")
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work", options=TWICE)
+        await job.wait(SOON)
+    assert sent == []
+    assert "steps" not in raw.hkeys(queue.keys.job(job.id))

@@ -18,7 +18,7 @@ from orchestration_queue.errors import InvalidOptionError, JobFailedError
 from orchestration_queue.flows import Dag, DagBuilder, Node
 from orchestration_queue.options import JobOptions
 from orchestration_queue.telemetry.tracing import Tracing, trace_jobs
-from orchestration_queue.worker import ActiveJob, Worker
+from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Worker
 from tests.waiting import wait_until
 
 SOON = timedelta(seconds=60)
@@ -129,6 +129,27 @@ async def test_a_job_that_goes_on_later_has_not_failed(queue: Queue, spans: Span
     await run(queue, spans, handle, 2)
     assert {span.status.status_code for span in spans.named(f"process {queue.name}")} == {StatusCode.UNSET}
     assert all(not span.links for span in spans.named(f"process {queue.name}")), "it was made outside of any trace"
+
+
+async def test_a_durable_step_that_runs_has_a_span(queue: Queue, spans: Spans) -> None:
+    async def on_loop(job: AsyncActiveJob) -> None:
+        await job.step("ship", asyncio.sleep, 0)
+
+    def handle(job: ActiveJob) -> None:
+        job.step("charge", int)
+        if job.attempt == 1:
+            raise ValueError("once more")
+
+    queue.add("pay", options=JobOptions(attempts=2))
+    await run(queue, spans, handle, 2)
+    step = spans.one("step charge")
+    assert step.attributes == {"orchestration_queue.step": "charge"}
+    first, _ = spans.named(f"process {queue.name}")
+    assert step.parent is not None
+    assert step.parent.span_id == first.context.span_id
+    queue.add("send")
+    await run(queue, spans, on_loop, 3)
+    assert spans.one("step ship").status.status_code is StatusCode.UNSET
 
 
 def test_what_the_adder_says_stays_and_only_traced_blocks_trace(queue: Queue, spans: Spans) -> None:
