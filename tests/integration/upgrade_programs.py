@@ -40,7 +40,6 @@ BEGUN, HELD, WAITING, NEWS = "begun", "held", "waiting", "news"
 """Queues whose worker stops half-way, whose worker is killed, and without a worker; and a broadcast."""
 QUICK = WorkerOptions(
     concurrency=6,
-    lease=timedelta(seconds=5),
     stalled_interval=timedelta(milliseconds=300),
     promotion_interval=timedelta(milliseconds=100),
     flow_interval=timedelta(milliseconds=300),
