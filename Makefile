@@ -45,15 +45,13 @@ demo-ui: $(DEMO) ## Look at the same pipeline in the browser: `dagster dev` besi
 # Tests work a third of their time, so five processes share two cores; tests/session.py puts the longest files first, and
 # files that share a Spark server or a worker into one process.
 PARALLEL = --numprocesses=5 --dist=loadfile --no-loadscope-reorder
-# CI runs a failed test once more and names it in the summary; by hand nothing is tried twice.
-RERUN = $(if $(RERUNS),--reruns=$(RERUNS) -raR)
 
 # The archive of Spark's classes saves 7 of 15 seconds of a core at each of the many starts of Spark. Some Javas make none.
 ARCHIVE = -$(BIN)/oq spark archive
 
 test: $(DEV) ## Run every test, and see that they reach the Lua (ARGS="tests/unit -k keys" runs some)
 	$(if $(ARGS),,$(ARCHIVE))
-	$(BIN)/python -m pytest $(RERUN) $(or $(ARGS),$(PARALLEL) --lua-coverage=95)
+	$(BIN)/python -m pytest $(or $(ARGS),$(PARALLEL) --lua-coverage=95)
 
 quick: $(DEV) ## Run the tests of the inner loop: units, Lua, contracts
 	$(BIN)/python -m pytest $(PARALLEL) tests/unit tests/lua tests/property tests/typing tests/fundamentals $(ARGS)
