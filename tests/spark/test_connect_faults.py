@@ -15,9 +15,10 @@ import pytest
 import redis
 
 from orchestration_queue.client import AsyncQueue
+from orchestration_queue.errors import JobFailedError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.spark import ConnectServer
-from orchestration_queue.spark.connect.address import RUNS, ServerState, read_state
+from orchestration_queue.spark.connect.address import RUNS, ServerState, place, read_state
 from orchestration_queue.spark.connect.control import SessionControl, fence
 from tests.processes import worker_process
 from tests.spark.conftest import processes_in
@@ -139,6 +140,20 @@ def test_a_session_that_was_ended_cannot_be_opened_by_who_comes_late(connect_sta
     with SessionControl(connect_state.url, name) as late, pytest.raises(Exception, match="SESSION_CLOSED"):
         late.open()
     assert fence(connect_state.url, name) == []
+
+
+async def test_an_attempt_that_cannot_end_an_earlier_one_leaves_it_to_the_next(
+    server_url: str, queue_name: str, raw: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")  # nothing answers there
+    earlier = {"session": "00000000-0000-4000-8000-00000000000e", "server": place("sc://127.0.0.1:1"), "run": 1}
+    async with AsyncQueue(queue_name, url=server_url) as queue:
+        job = await queue.add("never_end_first", {"sign": str(tmp_path / "sign")})
+        raw.hset(queue.keys.job(job.id), "progress", json.dumps({"percent": 1, "text": "", "spark": earlier}))
+        async with working(queue, tasks, server_url):
+            with pytest.raises(JobFailedError, match=r"may still run in session 0{8}-.*, and cannot be ended"):
+                await job.wait(SOON)
+        assert (await queue.get(job.id)).record.progress["spark"] == earlier
 
 
 async def test_an_address_that_is_none_fails_the_job_in_one_sentence(

@@ -34,11 +34,14 @@ async def take_jobs(request: Request) -> Json:
         while True:
             left_s = max(0.0, deadline - time.monotonic())
             taken = await queue.take(body.get("count", 1), lease=body.get("lease"), wait=min(_LOOK_S, left_s))
-            request.service.check_open()
-            if gone and gone.done():
+            try:
+                request.service.check_open()
+                if gone and gone.done():
+                    raise HttpError(499, "The client has disconnected")
+            except HttpError:
                 # Otherwise no worker runs them until their leases expire.
                 await _give_back(taken)
-                raise HttpError(499, "The client has disconnected")
+                raise
             if taken or not left_s:
                 break
     finally:

@@ -138,8 +138,9 @@ def run_connect(
     try:
         attempt = _AttemptPlace(session, lease.place, run)
         if job is not None:
-            job.update_progress(attempt.progress(0, "waiting for Spark"))
+            # First: until the earlier session has ended, the next attempt must find that one.
             _fence(job, server, earlier)
+            job.update_progress(attempt.progress(0, "waiting for Spark"))
         result = _run(name, function, lease, options, job, attempt)
         if job is not None:
             _report_progress(job, attempt, 100, "done")
