@@ -46,6 +46,7 @@ PAGES = {
     "job": "/ui/queues/reports/jobs/report-7",
     "flow": "/ui/queues/flights/flows/flights-2026-11-22",
     "schedule": "/ui/queues/reports/schedulers/nightly-export",
+    "calendar": "/ui/schedules/calendar?zone=Europe/Berlin",
     "dead-letters": "/ui/dead",
     "statistics": "/ui/queues/reports/statistics",
 }

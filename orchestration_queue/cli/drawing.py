@@ -13,7 +13,7 @@ from orchestration_queue.cli.common import STATE_COLORS, state_text
 from orchestration_queue.cli.text import clean, styled
 from orchestration_queue.client import FlowNode
 
-__all__ = ["graph", "mermaid", "span_text"]
+__all__ = ["graph", "mermaid", "span_text", "spark"]
 
 _SIGNS = {
     "completed": "✔",
@@ -41,6 +41,15 @@ def span_text(seconds: float | None) -> str:
         return f"{minutes} min {rest:02} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours < 48 else f"{hours // 24} d {hours % 24:02} h"
+
+
+def spark(values: Sequence[float | None], most: float) -> str:
+    """Return one character per value: a bar by its part of ``most``, a dot for 0 and a space for None."""
+    bars = "▁▂▃▄▅▆▇█"
+    return "".join(
+        " " if value is None else bars[min(int(value / most * len(bars)), len(bars) - 1)] if value else "·"
+        for value in values
+    )
 
 
 def graph(nodes: Sequence[FlowNode], critical: Collection[str]) -> RenderableType:

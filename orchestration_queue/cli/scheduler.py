@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from orchestration_queue.cli import schedule_text
+from orchestration_queue.cli.calendar import calendar
 from orchestration_queue.cli.common import (
     JsonFlag,
     Prefix,
@@ -275,3 +276,6 @@ def next_(
             for run in runs
         ],
     )
+
+
+app.command("calendar")(calendar)

@@ -1,6 +1,8 @@
 """Schedules: when repeatable jobs run, as values and pure functions."""
 
+from orchestration_queue.schedules.calendar import Calendar
 from orchestration_queue.schedules.entry import SchedulerEntry
+from orchestration_queue.schedules.planning import plan_calendar
 from orchestration_queue.schedules.policies import MissedRuns, Overlap, Policies
 from orchestration_queue.schedules.scheduled_run import ScheduledRun, flow_id_of, scheduled_job_id
 from orchestration_queue.schedules.templates import SUBMIT_FLOW, FlowTemplate, JobTemplate
@@ -11,6 +13,7 @@ from orchestration_queue.schedules.values import Cron, Every, RepeatAfterComplet
 __all__ = [
     "SUBMIT_FLOW",
     "Awaited",
+    "Calendar",
     "Cron",
     "Every",
     "FlowTemplate",
@@ -28,6 +31,7 @@ __all__ = [
     "evaluate",
     "flow_id_of",
     "manual_job_id",
+    "plan_calendar",
     "run_now",
     "scheduled_job_id",
 ]

@@ -149,6 +149,12 @@ class CronPattern:
             pass  # the search left the calendar
         raise no_occurrences(f"{self.text!r} matches no date in the {HORIZON_YEARS} years to come")
 
+    def is_on(self, day: date) -> bool:
+        """Return whether it occurs on a local date."""
+        if day.month not in _FIELDS[3].values(self.months) or day.day not in _FIELDS[2].values(self.days):
+            return False
+        return day.isoweekday() % 7 in self.weekdays or day.day in self.either
+
     def _find_repeated(self, after: datetime, here: datetime, zone: tzinfo) -> datetime | None:
         """Return the first occurrence that a local clock shows for the second time, if it shows this hour twice."""
         length = here.replace(fold=1).astimezone(UTC) - here.replace(fold=0).astimezone(UTC)

@@ -94,6 +94,7 @@ async def test_every_page_is_accessible_quiet_and_fits(
             "/ui", base, f"{base}?state=failed", f"{base}?state=failed&q={quote(HOSTILE)}", f"{base}/jobs/bad",
             f"{base}/flows/f1", f"{base}/events",
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
+            "/ui/schedules/calendar?days=31&zone=Asia/Kolkata",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
             "/ui/chasquimq", "/ui/qless", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
             "/ui/doctor", "/ui/server", "/ui/login",

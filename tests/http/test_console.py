@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -33,7 +33,7 @@ from orchestration_queue.doctor import Finding
 from orchestration_queue.errors import UsageError
 from orchestration_queue.http import HttpApp, create_app
 from orchestration_queue.http.access import Access, Token
-from orchestration_queue.http.console import cache
+from orchestration_queue.http.console import cache, calendar
 from orchestration_queue.http.routes import Scope
 from tests.http.conftest import called
 from tests.http.test_own_routes import noted
@@ -76,7 +76,18 @@ async def fail(job: AsyncActiveJob) -> None:
 
 
 async def test_an_empty_server_has_pages(ui: httpx.AsyncClient) -> None:
-    for path in ("", "/flows", "/schedules", "/dead", "/broadcasts", "/workers", "/pools", "/doctor", "/server"):
+    for path in (
+        "",
+        "/flows",
+        "/schedules",
+        "/schedules/calendar",
+        "/dead",
+        "/broadcasts",
+        "/workers",
+        "/pools",
+        "/doctor",
+        "/server",
+    ):
         assert "</html>" in await page(ui, path), path
 
 
@@ -294,6 +305,7 @@ async def test_flows_are_drawn_and_controlled(ui: httpx.AsyncClient, queue: Asyn
 @pytest.mark.parametrize(
     ("path", "label"),
     [("", "Overview"), ("/flows", "Flows"), ("/queues/{q}", "Overview"), ("/queues/{q}/flows/f1", "Flows"),
+     ("/schedules/calendar", "Schedules"),
      ("/queues/{q}/jobs/f1.a", "Overview"), ("/queues/{q}/schedulers/nightly", "Schedules")],
 )  # fmt: skip
 async def test_the_navigation_marks_the_section_of_a_page(
@@ -317,6 +329,29 @@ async def test_schedules_run_pause_and_go(ui: httpx.AsyncClient, queue: AsyncQue
     assert "0, the last" in await page(ui, "/schedules")
     await submit(ui, path, "remove", confirmed="yes")
     assert await queue.schedulers.find("nightly") is None
+
+
+async def test_the_calendar_shows_runs_clock_changes_and_what_was_late(
+    ui: httpx.AsyncClient, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.schedulers.upsert(HOSTILE, Cron("30 2 * * *", tz="Europe/Berlin"))
+    await queue.schedulers.upsert("beat", Every(1))
+    await queue.schedulers.upsert("resting", Every(60))
+    await queue.schedulers.pause("resting")
+    last = datetime(datetime.now(UTC).year + 1, 3, 31, 12, tzinfo=UTC)
+    change = last - timedelta(days=last.isoweekday() % 7)
+    monkeypatch.setattr(calendar, "now_ms", lambda: int((change - timedelta(days=1)).timestamp() * 1000))
+    text = await page(ui, f"/schedules/calendar?queue={queue.name}&days=1&zone=Europe/Berlin")
+    assert "<img" not in text
+    assert "clocks in Europe/Berlin go forward by 1 h to 03:00" in text
+    assert "Without a run at a time that is skipped" in text
+    assert text.count("3.6k") >= 30
+    assert re.search(r"resting</a></td>.*?<td>paused</td>", text)
+    assert "No worker has added its job yet." in text
+    for query, problem in (("zone=Mars/Base", "no zone of that name"), ("days=32", "whole number from 1 to 31")):
+        refused = await ui.get(f"/ui/schedules/calendar?{query}")
+        assert (refused.status_code, problem in refused.text) == (400, True), query
+    assert "has no schedule" in await page(ui, "/schedules/calendar?queue=nix")
 
 
 async def test_a_schedule_is_edited_after_a_preview(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:

@@ -62,6 +62,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("scheduler", "ls", Q),
     ("scheduler", "show", Q, N),
     ("scheduler", "next", Q, f"{N}2"),
+    ("scheduler", "calendar", Q),
     ("queue", "failures", Q),
     ("queue", "events", Q, "--after", "0-0", "--limit", "2"),
     ("queue", "top", "--rounds", "1"),

@@ -117,6 +117,25 @@ def test_a_scheduler_is_shown(oq: Oq, queue_name: str, schedulers: JobSchedulers
     assert lines["history"].endswith(f"fired  {job.id}")
 
 
+def test_the_calendar_counts_runs_and_says_what_is_late(
+    oq: Oq, queue_name: str, raw: Any, schedulers: JobSchedulers
+) -> None:
+    schedulers.upsert("beat", Every(1))
+    schedulers.upsert("resting", Every(600))
+    schedulers.pause("resting")
+    late = {"every": 90_000_000, "nextRun": int(time.time() * 1000) - 90_000, "iterationCount": 4}
+    raw.hset(schedulers.keys.schedulers, "late", json.dumps(late))
+    shown = oq.json("scheduler", "calendar", queue_name, "--days", "2", "--zone", "Asia/Tokyo")
+    assert (shown["zone"], shown["schedules"], len(shown["days"])) == ("Asia/Tokyo", 4, 3)
+    assert [hour["runs"] for hour in shown["days"][1]["hours"]][:2] == [3600, 3600]
+    assert [(each["scheduler"], each["outcome"]) for each in shown["deviations"]][-1] == ("late", "overdue")
+    assert [(each["scheduler"], each["reason"]) for each in shown["unplanned"]] == [("resting", "paused")]
+    text = oq("scheduler", "calendar", "--zone", "Asia/Tokyo").stdout
+    assert "Busiest hour" in text
+    assert "overdue" in text
+    assert "00:00:00 to 23:59:59" in text
+
+
 def test_next_runs_in_the_schedules_zone_and_in_utc(oq: Oq, queue_name: str, schedulers: JobSchedulers) -> None:
     heading, *rows = oq("scheduler", "next", queue_name, "nightly", "--count", "3").stdout.splitlines()
     assert heading.split() == ["Europe/Berlin", "UTC", "in"]

@@ -69,6 +69,18 @@ async def test_schedulers_are_listed_looked_up_and_removed(face: Face, queue_nam
         assert await schedulers.find("a") is None
 
 
+async def test_histories_of_several_schedulers_are_read_together(face: Face, queue_name: str, raw: Any) -> None:
+    async with face.schedulers(queue_name) as schedulers:
+        await schedulers.upsert("s", Every(60))
+        await schedulers.run_now("s")
+        histories = await schedulers.histories(["s", "nix"])
+        assert [len(past) for past in histories.values()] == [1, 0]
+        assert histories["s"] == await schedulers.history("s")
+        assert await schedulers.histories([]) == {}
+        with pytest.raises(InvalidNameError, match="non-empty string"):
+            await schedulers.histories([""])
+
+
 async def test_an_edit_waits_for_the_lock_and_gives_it_back(face: Face, queue_name: str, raw: Any) -> None:
     async with face.schedulers(queue_name) as schedulers:
         await schedulers.list()

@@ -231,6 +231,12 @@ class AsyncJobSchedulers(AsyncQueueClient):
         _check_name(name)
         return await self._connection.look(schedule_entries.history(self.keys, name))
 
+    async def histories(self, names: Sequence[str]) -> dict[str, Sequence[PastRun]]:
+        """Return :meth:`history` of several schedulers by name, read in one exchange."""
+        for name in names:
+            _check_name(name)
+        return dict(await self._connection.follow(schedule_entries.histories(self.keys, names)))
+
     async def list(self) -> dict[str, SchedulerEntry]:
         """List all schedulers by name, without those that can't be read."""
         stored = await self._connection.look(schedule_entries.entries(self.keys))

@@ -12,6 +12,7 @@ from orchestration_queue.client import AsyncBroadcast, AsyncFlow, AsyncJob, Asyn
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
 from orchestration_queue.http.console.cache import PATIENCE_S, Rates, Recent, Registry, or_none
+from orchestration_queue.http.console.calendar import CalendarPage
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, ended_until, minutes_of
@@ -77,9 +78,11 @@ class Pages:
             ("/ui/server", self.server),
         ]
         schedules = SchedulePages(service, views, self._of_queues)
+        self._calendar = CalendarPage(views, self._of_queues)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
         groups = (
             schedules,
+            self._calendar,
             self._doctor,
             QueuePages(service, views),
             PoolPages(service, views),
@@ -90,7 +93,7 @@ class Pages:
 
     async def aclose(self) -> None:
         """Stop background reads."""
-        for each in (self._registry, self._reasons, self._flows, self._doctor, self._overview):
+        for each in (self._registry, self._reasons, self._flows, self._doctor, self._overview, self._calendar):
             await each.aclose()
 
     async def _of_queues(self, request: Request) -> list[AsyncQueue]:

@@ -6,7 +6,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text, text
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    integer,
+    optional_text,
+    text,
+)
 from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import pairs
@@ -22,6 +31,7 @@ __all__ = [
     "entries",
     "entry",
     "fire",
+    "histories",
     "history",
     "index",
     "put",
@@ -159,6 +169,15 @@ def history(keys: QueueKeys, name: str) -> Operation[list[PastRun]]:
         return [PastRun(int(due), int(at), str(job_id), str(outcome)) for due, at, job_id, outcome in notes]
 
     return Operation(call, read)
+
+
+def histories(keys: QueueKeys, names: Sequence[str]) -> Conversation[dict[str, list[PastRun]]]:
+    """Read the last runs of several schedules in one exchange."""
+    reads = {name: history(keys, name) for name in names}
+    if not reads:
+        return {}
+    replies = all_good((yield [read.call for read in reads.values()]))
+    return {name: read.read(reply) for (name, read), reply in zip(reads.items(), replies, strict=True)}
 
 
 def scores(reply: Reply) -> Iterator[tuple[str, Reply]]:
