@@ -28,8 +28,8 @@ def store(own: Own, name: str, kind: str = "r", **values: Any) -> Any:
     return own.send(oq1.store_step(QueueKeys(own.wire.queue), name=name, kind=kind, **claim, **step))
 
 
-def forget(own: Own, name: str, *, following: bool = False) -> Any:
-    return own.send(oq1.forget_steps(QueueKeys(own.wire.queue), job_id="7", name=name, following=following))
+def forget(own: Own, *names: str) -> Any:
+    return own.send(oq1.forget_steps(QueueKeys(own.wire.queue), job_id="7", names=names))
 
 
 def test_the_first_outcome_counts(own: Own) -> None:
@@ -94,10 +94,16 @@ def test_forgetting_leaves_the_numbers_of_the_others(own: Own) -> None:
     own.wire.ask("HSET", own.wire.key("job:7"), "state", "failed")
     assert forget(own, "b") == 1
     assert forget(own, "b") == 0
-    assert forget(own, "c", following=True) == 2
+    assert forget(own, "c", "d", "x") == 2
     assert own.wire.ask("HKEYS", own.wire.key("steps:7")) == ["h:a", "r:a"]
     own.wire.ask("HSET", own.wire.key("job:7"), "state", "active")
     assert store(own, "b") == [f"r 5 1 {NOW + 5} 5 0 1"]
+
+
+@pytest.mark.parametrize("count", [0, 501])
+def test_a_call_forgets_1_to_500_steps(own: Own, count: int) -> None:
+    with pytest.raises(redis.ResponseError, match="OQ_BAD_ARGUMENT oq1_forgetSteps"):
+        forget(own, *map(str, range(count)))
 
 
 @pytest.mark.parametrize("field", ["movingTo", "movedBy"])

@@ -7,7 +7,6 @@ local numbers = require("numbers")
 local steps = {}
 
 steps.MOST = 10000
-local FIELDS_PER_SCAN = 1000
 local PENDING = "w"
 
 function steps.key(queue, job_id)
@@ -37,31 +36,13 @@ function steps.store(queue, job_id, is_first, step)
   return { header }
 end
 
---- The numbers of all steps by name.
-local function numbered(key)
-  local found, cursor = {}, "0"
-  repeat
-    local page = guarded.call("HSCAN", key, cursor, "MATCH", "h:*", "COUNT", FIELDS_PER_SCAN)
-    cursor = page[1]
-    for index = 1, #page[2], 2 do
-      found[page[2][index]:sub(3)] = tonumber(page[2][index + 1]:match("^%a (%d+)")) or 0
-    end
-  until cursor == "0"
-  return found
-end
-
---- Remove a step, and with `following` those that were stored after it; returns how many.
-function steps.forget(queue, job_id, name, following)
-  local key, gone = steps.key(queue, job_id), 0
-  local found = numbered(key)
-  local first = found[name]
-  for each, number in pairs(first and found or {}) do
-    if each == name or following and number > first then
-      redis.call("HDEL", key, "h:" .. each, "r:" .. each)
-      gone = gone + 1
-    end
+--- Remove steps; returns how many there were.
+function steps.forget(queue, job_id, names)
+  local fields = {}
+  for _, name in ipairs(names) do
+    fields[#fields + 1], fields[#fields + 2] = "h:" .. name, "r:" .. name
   end
-  return gone
+  return redis.call("HDEL", steps.key(queue, job_id), unpack(fields)) / 2
 end
 
 return steps

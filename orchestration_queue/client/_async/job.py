@@ -189,7 +189,7 @@ class AsyncJob(AsyncJobReading):
         forget = steps.forget_steps(
             self._keys, self.id, steps.check_step_name(name), following=check_flag(following, "following")
         )
-        return await self._connection.run(forget)
+        return await self._connection.follow(forget)
 
     async def remove(self, *, force: bool = False) -> bool:
         """Remove the job in any state; return False if it was already gone. A running handler is not stopped.

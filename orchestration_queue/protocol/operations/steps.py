@@ -17,7 +17,7 @@ from orchestration_queue.errors import (
     UsageError,
 )
 from orchestration_queue.options.base import MAX_NAME_LENGTH
-from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, integer, text
+from orchestration_queue.protocol.call import Call, Conversation, Operation, Reply, all_good, chunks, integer, text
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
@@ -44,6 +44,7 @@ COUNTER = "steps"
 _HEADER, _RESULT = "h:", "r:"
 _FIELDS_PER_SCAN = 1000
 _STEPS_PER_PAGE = 100
+_STEPS_PER_CALL = 500
 
 
 class StepKind(StrEnum):
@@ -243,32 +244,41 @@ def _sleeps_at(step: JobStep, now: datetime | None) -> bool:
     return step.kind is StepKind.SLEEPS and step.until is not None and now is not None and step.until > now
 
 
-def forget_steps(keys: QueueKeys, job_id: str, name: str, *, following: bool) -> Operation[int]:
-    """Remove a stored step, and optionally those that were stored after it; read how many were removed.
+def forget_steps(keys: QueueKeys, job_id: str, name: str, *, following: bool) -> Conversation[int]:
+    """Remove a stored step, and optionally those that were stored after it; return how many were removed.
+
+    The last ones go first, 500 per exchange: if that is interrupted, it can be repeated.
 
     Raises:
-        JobNotFoundError: By the operation: there is no such job.
-        NotFoundError: By the operation: the job has no such step.
-        StateError: By the operation: the job runs, or moves to another queue.
+        JobNotFoundError: There is no such job.
+        NotFoundError: The job has no such step.
+        StateError: The job runs, or moves to another queue.
     """
+    names = [name]
+    if following:
+        stored = [step.name for step in (yield from read_steps(keys, job_id))]
+        names = stored[stored.index(name) :] if name in stored else [name]
+    removed = 0
+    for some in chunks(names[::-1], _STEPS_PER_CALL):
+        (reply,) = all_good((yield [oq1.forget_steps(keys, job_id=job_id, names=some)]))
+        removed += _read_forgotten(keys, job_id, name, integer(reply))
+    return removed
 
-    def read(reply: Reply) -> int:
-        removed = integer(reply)
-        if removed == -1:
-            raise JobNotFoundError(keys.queue, job_id)
-        if removed < 0:
-            raise StateError(
-                f"Job {job_id!r} of queue {keys.queue!r} is running, or on the move to another queue; "
-                "forget its steps when it no longer is."
-            )
-        if removed == 0:
-            raise NotFoundError(
-                f"Job {job_id!r} of queue {keys.queue!r} has no stored step {name!r}; list its steps with "
-                f"`oq job show {job_id} -q {keys.queue}`."
-            )
-        return removed
 
-    return Operation(oq1.forget_steps(keys, job_id=job_id, name=name, following=following), read)
+def _read_forgotten(keys: QueueKeys, job_id: str, name: str, removed: int) -> int:
+    if removed == -1:
+        raise JobNotFoundError(keys.queue, job_id)
+    if removed < 0:
+        raise StateError(
+            f"Job {job_id!r} of queue {keys.queue!r} is running, or on the move to another queue; "
+            "forget its steps when it no longer is."
+        )
+    if removed == 0:
+        raise NotFoundError(
+            f"Job {job_id!r} of queue {keys.queue!r} has no stored step {name!r}; list its steps with "
+            f"`oq job show {keys.queue} {job_id}`."
+        )
+    return removed
 
 
 def copy_steps(keys: QueueKeys, target: QueueKeys, job_id: str, token: str) -> Conversation[None]:
