@@ -20,7 +20,7 @@ from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["BaseActiveJob", "JobInterrupt", "RunState", "duration_ms", "moment_ms"]
+__all__ = ["BaseActiveJob", "JobInterrupt", "RunState", "duration_ms", "find_interrupt", "moment_ms"]
 
 _Place = Literal["front", "back", "fail"]
 
@@ -38,6 +38,14 @@ class JobInterrupt(BaseException):
     def __init__(self, settle: Callable[[Lease], Settlement]) -> None:
         super().__init__("The handler ended its run before the job was done; let this exception pass.")
         self.settle = settle
+
+
+def find_interrupt(error: BaseException) -> BaseException:
+    """Return the interrupt of a group that holds nothing else, as task groups raise it; otherwise the error itself."""
+    found = error
+    while isinstance(found, BaseExceptionGroup) and found.split(JobInterrupt)[1] is None:
+        found = found.exceptions[0]
+    return found if isinstance(found, JobInterrupt) else error
 
 
 @dataclass(slots=True)

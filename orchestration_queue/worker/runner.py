@@ -24,7 +24,7 @@ from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.protocol.outcome import Strategy
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.worker.active_job import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt, find_interrupt
 from orchestration_queue.worker.interfaces import CallNext, Handler, Middleware, Router
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.observability import about, bound_to
@@ -186,6 +186,12 @@ class Runner:
         return call()
 
     async def _handle(self, attempt: _Attempt) -> Any:
+        try:
+            return await self._call_handler(attempt)
+        except BaseExceptionGroup as group:
+            raise find_interrupt(group) from None
+
+    async def _call_handler(self, attempt: _Attempt) -> Any:
         name = attempt.lease.record.name
         handler = self._reserved.get(name) or self._find(name)
         timeout_s = wire_number(attempt.lease.record.options.get("timeout")) / 1000 or None
@@ -194,7 +200,9 @@ class Runner:
         if not _is_coroutine_function(handler):
             return await self._in_thread(handler, attempt, timeout_s)
         if timeout_s is None:
-            return await handler(attempt.job)
+            # In its own task: before Python 3.13, a task group that fails leaves its task's cancelling() at 1, which
+            # would look as if the worker had given the job up.
+            return await asyncio.ensure_future(_run_coroutine(handler, attempt.job))
         return await self._on_loop(handler, attempt, timeout_s)
 
     async def _on_loop(self, handler: Handler, attempt: _Attempt, timeout_s: float) -> Any:

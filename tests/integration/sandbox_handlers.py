@@ -253,3 +253,20 @@ async def stepped_async(job: AsyncActiveJob) -> Any:
             raise ValueError("the first attempt ends here")
         pages.append(await job.step(f"page-{number}", fetch, number))
     return {"attempt": job.attempt, "pages": pages}
+
+
+async def grouped(job: AsyncActiveJob) -> Any:
+    async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as group:
+        group.create_task(job.sleep("nap", 0.05))
+        group.create_task(job.step("beside", asyncio.sleep, 0))
+        outer.create_task(asyncio.sleep(0))
+    return job.attempt
+
+
+async def grouped_with_an_error(job: AsyncActiveJob) -> None:
+    async def fail() -> None:
+        raise ValueError("beside a sleep")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(job.sleep("nap", 60))
+        group.create_task(fail())

@@ -21,7 +21,7 @@ from orchestration_queue.server.instrumentation import exchange_hooks
 from orchestration_queue.states import JobState
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, BroadcastWorker
 from orchestration_queue.worker.sandbox import sandboxed
-from tests.integration.sandbox_handlers import stepped, stepped_async
+from tests.integration.sandbox_handlers import grouped, grouped_with_an_error, stepped, stepped_async
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -405,6 +405,21 @@ async def test_a_sleep_frees_the_slot_and_counts_no_attempt(queue: AsyncQueue, s
         assert await job.wait(SOON) == 1
     assert await job.logs() == ["runs", "before", "runs"]
     assert [step.name for step in await job.steps()] == ["before", "nap", "after"]
+
+
+@pytest.mark.parametrize("handler", [grouped, sandboxed(grouped)], ids=["loop", "sandbox"])
+async def test_a_sleep_in_a_task_group_ends_the_run(queue: AsyncQueue, server_url: str, handler: Any) -> None:
+    async with working(queue, handler, server_url):
+        job = await queue.add("work")
+        assert await job.wait(SOON) == 1
+    assert (await job.refresh()).attempts_made == 0
+    assert {step.name for step in await job.steps()} == {"nap", "beside"}
+
+
+async def test_an_error_beside_a_sleep_fails_the_attempt(queue: AsyncQueue, server_url: str) -> None:
+    async with working(queue, grouped_with_an_error, server_url):
+        with pytest.raises(JobFailedError, match="ExceptionGroup"):
+            await (await queue.add("work")).wait(SOON)
 
 
 async def test_a_job_that_is_started_early_sleeps_on(queue: AsyncQueue, server_url: str) -> None:

@@ -406,6 +406,29 @@ async def test_a_coroutine_that_swallows_its_cancellation_keeps_its_place_but_no
     assert [cast(Failure, told).reason for told in run.told] == ["Job timeout exceeded"]
 
 
+@pytest.mark.parametrize("timeout", [{}, {"timeout": 60_000}], ids=["unlimited", "limited"])
+async def test_a_task_group_that_fails_is_no_cancellation_by_the_worker(
+    executor: ThreadPoolExecutor, timeout: dict[str, int]
+) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("no good")
+
+    async def handler(job: AsyncActiveJob) -> str:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+        except* ValueError:
+            if job.attempt > 1:
+                raise
+        return "it copes"
+
+    done = await Run(executor, handler).outcome(**timeout)
+    assert cast(Completion, done).result == '"it copes"'
+    failure = await Run(executor, handler).failure(1, **timeout)
+    assert failure.reason.startswith("ExceptionGroup: unhandled errors in a TaskGroup")
+
+
 async def test_a_thread_over_its_time_is_asked_to_stop_and_keeps_its_place(executor: ThreadPoolExecutor) -> None:
     release, asked = threading.Event(), threading.Event()
 

@@ -29,7 +29,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, plain, refuse_equal_keys
 from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of, without_exit
-from orchestration_queue.worker.active_job import JobInterrupt
+from orchestration_queue.worker.active_job import JobInterrupt, find_interrupt
 
 __all__ = ["Frame", "dump_error", "load_error", "load_error_in_handler", "pack", "receive", "take"]
 
@@ -105,6 +105,7 @@ _SETTLEMENTS: dict[str, TypeAdapter[Settlement]] = {kind.__name__: TypeAdapter(k
 
 def dump_error(error: BaseException, lease: Lease) -> Frame:
     """Return an exception as JSON. An interrupt is settled here, so that only its settlement must be sent."""
+    error = find_interrupt(error)
     if isinstance(error, JobInterrupt):
         try:
             return {"interrupt": _dump_settlement(error.settle(lease))}
