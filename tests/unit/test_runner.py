@@ -406,9 +406,9 @@ async def test_a_coroutine_that_swallows_its_cancellation_keeps_its_place_but_no
     assert [cast(Failure, told).reason for told in run.told] == ["Job timeout exceeded"]
 
 
-@pytest.mark.parametrize("timeout", [{}, {"timeout": 60_000}], ids=["unlimited", "limited"])
+@pytest.mark.parametrize("limit", [{}, {"timeout": 60_000}], ids=["unlimited", "limited"])
 async def test_a_task_group_that_fails_is_no_cancellation_by_the_worker(
-    executor: ThreadPoolExecutor, timeout: dict[str, int]
+    executor: ThreadPoolExecutor, limit: dict[str, int]
 ) -> None:
     async def fail() -> None:
         await asyncio.sleep(0)
@@ -423,9 +423,9 @@ async def test_a_task_group_that_fails_is_no_cancellation_by_the_worker(
                 raise
         return "it copes"
 
-    done = await Run(executor, handler).outcome(**timeout)
+    done = await Run(executor, handler).outcome(**limit)
     assert cast(Completion, done).result == '"it copes"'
-    failure = await Run(executor, handler).failure(1, **timeout)
+    failure = await Run(executor, handler).failure(1, **limit)
     assert failure.reason.startswith("ExceptionGroup: unhandled errors in a TaskGroup")
 
 
