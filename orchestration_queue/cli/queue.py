@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import typer
@@ -24,18 +24,15 @@ from orchestration_queue.cli.common import (
     show_table,
     time_text,
 )
-from orchestration_queue.cli.text import print_line
+from orchestration_queue.cli.statistics import stats
 from orchestration_queue.cli.verbs import Done, format_count, open_queue, report_moved, verb
-from orchestration_queue.client import Distribution, Queue, TaskStatistics
-from orchestration_queue.errors import UsageError
+from orchestration_queue.client import Queue
 from orchestration_queue.options import RateLimit, Retention, seconds
 from orchestration_queue.options.queue import QueueSettingsFields
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
 __all__ = ["app"]
-
-_BAR_WIDTH = 40
 
 app = typer.Typer(help="Inspect, pause, limit, retry and clean queues.", no_args_is_help=True)
 
@@ -296,73 +293,4 @@ def metrics(
     show_table(("minute", state, "mean seconds"), rows)
 
 
-@app.command("stats")
-def stats(
-    queue: QueueName,
-    day: Annotated[str | None, typer.Option(help="The day in UTC, as 2026-01-31; default today.")] = None,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show how long a day's jobs waited and ran, and how many failed, by task."""
-    wanted = None if day is None else _parse_day(day)
-    with open_queue(queue, url, prefix) as client:
-        found = client.statistics(wanted)
-    if as_json:
-        tasks = {name: _describe(task) for name, task in found.tasks.items()}
-        show_json({"queue": queue, "day": found.day, "all": _describe(found.all), "tasks": tasks})
-        return
-    rows = [*found.tasks.items(), *([("all", found.all)] if len(found.tasks) > 1 else [])]
-    show_table(_STATISTICS, [[name, *_row(task)] for name, task in rows])
-    for what, spread in (("wait", found.all.wait), ("run", found.all.run)):
-        for line in _plot(what, spread):
-            print_line(line)
-
-
-_STATISTICS = (
-    *("task", "completed", "failed", "retried", "wait p50", "wait p99"),
-    *("run mean", "deviation", "p50", "p90", "p99"),
-)
-
-
-def _row(task: TaskStatistics) -> list[str]:
-    wait, run = task.wait, task.run
-    times = (wait.p50, wait.p99, run.mean, run.deviation, run.p50, run.p90, run.p99)
-    counts = (task.completed, task.failed, task.retried)
-    return [*map(str, counts), *(f"{time.total_seconds():.3f}" for time in times)]
-
-
-def _parse_day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--day {text!r} is not a day; write it as 2026-01-31.") from None
-
-
-def _describe(task: TaskStatistics) -> dict[str, Any]:
-    described: dict[str, Any] = {"completed": task.completed, "failed": task.failed, "retried": task.retried}
-    for what, spread in (("wait", task.wait), ("run", task.run)):
-        named = ("mean", "deviation", "p50", "p90", "p99")
-        described[what] = {
-            "count": spread.count,
-            **{name: seconds(getattr(spread, name)) for name in named},
-            "histogram": [{"until": seconds(until), "count": count} for until, count in spread.histogram],
-        }
-    return described
-
-
-def _plot(what: str, spread: Distribution) -> list[str]:
-    """Return the histogram as lines of bars, four buckets to a line: each line lasts to twice the one above."""
-    # Four buckets make an octave.
-    octaves: dict[int, int] = {}
-    for bucket, count in spread.buckets.items():
-        octaves[-(-bucket // 4)] = octaves.get(-(-bucket // 4), 0) + count
-    if not octaves:
-        return []
-    most = max(octaves.values())
-    lines = ["", f"{what}, seconds"]
-    for octave in range(min(octaves), max(octaves) + 1):
-        count = octaves.get(octave, 0)
-        bar = "█" * -(-count * _BAR_WIDTH // most)
-        lines.append(f"<= {2**octave / 1000:>10.3f}  {bar}{' ' if bar else ''}{count:,}")
-    return lines
+app.command("stats")(stats)

@@ -3,12 +3,13 @@
 They are fields of one hash per day, which workers only increment, so that any number of workers can write them:
 ``wait:n:TASK``, ``wait:s:TASK`` and ``wait:q:TASK`` are the count, the sum of the milliseconds and the sum of the
 squared seconds, ``wait:17:TASK`` counts those of bucket 17; ``run:...`` likewise; ``failed:TASK`` and ``retried:TASK``
-are counts.
+are counts, and ``failed.KIND:TASK`` counts those that failed with one kind of failure.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -25,6 +26,9 @@ _PER_OCTAVE = 4
 _LAST_BUCKET = 130
 _LONGEST_NAME = 100
 _MOST_NAMES = 100
+_MOST_KINDS = 20
+_OTHERS = "(others)"
+_KIND = "failed."
 
 
 def _bucket(milliseconds: int) -> int:
@@ -93,6 +97,11 @@ class Distribution:
         return self.quantile(0.9)
 
     @property
+    def p95(self) -> timedelta:
+        """The duration that 95 % of the jobs did not exceed."""
+        return self.quantile(0.95)
+
+    @property
     def p99(self) -> timedelta:
         """The duration that 99 % of the jobs did not exceed."""
         return self.quantile(0.99)
@@ -113,12 +122,14 @@ class TaskStatistics:
         run: How long the attempts took that completed.
         failed: How many jobs failed for good.
         retried: How many attempts failed and were followed by another.
+        kinds: How many jobs failed for good by kind of failure, as far as workers recorded it; earlier versions don't.
     """
 
     wait: Distribution = field(default_factory=Distribution)
     run: Distribution = field(default_factory=Distribution)
     failed: int = 0
     retried: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def completed(self) -> int:
@@ -126,8 +137,14 @@ class TaskStatistics:
         return self.run.count
 
     def __add__(self, other: TaskStatistics) -> TaskStatistics:
+        kinds = Counter(self.kinds)
+        kinds.update(other.kinds)
         return TaskStatistics(
-            self.wait + other.wait, self.run + other.run, self.failed + other.failed, self.retried + other.retried
+            self.wait + other.wait,
+            self.run + other.run,
+            self.failed + other.failed,
+            self.retried + other.retried,
+            dict(kinds),
         )
 
 
@@ -181,12 +198,26 @@ class _TaskTally:
     def __init__(self) -> None:
         self.wait, self.run = _Durations(), _Durations()
         self.failed = self.retried = 0
+        self._kinds: dict[str, int] = {}
+
+    def fail(self, kind: str) -> None:
+        """Count a job that failed for good. Kinds beyond the first twenty are counted as one."""
+        self.failed += 1
+        kind = _shorten(kind).replace(":", ".") or _OTHERS
+        if kind not in self._kinds and len(self._kinds) >= _MOST_KINDS:
+            kind = _OTHERS
+        self._kinds[kind] = self._kinds.get(kind, 0) + 1
 
     def fields(self, task: str) -> Iterator[tuple[str, str]]:
         """Yield the fields of the day's hash, and what to add to each."""
         yield from self.wait.fields("wait", task)
         yield from self.run.fields("run", task)
         yield from ((f"{what}:{task}", str(n)) for what, n in (("failed", self.failed), ("retried", self.retried)) if n)
+        yield from ((f"{_KIND}{kind}:{task}", str(n)) for kind, n in self._kinds.items())
+
+
+def _shorten(name: str) -> str:
+    return name[:_LONGEST_NAME].encode("utf-8", "replace").decode()
 
 
 class Tally:
@@ -201,9 +232,9 @@ class Tally:
     def task(self, name: str) -> _TaskTally:
         """Return the counts of a task. Names beyond the first hundred are counted as one."""
         if (found := self._tasks.get(name)) is None:
-            name = name[:_LONGEST_NAME].encode("utf-8", "replace").decode()
+            name = _shorten(name)
             if name not in self._tasks and len(self._tasks) >= _MOST_NAMES:
-                name = "(others)"
+                name = _OTHERS
             found = self._tasks.setdefault(name, _TaskTally())
         return found
 
@@ -228,7 +259,8 @@ def read_day(day: date, fields: Iterable[tuple[str, str]]) -> DayStatistics:
 
 def _task(numbers: Mapping[str, float]) -> TaskStatistics:
     failed, retried = (int(numbers.get(f"{kind}:", 0)) for kind in ("failed", "retried"))
-    return TaskStatistics(_distribution(numbers, "wait"), _distribution(numbers, "run"), failed, retried)
+    kinds = {name[len(_KIND) : -1]: int(number) for name, number in numbers.items() if name.startswith(_KIND)}
+    return TaskStatistics(_distribution(numbers, "wait"), _distribution(numbers, "run"), failed, retried, kinds)
 
 
 def _distribution(numbers: Mapping[str, float], kind: str) -> Distribution:

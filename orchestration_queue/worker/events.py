@@ -114,7 +114,7 @@ class Tallying:
         if verdict is Verdict.COMPLETED:
             task.run.add(self._io.clock.now_ms() - taken_ms)
         elif verdict is Verdict.FAILED:
-            task.failed += 1
+            task.fail(settlement.kind if isinstance(settlement, Failure) else "")
         else:
             task.retried += 1
         if job.attempts_made == 0 and job.stalled_count == 0:

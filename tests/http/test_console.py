@@ -583,6 +583,26 @@ async def test_statistics_are_shown_by_task_and_day(ui: httpx.AsyncClient, queue
     assert (await ui.get(f"/ui{path}?day=soon")).status_code == 400
 
 
+async def test_charts_show_failures_by_kind_and_the_last_hour(
+    ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str
+) -> None:
+    path = f"/queues/{queue.name}/statistics"
+    assert "No job ended in the last hour." in await page(ui, path)
+    job = await queue.add("a")
+    async with working(queue, fail, server_url):
+        with pytest.raises(Exception, match="onerror"):
+            await job.wait(60)
+    async with asyncio.timeout(60):
+        while not (await queue.statistics()).all.kinds:  # noqa: ASYNC110  a worker writes it once a second
+            await asyncio.sleep(0.05)
+    text = await page(ui, path)
+    assert text.count("<figure") == text.count("</figure>") == 5
+    assert '<span class="key t-k0">UnrecoverableError</span>' in text
+    assert re.search(r"<title>[0-9:]+: 0 completed, 1 failed</title>", text)
+    assert re.search(r'Failures by kind, per day"><table>.*?UnrecoverableError</th>', text)
+    assert "<img" not in text
+
+
 async def test_flows_over_queues_that_a_token_lacks_are_refused(server_url: str, raw: redis.Redis) -> None:
     async with AsyncFlowProducer(url=server_url) as producer:
         nodes = [Node("a"), Node("b", deps=["a"], queue="theirs")]

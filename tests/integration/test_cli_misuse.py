@@ -51,6 +51,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("queue config q --rate 5 --per 0", 2, "duration"),
     ("queue metrics nix", 3, UNKNOWN),
     ("queue stats nix", 3, UNKNOWN),
+    ("queue stats q --days 31", 2, "--days"),
+    ("queue stats q --day 2026-01-31 --days 2", 2, "pass one of them"),
     ("queue stats q --day yesterday", 2, "--day 'yesterday' is not a day"),
     ("queue metrics q --hours 1000", 2, "--hours"),
     ("job add a{b n", 2, "Queue name 'a{b' contains '{'"),

@@ -50,7 +50,7 @@ async def test_a_worker_counts_what_its_jobs_did(queue: AsyncQueue, raw: redis.R
     good, bad = today.tasks["good"], today.tasks["bad"]
     assert (good.completed, good.failed, good.retried, good.wait.count) == (3, 0, 0, 3)
     assert (bad.completed, bad.failed, bad.retried, bad.wait.count) == (0, 1, 1, 1)
-    assert today.all.completed == 3
+    assert (today.all.completed, today.all.kinds) == (3, {"ValueError": 1})
     assert timedelta(0) <= good.run.p50 <= good.run.p99 <= timedelta(minutes=2)
     (key,) = raw.scan_iter(queue.keys.statistics("*").replace("{", "[{]"))
     assert 29 * DAYS < int(raw.ttl(key)) <= 30 * DAYS
@@ -64,6 +64,14 @@ async def test_a_worker_counts_what_its_jobs_did(queue: AsyncQueue, raw: redis.R
     assert "run, seconds" in text
     assert "█" in text
     assert oq("queue", "stats", queue.name, "--day", "2001-01-01").exit_code == 0
+    recent = oq.json("queue", "stats", queue.name, "--days", "30")
+    assert (len(recent["days"]), len(recent["last_hour"])) == (30, 60)
+    assert [day["kinds"] for day in recent["days"] if day["kinds"]] == [{"ValueError": 1}]
+    assert sum(minute["completed"] for minute in recent["last_hour"]) == 3
+    assert sum(minute["failed"] for minute in recent["last_hour"]) == 1
+    lines = oq("queue", "stats", queue.name, "--days", "30").stdout.splitlines()
+    assert [line.split()[:3] for line in lines[:2]] == [["30", "days", "completed"], ["30", "days", "failed"]]
+    assert lines[-1].rstrip().endswith("ValueError 1")
 
 
 async def test_a_worker_that_records_no_metrics_counts_nothing(

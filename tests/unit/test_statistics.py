@@ -47,7 +47,7 @@ def test_mean_deviation_and_quantiles_are_those_of_the_durations(longest_ms: int
         exact = durations[int(part * 3000)] / 1000
         assert run.quantile(part).total_seconds() == pytest.approx(exact, rel=0.2, abs=0.002)
     assert sum(count for _, count in run.histogram) == 3000
-    assert (run.p50, run.p90, run.p99) == (run.quantile(0.5), run.quantile(0.9), run.quantile(0.99))
+    assert (run.p50, run.p90, run.p95, run.p99) == tuple(map(run.quantile, (0.5, 0.9, 0.95, 0.99)))
 
 
 def test_tasks_are_counted_apart_and_together() -> None:
@@ -55,18 +55,42 @@ def test_tasks_are_counted_apart_and_together() -> None:
     tally.task("a:b").wait.add(5)
     tally.task("a:b").run.add(7)
     tally.task("").retried += 1
-    tally.task("").failed += 1
+    tally.task("").fail("builtins.ValueError")
     found = read(tally)
     assert not tally
     assert list(found.tasks) == ["", "a:b"]
     assert (found.tasks["a:b"].wait.count, found.tasks["a:b"].completed, found.tasks[""].failed) == (1, 1, 1)
     assert (found.all.completed, found.all.failed, found.all.retried) == (1, 1, 1)
+    assert found.tasks["a:b"].kinds == {}
+    assert found.all.kinds == {"builtins.ValueError": 1}
+
+
+def test_failures_are_counted_by_kind_over_tasks_and_workers() -> None:
+    tallies = [Tally(), Tally()]
+    for tally in tallies:
+        tally.task("a").fail("a:b.\udcff")
+        tally.task("b").fail("a:b.\udcff")
+        tally.task("b").fail("")
+    found = read(*tallies)
+    assert found.tasks["a"].kinds == {"a.b.?": 2}
+    assert found.all.kinds == {"a.b.?": 4, "(others)": 2}
+    assert found.all.failed == 6
+
+
+def test_made_up_kinds_are_bounded() -> None:
+    tally = Tally()
+    for number in range(1000):
+        tally.task("a").fail(f"{number:x>300}")
+    found = read(tally).all
+    assert len(found.kinds) <= 21
+    assert max(map(len, found.kinds)) <= 100
+    assert sum(found.kinds.values()) == found.failed == 1000
 
 
 def test_made_up_names_are_bounded() -> None:
     tally = Tally()
     for number in range(1000):
-        tally.task(f"{number:x>300}").failed += 1
+        tally.task(f"{number:x>300}").fail("error")
     found = read(tally)
     assert len(found.tasks) <= 101
     assert max(map(len, found.tasks)) <= 100

@@ -18,6 +18,7 @@ from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, ended_until, minutes_of
 from orchestration_queue.http.console.queue_pages import PoolPages, QueuePages, Search
 from orchestration_queue.http.console.schedules import SchedulePages
+from orchestration_queue.http.console.statistics import StatisticsPage
 from orchestration_queue.http.console.views import Views, query
 from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
 from orchestration_queue.http.messages import FINISHED, Raw, Request, Stream
@@ -78,22 +79,28 @@ class Pages:
             ("/ui/server", self.server),
         ]
         schedules = SchedulePages(service, views, self._of_queues)
+        self._statistics = StatisticsPage(service, views)
         self._calendar = CalendarPage(views, self._of_queues)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
         groups = (
             schedules,
             self._calendar,
+            self._statistics,
             self._doctor,
             QueuePages(service, views),
             PoolPages(service, views),
             *(wire.load("console").Pages(service.wires[wire.name], views) for wire in WIRES),
+        )
+        self._readers = (
+            *(self._registry, self._reasons, self._flows, self._doctor),
+            *(self._overview, self._calendar, self._statistics),
         )
         views.show_wires([wire for wire in WIRES if service.wires[wire.name].names])
         self.routes = (*own, *(route for group in groups for route in group.routes))
 
     async def aclose(self) -> None:
         """Stop background reads."""
-        for each in (self._registry, self._reasons, self._flows, self._doctor, self._overview, self._calendar):
+        for each in self._readers:
             await each.aclose()
 
     async def _of_queues(self, request: Request) -> list[AsyncQueue]:

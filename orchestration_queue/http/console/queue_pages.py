@@ -1,12 +1,10 @@
-"""The search of a queue's page, and the pages of a queue's settings, statistics and tags, and of pools."""
+"""The search of a queue's page, and the pages of a queue's settings and tags, and of pools."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,10 +15,9 @@ from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.jobs import bounded
-from orchestration_queue.http.v1.queues import KEPT_DAYS, parse_day, pools_to_change, read_pools
+from orchestration_queue.http.v1.queues import pools_to_change, read_pools
 from orchestration_queue.http.v1.reading import data_filter, plain
 from orchestration_queue.protocol.record import when
-from orchestration_queue.protocol.statistics import Distribution
 from orchestration_queue.states import JobState
 
 __all__ = ["PoolPages", "QueuePages", "Search"]
@@ -112,7 +109,7 @@ _SHOWN = 200
 
 
 class QueuePages:
-    """Pages of a queue's settings, statistics and tags.
+    """Pages of a queue's settings and tags.
 
     Args:
         service: The app's service.
@@ -125,7 +122,6 @@ class QueuePages:
         self.routes = (
             Route("GET", f"{base}/settings", read, self._settings),
             Route("POST", f"{base}/settings", Scope.ACT, self._change_settings),
-            Route("GET", f"{base}/statistics", read, self._statistics),
             Route("GET", f"{base}/tags", read, self._tags),
             Route("GET", f"{base}/tags/:tag", read, self._tag),
         )
@@ -156,19 +152,6 @@ class QueuePages:
         except UsageError as error:
             return self._form(request, given, 400, str(error))
         return self._views.redirect(f"/ui/queues/{part(queue.name)}/settings?done=save-1")
-
-    async def _statistics(self, request: Request) -> Raw:
-        """Show how long a day's jobs waited and ran, by task, and the number of finished jobs on each of 30 days."""
-        queue = self._service.queue(request.params["name"])
-        today = await queue.statistics()
-        days = [today.day - timedelta(days=back) for back in range(KEPT_DAYS)]
-        asked = parse_day(request.query.get("day") or None) or today.day
-        shown, *found = await asyncio.gather(*(queue.statistics(day) for day in (asked, *days[1:])))
-        totals = [(each.day, each.all) for each in (today, *found)]
-        return self._views.page(
-            "statistics.html", title=f"Statistics of {queue.name}", name=queue.name, shown=shown, totals=totals[::-1],
-            bars=_bars,
-        )  # fmt: skip
 
     async def _tags(self, request: Request) -> Raw:
         """List a queue's tags."""
@@ -215,13 +198,6 @@ def _number(text: str) -> float | str:
         return text
     # Floats are exact up to 15 digits.
     return int(number) if number.is_integer() and len(text) < 16 else number
-
-
-def _bars(spread: Distribution) -> list[int]:
-    """Return the counts of the histogram, from the shortest duration to the longest."""
-    if not spread.buckets:
-        return []
-    return [spread.buckets.get(bucket, 0) for bucket in range(min(spread.buckets), max(spread.buckets) + 1)]
 
 
 _MOST_DIGITS = 6

@@ -80,6 +80,7 @@ class Views:
             "spark": spark,
             "spark_application": spark_application,
             "wires": [],
+            "zip": lambda *values: list(zip(*values, strict=True)),
             "link": self._link,
         }
 

@@ -113,11 +113,11 @@ def _day(found: DayStatistics) -> dict[str, Any]:
 
 def _task(task: TaskStatistics) -> dict[str, Any]:
     counts = {"completed": task.completed, "failed": task.failed, "retried": task.retried}
-    return counts | {"wait": _spread(task.wait), "run": _spread(task.run)}
+    return counts | {"kinds": dict(task.kinds), "wait": _spread(task.wait), "run": _spread(task.run)}
 
 
 def _spread(spread: Distribution) -> dict[str, Any]:
-    named = {name: plain(getattr(spread, name)) for name in ("mean", "deviation", "p50", "p90", "p99")}
+    named = {name: plain(getattr(spread, name)) for name in ("mean", "deviation", "p50", "p90", "p95", "p99")}
     histogram = [{"until": plain(until), "count": count} for until, count in spread.histogram]
     return {"count": spread.count, **named, "histogram": histogram}
 
