@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import random
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import uvicorn
@@ -34,6 +36,11 @@ from orchestration_queue import (
     Worker,
 )
 from orchestration_queue.http import create_app
+from orchestration_queue.protocol import statistics
+from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.statistics import Tally
+from orchestration_queue.server import AsyncConnection
 from tests.bench.server import server
 from tests.dagster.develop import Dev, running_dev
 from tests.http.browser import started
@@ -111,7 +118,30 @@ async def fill(url: str) -> None:
         template = JobTemplate(name="export", data={"format": "parquet"})
         await reports.schedulers.upsert("nightly-export", Cron("30 2 * * MON-FRI", tz="Europe/Berlin"), template)
         await emails.schedulers.upsert("newsletter", Cron("0 9 * * MON", tz="America/New_York"))
+        await reports.schedulers.upsert("refresh", Cron("*/3 8-17 * * MON-FRI", tz="Europe/Berlin"))
         await emails.schedulers.upsert("bounce-check", Every(timedelta(minutes=10)))
+
+
+async def fill_past(url: str, queue: str) -> None:
+    """Write what workers would have counted on the last 30 days and in the last hour, with a bad day."""
+    chance, now = random.Random(7), int(time.time())  # noqa: S311  of a picture
+    async with await AsyncConnection.open(url) as connection:
+        keys = QueueKeys(queue)
+        for back in range(1, 30):
+            at_ms, tally = 1000 * (now - back * 86_400), Tally()
+            is_bad, is_weekend = back == 5, (datetime.now(UTC) - timedelta(days=back)).weekday() > 4
+            for task in ("render", "export"):
+                counts = tally.task(task)
+                for _ in range(chance.randint(20, 40) if is_weekend else chance.randint(90, 160)):
+                    counts.wait.add(int(chance.lognormvariate(6.5 if is_bad else 4, 1)))
+                    counts.run.add(int(chance.lognormvariate(7, 0.7)))
+                for _ in range(chance.randint(0, 8) + 30 * is_bad):
+                    counts.fail("ConnectionError" if is_bad else chance.choice(("ValueError", "TimeoutError")))
+            await connection.execute(statistics.count(keys, at_ms, tally))
+        for minute in range(now // 60 - 60, now // 60):
+            count = {f"m:{minute * 60_000}:c": chance.randint(0, 12), f"m:{minute * 60_000}:d": 1000}
+            words = tuple(word for pair in count.items() for word in pair)
+            await connection.execute(Call("HSET", (keys.metrics_completed,), words))
 
 
 async def submit(url: str, queue: str, flow_id: str) -> AsyncFlow:
@@ -145,6 +175,7 @@ async def take(url: str, profile: Path) -> None:
     ]
     async with AsyncExitStack() as stack:
         await fill(url)
+        await fill_past(url, "reports")
         await submit(url, "flights", "flights-2026-11-22")
         site = await stack.enter_async_context(console(url))
         await stack.enter_async_context(running(*workers))
