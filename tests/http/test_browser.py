@@ -236,6 +236,31 @@ async def test_jobs_are_found_and_changed_by_keyboard(page: Page, site: str, que
     assert (counts.delayed, counts.failed) == (1, 1)
 
 
+async def test_the_calendar_and_the_tables_behind_charts_work_by_keyboard(
+    page: Page, site: str, queue: AsyncQueue, raw: redis.Redis, server_url: str
+) -> None:
+    async with working(queue, handle, server_url):
+        await (await queue.add("done")).wait(30)
+        await wait_until(lambda: raw.keys(queue.keys.statistics("*")), "the worker to write its statistics")
+    await queue.schedulers.upsert("hourly", Cron("5 * * * *"))
+    await page.open(f"{site}/ui/schedules")
+    await page.choose(".tabs a[href$=calendar]", "location.pathname.endsWith('/calendar')")
+    await page.tab_to("input[name=queue]")
+    await page.type(queue.name)
+    await page.press("Enter")
+    await page.arrive(f"location.search.includes('queue={queue.name}')")
+    await page.tab_to("table.hours tr:last-child a")
+    assert await page.run("[...document.querySelectorAll('details')].at(-1).open") is False
+    await page.press("Enter")
+    await page.until("[...document.querySelectorAll('details')].at(-1).open")
+    await page.choose("details:last-of-type td.name a", "location.pathname.endsWith('/schedulers/hourly')")
+    await page.open(f"{site}/ui/queues/{queue.name}/statistics")
+    await page.tab_to("figure summary")
+    await page.press("Enter")
+    await page.until("document.querySelectorAll('figure details[open] tbody tr').length === 60")
+    assert await page.violations() == []
+
+
 async def test_a_queue_s_other_pages_work_by_keyboard(
     page: Page, site: str, queue: AsyncQueue, raw: redis.Redis, server_url: str
 ) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import UsageError
-from orchestration_queue.http.console.cache import Recent
+from orchestration_queue.http.console.cache import Recent, Registry
 from orchestration_queue.http.console.views import Views
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.routes import Route, Scope
-from orchestration_queue.schedules import Calendar, plan_calendar
+from orchestration_queue.http.service import Service
+from orchestration_queue.protocol.call import Conversation, all_good, together
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import schedule_entries
+from orchestration_queue.schedules import Calendar, SchedulerEntry, plan_calendar
 from orchestration_queue.schedules.calendar import CalendarDay
 from orchestration_queue.schedules.planning import pick_histories
 from orchestration_queue.server.clock import now_ms
@@ -25,6 +28,7 @@ __all__ = ["CalendarPage"]
 _KEPT_S = 5.0
 _REST = 4
 _MOST_KEPT = 16
+_MOST_QUEUES = 1000
 _DAYS = ("1", "7", "14", "31")
 _LEVELS = 5
 """Shades of the hours, by the logarithm of their runs."""
@@ -61,12 +65,13 @@ class CalendarPage:
     """The page of the calendar.
 
     Args:
+        service: The app's service.
         views: Renders the page.
-        queues: Returns the queues that a request concerns.
+        registry: Lists the queues.
     """
 
-    def __init__(self, views: Views, queues: Callable[[Request], Awaitable[list[AsyncQueue]]]) -> None:
-        self._views, self._queues = views, queues
+    def __init__(self, service: Service, views: Views, registry: Registry) -> None:
+        self._service, self._views, self._registry = service, views, registry
         self._calendars = Recent(_KEPT_S, rest=_REST, most=_MOST_KEPT)
         self.routes = (Route("GET", "/ui/schedules/calendar", Scope.READ, self._show),)
 
@@ -77,49 +82,56 @@ class CalendarPage:
     async def _show(self, request: Request) -> Raw:
         """Show the calendar of the queues, in a zone."""
         get = request.query.get
-        wanted = _Question(get("queue") or "", get("days") or "7", (get("zone") or "UTC").strip())
-        queues = await self._queues(request)
+        asked = _Question((get("queue") or "").strip(), get("days") or "7", (get("zone") or "UTC").strip())
+        found = [name for name in await self._registry.queues() if asked.queue in ("", name)]
+        names = tuple(found[:_MOST_QUEUES])
         try:
-            days = int(wanted.days) if wanted.days in _DAYS else 0
-            key = (tuple(queue.name for queue in queues), days, wanted.zone)
-            zones, calendar = await self._calendars.get(key, partial(_read, queues, days, wanted.zone))
+            days = int(asked.days) if asked.days in _DAYS else 0
+            read = partial(self._read, names, days, asked.zone)
+            zones, calendar = await self._calendars.get((names, days, asked.zone), read)
         except UsageError as error:
-            return self._page(wanted, 400, problem=str(error))
+            return self._page(asked, 400, problem=str(error))
         most = calendar.busiest.runs if calendar.busiest else 1
-        return self._page(
-            wanted, calendar=calendar, zones=zones, grid=[(day, _cells(day, most)) for day in calendar.days]
-        )
+        grid = [(day, _cells(day, most)) for day in calendar.days]
+        return self._page(asked, calendar=calendar, zones=zones, grid=grid, left_out=len(found) - len(names))
+
+    async def _read(self, names: Sequence[str], days: int, zone: str) -> tuple[list[str], Calendar]:
+        """Return the zones of the queues' schedules, and their calendar, in two exchanges."""
+        follow, keys = self._service.connection.follow, {name: self._service.keys(name) for name in names}
+        found = await follow(together([_read_entries(keys[name]) for name in names]))
+        entries = {(queue, name): each for queue, of in zip(names, found, strict=True) for name, each in of.items()}
+        picked = pick_histories(entries)
+        reads = [schedule_entries.histories(keys[queue], of_queue) for queue, of_queue in picked.items()]
+        past = dict(zip(picked, await follow(together(reads)), strict=True))
+        history = {(queue, name): runs for queue, of_queue in past.items() for name, runs in of_queue.items()}
+        plan = partial(plan_calendar, entries, now_ms(), days=days, zone=zone, history=history)
+        zones = {entry.timing.tz or "UTC" for entry in entries.values()} | {"UTC"}
+        return sorted(zones), await asyncio.to_thread(plan)
 
     def _page(
         self,
-        wanted: _Question,
+        asked: _Question,
         status: int = 200,
         *,
         problem: str = "",
         calendar: Calendar | None = None,
         zones: Sequence[str] = (),
         grid: Sequence[tuple[CalendarDay, list[_Cell]]] = (),
+        left_out: int = 0,
     ) -> Raw:
         return self._views.page(
-            "calendar.html", status, title="Calendar", wanted=wanted, choices=_DAYS, problem=problem,
+            "calendar.html", status, title="Calendar", asked=asked, choices=_DAYS, problem=problem,
             calendar=calendar, zones=zones, grid=grid, outcomes=_OUTCOMES, brief=_brief, clock_time=_clock_time,
             forward=timedelta(0),
+            left_out=left_out,
         )  # fmt: skip
 
 
-async def _read(queues: Sequence[AsyncQueue], days: int, zone: str) -> tuple[list[str], Calendar]:
-    """Return the zones of the queues' schedules, and their calendar."""
-    listed = await asyncio.gather(*(queue.schedulers.list() for queue in queues))
-    of_queue = {queue.name: queue.schedulers for queue in queues}
-    entries = {
-        (queue.name, name): entry for queue, found in zip(queues, listed, strict=True) for name, entry in found.items()
-    }
-    picked = pick_histories(entries)
-    read = await asyncio.gather(*(of_queue[queue].histories(names) for queue, names in picked.items()))
-    history = {(queue, name): past for queue, found in zip(picked, read, strict=True) for name, past in found.items()}
-    plan = partial(plan_calendar, entries, now_ms(), days=days, zone=zone, history=history)
-    zones = {entry.timing.tz for entry in entries.values()} - {None}
-    return sorted(map(str, zones | {"UTC"})), await asyncio.to_thread(plan)
+def _read_entries(keys: QueueKeys) -> Conversation[dict[str, SchedulerEntry]]:
+    operation = schedule_entries.entries(keys)
+    (reply,) = all_good((yield [operation.call]))
+    parsed = {name: SchedulerEntry.parse(text) for name, text in operation.read(reply).items()}
+    return {name: entry for name, entry in parsed.items() if entry is not None}
 
 
 def _cells(day: CalendarDay, most: int) -> list[_Cell]:

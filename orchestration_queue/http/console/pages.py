@@ -80,7 +80,7 @@ class Pages:
         ]
         schedules = SchedulePages(service, views, self._of_queues)
         self._statistics = StatisticsPage(service, views)
-        self._calendar = CalendarPage(views, self._of_queues)
+        self._calendar = CalendarPage(service, views, self._registry)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
         groups = (
             schedules,
