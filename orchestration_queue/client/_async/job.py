@@ -285,13 +285,16 @@ class AsyncJob(AsyncJobReading):
             from_step: Forget this step first, and those that were stored after it.
 
         Raises:
+            UsageError: No step can have this name.
             JobNotFoundError: The job no longer exists.
             NotFoundError: The job has no such step.
             StateError: The job has not failed.
         """
         # Before the retry: once it is ready, a worker may start the job at any time.
-        if from_step is not None and await self.read_state() is JobState.FAILED:
-            await self.forget_step(from_step, following=True)
+        if from_step is not None:
+            step = steps.check_step_name(from_step)
+            if await self.read_state() is JobState.FAILED:
+                await self.forget_step(step, following=True)
         await run_and_wake(self._connection, self._keys, control.retry(self._keys, self.id, now_ms()))
 
     async def promote(self) -> None:
