@@ -352,6 +352,8 @@ async def test_the_calendar_shows_runs_clock_changes_and_what_was_late(
         refused = await ui.get(f"/ui/schedules/calendar?{query}")
         assert (refused.status_code, problem in refused.text) == (400, True), query
     assert "has no schedule" in await page(ui, "/schedules/calendar?queue=nix")
+    monkeypatch.setattr(calendar, "_MOST_QUEUES", 0)
+    assert "Without the schedules of 1 more queue;" in await page(ui, f"/schedules/calendar?queue={queue.name}")
 
 
 async def test_a_schedule_is_edited_after_a_preview(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
