@@ -36,7 +36,7 @@ def stats(
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show how long a day's jobs waited and ran, and how many failed, by task; with --days, day by day."""
+    """Show how long a day's jobs waited and ran, and how many failed, by task; --days shows several days."""
     wanted = None if day is None else _parse_day(day)
     if wanted is not None and days > 1:
         raise UsageError("--day shows one day by task, and --days the last days; pass one of them.")
