@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from orchestration_queue.http.console.calendar import _brief, _level
 from orchestration_queue.http.console.charts import Series, TimeChart, draw_bars, draw_lines
 from orchestration_queue.http.console.statistics import _mark_text
 
@@ -68,3 +69,26 @@ def test_a_scale_of_durations_has_some_marks_but_not_many(values: list[float]) -
 )
 def test_nothing_to_draw_is_empty(chart: TimeChart) -> None:
     assert chart.is_empty
+
+
+def test_the_busiest_hour_has_the_darkest_shade() -> None:
+    assert [_level(runs, 1000) for runs in (None, 0, 1, 1000)] == [0, 0, 1, 5]
+    for most in (1, 2, 3, 7, 10**9):
+        assert _level(most, most) == 5
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        (7, "7"),
+        (999, "999"),
+        (1000, "1k"),
+        (3607, "3.6k"),
+        (99_999, "100k"),
+        (720_000, "720k"),
+        (7_200_000, "7.2M"),
+        (12 * 10**9, "12G"),
+    ],
+)
+def test_runs_are_brief(runs: int, text: str) -> None:
+    assert _brief(runs) == text

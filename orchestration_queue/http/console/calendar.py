@@ -146,12 +146,12 @@ def _cells(day: CalendarDay, most: int) -> list[_Cell]:
 
 
 def _level(runs: int | None, most: int) -> int:
-    return 1 + min(_LEVELS - 1, int(_LEVELS * math.log(runs) / math.log(most + 1))) if runs else 0
+    return min(_LEVELS, math.ceil(_LEVELS * math.log(runs + 1) / math.log(most + 1))) if runs else 0
 
 
 def _brief(runs: int) -> str:
     """Format a count in at most four characters."""
-    for limit, unit in ((1_000_000, "M"), (1000, "k")):
+    for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")):
         if runs >= limit:
             return f"{runs / limit:.1f}".removesuffix(".0")[:3].removesuffix(".") + unit
     return str(runs)
