@@ -74,6 +74,7 @@ _LETTERS = {
 """The kinds as they are stored."""
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
 _WORDS = {
+    StepKind.SLEEPS: "sleep",
     StepKind.SIGNALED: "received its signal",
     StepKind.TIMED_OUT: "received no signal",
     StepKind.WAITS: "waits for its signal",
