@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ _RESTART_S = 3.0
 """The pause before a worker that ended is restarted: its code may not load while the user edits it."""
 _END_S = 20.0
 """How long Dagster and the workers may take to end before they are killed."""
+_CREATE = "from dagster import DagsterInstance; DagsterInstance.get().dispose()"
 
 
 def find_home(directory: Path) -> Path:
@@ -54,6 +56,7 @@ def develop(server: ServerUrl, dagster: Sequence[str], workers: Sequence[Sequenc
     with handling_signals(lambda *_: must_stop.set()), Connection.open(server):
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, lambda *_: None)  # SIGINT ends the programs, which would inherit SIG_IGN
+        _create_storage()
         children = [_Program(command) for command in (dagster, *workers)]
         try:
             return _watch(children, must_stop)
@@ -63,6 +66,13 @@ def develop(server: ServerUrl, dagster: Sequence[str], workers: Sequence[Sequenc
             deadline = time.monotonic() + _END_S
             for child in children:
                 child.end(deadline)
+
+
+def _create_storage() -> None:
+    """Create the files of a new DAGSTER_HOME: Dagster's processes fail when several of them do so at once."""
+    if not Path(os.environ["DAGSTER_HOME"], "history", "runs.db").exists():
+        # Dagster reports by itself what is wrong with a home.
+        subprocess.run([sys.executable, "-c", _CREATE], stdin=subprocess.DEVNULL, capture_output=True, check=False)
 
 
 def _watch(children: Sequence[_Program], must_stop: threading.Event) -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestration_queue.dagster.develop import find_home
+from orchestration_queue.dagster.develop import develop, find_home
+from orchestration_queue.server import parse_url
 from tests.dagster.develop import Dev, running_dev
 from tests.http.browser import find_chromium, started
 from tests.processes import OQ
@@ -55,6 +56,20 @@ def test_a_project_without_a_home_gets_one(tmp_path: Path) -> None:
     assert (tmp_path / ".oq" / "dagster").is_dir()
     (tmp_path / "dagster.yaml").touch()
     assert find_home(tmp_path) == tmp_path
+
+
+def test_the_storage_of_a_new_home_is_there_before_several_processes_open_it(
+    tmp_path: Path, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that create SQLite's tables at once end with errors of its migrations."""
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    look = (
+        "import os, sqlite3\n"
+        "for name in ('history/runs.db', 'history/runs/index.db', 'schedules/schedules.db'):\n"
+        "    database = sqlite3.connect(os.path.join(os.environ['DAGSTER_HOME'], name))\n"
+        "    assert len(database.execute('select * from alembic_version').fetchall()) == 1, name\n"
+    )
+    assert develop(parse_url(server_url), [sys.executable, "-c", look], []) == 0
 
 
 def test_without_code_it_says_what_to_pass(tmp_path: Path) -> None:
