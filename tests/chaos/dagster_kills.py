@@ -180,6 +180,7 @@ def rig(home: Path, storage: dict[str, Any] | None = None, *, daemon: bool = Tru
             "poll_interval_seconds": 2,
             "max_resume_run_attempts": 1_000,
             "start_timeout_seconds": 3_600,
+            "free_slots_after_run_end_seconds": 5,
         },
         "concurrency": {"pools": {"default_limit": 1}},
         "telemetry": {"enabled": False},
