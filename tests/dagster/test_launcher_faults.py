@@ -14,6 +14,7 @@ from dagster._core.launcher.base import WorkerStatus
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.runs.run_jobs import find_step_jobs
+from tests.chaos.saboteur import Saboteur
 from tests.conftest import start_server
 from tests.dagster.launches import Launches, launcher_of
 from tests.processes import parent_of
@@ -193,6 +194,17 @@ def test_a_killed_worker_is_noticed_and_a_run_that_it_had_not_begun_starts_elsew
         (own.scratch / "go").touch()
         own.reaches(begun, SUCCESS)
         assert len(own.lines("held")) == 2, "what runs in the run's own process is lost with it, and done again"
+
+
+def test_a_run_is_launched_although_the_reply_to_its_job_is_lost(launched: Launches, tmp_path: Path) -> None:
+    with Saboteur(Path(launched.url.removeprefix("unix://")), tmp_path / "proxy.sock") as proxy:
+        launcher = launcher_of(url=proxy.url, queue="outage")
+        with dg.instance_for_test(overrides={"run_launcher": launcher}) as instance:
+            own = replace(launched, instance=instance, url=proxy.url, queue="outage")
+            proxy.lose_replies("glidemq_addJob", every=2)
+            runs = [own.launch("hello_job") for _ in range(3)]
+            assert proxy.lost > 0
+            assert [own.job(run_id).id for run_id in runs] == [f"dagster.{run_id}.-run" for run_id in runs]
 
 
 def test_a_server_that_restarts_between_submit_and_claim_loses_no_run(launched: Launches, tmp_path: Path) -> None:

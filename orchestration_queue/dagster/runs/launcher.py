@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 import dagster as dg
 from pydantic import Field
 
+from orchestration_queue.client import Job
 from orchestration_queue.dagster._compat import (
     CheckRunHealthResult,
     ConfigurableClass,
@@ -43,15 +44,18 @@ from orchestration_queue.dagster.runs.run_jobs import (
 )
 from orchestration_queue.dagster.steps.envelope import run_job_id
 from orchestration_queue.dagster.steps.work_item import KEPT, WorkItem
-from orchestration_queue.errors import UsageError
+from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.options import JobOptions, as_timedelta, seconds
 from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import DurationField, Positive
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
+from orchestration_queue.server.clock import Pauses
 
 __all__ = ["LauncherOptions", "QueueRunLauncher"]
 
+_OUTAGE_S = 10.0
+"""How long a run's job waits for an unreachable server, beside the connection's own time limits."""
 _STOP_S = 20.0
 """How long to wait for a run to stop: a worker kills a step after its grace period, 10 s by default, and a run 5 s
 later."""
@@ -221,7 +225,7 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
         )
         place = JobAddress(self._queue_of(run), work.job_id)
         # Before the event: without it, the job is still found by its id, which the run's determines (decision 0011).
-        job = self.jobs.queue(place.queue).add(work.kind, work.data(), options)
+        job = self._add_job(place, work, options)
         self._instance.report_engine_event(
             f"Run waits as {place}." if job.is_new else f"Run was launched before, as {place}.",
             run,
@@ -230,6 +234,17 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
             ),
             cls=type(self),
         )
+
+    def _add_job(self, place: JobAddress, work: WorkItem, options: JobOptions) -> Job:
+        """Add a job, also when the server restarts meanwhile: Dagster fails a run whose launch or resume raises."""
+        pauses = Pauses()
+        while True:
+            try:
+                return self.jobs.queue(place.queue).add(work.kind, work.data(), options)
+            except TransportError:  # if only the reply was lost, adding it again finds it by its id
+                if pauses.waited_s > _OUTAGE_S:
+                    raise
+            time.sleep(pauses.next_s())
 
     def _queue_of(self, run: dg.DagsterRun) -> str:
         """Return a run's queue, from its tags."""
