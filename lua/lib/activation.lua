@@ -14,7 +14,7 @@ local activation = {}
 local STAMPED = "stamped"
 local DECISIVE = record.control()
 DECISIVE.state, DECISIVE.processedOn, DECISIVE.lastActive = STAMPED, STAMPED, STAMPED
-DECISIVE.strayEntry, DECISIVE.strayElement = true, true
+DECISIVE.strayEntry, DECISIVE.strayElement, DECISIVE.releasedFrom = true, true, true
 
 --- Take a job that did not become active off the worker that fetched it. The caller keeps the list count.
 local function put_down(queue, job_id, entry)
@@ -105,6 +105,10 @@ function activation.try(queue, job_id, entry, now, skip_events)
   end
   local stamp = numbers.text(now)
   local job = read_and_stamp(flat, stamp)
+  if job.releasedFrom == stamp then
+    -- The lease of the attempt that it was taken from would be this one's, too.
+    return activation.try(queue, job_id, entry, now + 1, skip_events)
+  end
   if entry.unfinished and record.has_ended(job) then
     return nil, ""
   elseif is_stray(queue, job_id, job, entry) then

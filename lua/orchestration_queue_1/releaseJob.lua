@@ -55,6 +55,7 @@ if lists.holds(job) then
 elseif not stream.remove(queue, group, job_id, job) and not settle_held() then
   return "not_in_stream"
 end
+redis.call("HSET", queue .. "job:" .. job_id, "releasedFrom", job.processedOn or "")
 history.append(queue, job_id, { event = "released", started = tonumber(job.processedOn), ended = now_ms })
 stalled.reset(queue, job_id, job, now_ms)
 placement.ready(queue, job_id, job)

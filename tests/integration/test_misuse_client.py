@@ -194,6 +194,7 @@ CASES: list[Case] = [
         for method in ("get", "find", "remove", "pause", "resume", "run_now", "next_runs", "history")
         for name in IDS
     ),
+    *(_call("schedulers", "histories", names) for names in ("s", 5, None, *([name] for name in IDS))),
     *(_call("schedulers", "upsert", name, 5) for name in IDS),
     *(_call("schedulers", "upsert", "s", schedule) for schedule in (None, 5, object(), "not a pattern")),
     *(_call("schedulers", "upsert", "s", "* * * * *", template) for template in (5, "work")),

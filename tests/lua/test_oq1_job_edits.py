@@ -65,6 +65,22 @@ def test_more_than_100_jobs_a_call_are_refused(own: Own) -> None:
         own.send(call)
 
 
+@pytest.mark.parametrize("taker", ["own", "Node"])
+def test_a_job_that_is_taken_again_in_the_millisecond_of_its_release_has_another_lease(own: Own, taker: str) -> None:
+    """The handler of the attempt that it was taken from may still run, and must not settle it."""
+    own.wire.add()
+    (first,) = own.take()
+    assert own.send(control.release(keys_of(own), first.job_id, NOW).call) == "ok"
+    if taker == "own":
+        (second,) = own.take()
+        assert second.taken_ms == first.taken_ms + 1
+        assert own.renew((second.job_id, second.taken_ms)) == [1]
+    else:
+        own.wire.take()
+        assert int(own.wire.job(first.job_id)["processedOn"]) == first.taken_ms + 1
+    assert own.renew((first.job_id, first.taken_ms)) == [0]
+
+
 def test_a_release_that_cannot_find_the_entry_changes_nothing(own: Own) -> None:
     job_id, entry_id = own.wire.active()
     own.wire.ask("XDEL", own.wire.key("stream"), entry_id)

@@ -33,7 +33,7 @@ local NOTED = { "movingTo", "movedBy", "moveToken", "moveState", "moveDue", "mov
 -- What holds in one queue only.
 local LEFT_BEHIND = {
   state = true, parentId = true, parentQueue = true, parentIds = true, parentQueues = true,
-  orderingSeq = true, entry = true, strayEntry = true, strayElement = true, movedFrom = true,
+  orderingSeq = true, entry = true, strayEntry = true, strayElement = true, releasedFrom = true, movedFrom = true,
   movingTo = true, movedBy = true, moveToken = true, moveState = true, moveDue = true, moveDelay = true,
   moveReads = true, movedAt = true,
 }

@@ -12,6 +12,7 @@ from datetime import datetime
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.job import AsyncJob
 from orchestration_queue.client._async.waking import wake_all
+from orchestration_queue.client.checks import check_items
 from orchestration_queue.errors import (
     InvalidNameError,
     InvalidOptionError,
@@ -232,8 +233,12 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return await self._connection.look(schedule_entries.history(self.keys, name))
 
     async def histories(self, names: Sequence[str]) -> dict[str, Sequence[PastRun]]:
-        """Return :meth:`history` of several schedulers by name, read in one exchange."""
-        for name in names:
+        """Return :meth:`history` of several schedulers by name, read in one exchange.
+
+        Raises:
+            UsageError: These are not names.
+        """
+        for name in check_items(names, str, "names"):
             _check_name(name)
         return dict(await self._connection.follow(schedule_entries.histories(self.keys, names)))
 
