@@ -189,7 +189,9 @@ class Runner:
         try:
             return await self._call_handler(attempt)
         except BaseExceptionGroup as group:
-            raise find_interrupt(group) from None
+            if (interrupt := find_interrupt(group)) is not group:
+                raise interrupt from None
+            raise  # with its cause
 
     async def _call_handler(self, attempt: _Attempt) -> Any:
         name = attempt.lease.record.name

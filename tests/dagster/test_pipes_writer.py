@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from dagster_pipes import DagsterPipesError
 
 from orchestration_queue.dagster.pipes import PipesStreamContextLoader, PipesStreamMessageWriter
 from tests.conftest import start_server
@@ -46,6 +47,14 @@ def test_every_option_of_a_url_is_taken(server_url: str, keys: redis.Redis, quer
 def test_every_option_of_tls_is_taken(port: int, keys: redis.Redis, query: str) -> None:
     report(f"rediss://localhost:{port}/0?{query.format(CERTIFICATE)}")
     assert keys.xlen("pipes:results") == 1
+
+
+@pytest.mark.parametrize("option", ["timeout", "connect_timeout"])
+def test_a_limit_that_is_no_number_is_refused(option: str) -> None:
+    with pytest.raises(
+        DagsterPipesError, match=r"^A time limit of the server's URL is no number .*'x'\); write timeout=30\.$"
+    ):
+        report(f"redis://127.0.0.1:1?{option}=x")
 
 
 def test_a_message_counts_once_although_its_server_was_silent(tmp_path: Path) -> None:

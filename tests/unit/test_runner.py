@@ -429,6 +429,14 @@ async def test_a_task_group_that_fails_is_no_cancellation_by_the_worker(
     assert failure.reason.startswith("ExceptionGroup: unhandled errors in a TaskGroup")
 
 
+async def test_a_group_of_errors_keeps_its_cause(executor: ThreadPoolExecutor) -> None:
+    async def handler(_: AsyncActiveJob) -> None:
+        raise ExceptionGroup("both", [ValueError("no good")]) from KeyError("the cause")
+
+    failure = await Run(executor, handler).failure()
+    assert "KeyError: 'the cause'" in failure.traceback
+
+
 async def test_a_thread_over_its_time_is_asked_to_stop_and_keeps_its_place(executor: ThreadPoolExecutor) -> None:
     release, asked = threading.Event(), threading.Event()
 

@@ -177,7 +177,10 @@ def _to_server(url: str) -> Iterator[Send]:
     errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError]
     address, _, query = url.partition("?")
     options = dict(parse_qsl(query))
-    limits = {name: float(options.pop(own, default)) for own, (name, default) in _LIMITS.items()}
+    try:
+        limits = {name: float(options.pop(own, default)) for own, (name, default) in _LIMITS.items()}
+    except ValueError as error:
+        raise DagsterPipesError(f"A time limit of the server's URL is no number ({error}); write timeout=30.") from None
     url = f"{address}?{urlencode(options)}"
     # Unless a timeout is set, redis-py 8 waits 5 s for a reply.
     client = redis.Redis.from_url(url, retry=retry, retry_on_error=errors, protocol=2, **limits)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from orchestration_queue.client import AsyncTakenJob
-from orchestration_queue.errors import Failed, LeaseLostError, UnrecoverableError, UsageError
+from orchestration_queue.errors import Failed, OrchestrationQueueError, UnrecoverableError, UsageError
 from orchestration_queue.http.messages import HttpError, Json, Request
 from orchestration_queue.http.v1.reading import job_shape, members, seconds_of
 
@@ -52,7 +52,7 @@ async def take_jobs(request: Request) -> Json:
 
 async def _give_back(taken: list[AsyncTakenJob]) -> None:
     for each in taken:
-        with suppress(LeaseLostError):
+        with suppress(OrchestrationQueueError):
             await each.release()
 
 
