@@ -94,6 +94,13 @@ local function origin(job, entry, stamp)
   end
 end
 
+--- Whether a job that is taken at `now` would get the lease of an attempt that it was taken from: all of these ended at
+--- `released_from` or before, each a millisecond after the last. A clock that is further behind is another matter.
+local function precedes(released_from, now)
+  local ahead = (tonumber(released_from) or now - 1) - now
+  return ahead >= 0 and ahead < 1000
+end
+
 --- Activate one job. `entry` has `id` (empty from a list), `group` and `broadcast`, and may have `consumer`, who takes it;
 --- with `unfinished` a job that has ended is as good as gone.
 --- @return the flat record; or nil and why not: empty (no such job), `REVOKED`, `EXPIRED` or a verdict of admission
@@ -105,9 +112,8 @@ function activation.try(queue, job_id, entry, now, skip_events)
   end
   local stamp = numbers.text(now)
   local job = read_and_stamp(flat, stamp)
-  if job.releasedFrom == stamp then
-    -- The lease of the attempt that it was taken from would be this one's, too.
-    return activation.try(queue, job_id, entry, now + 1, skip_events)
+  if precedes(job.releasedFrom, now) then
+    return activation.try(queue, job_id, entry, job.releasedFrom + 1, skip_events)
   end
   if entry.unfinished and record.has_ended(job) then
     return nil, ""

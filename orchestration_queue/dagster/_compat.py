@@ -45,7 +45,7 @@ from dagster._core.storage.compute_log_manager import (
     CapturedLogSubscription,
     ComputeIOType,
 )
-from dagster._core.storage.event_log import InMemoryEventLogStorage
+from dagster._core.storage.event_log import InMemoryEventLogStorage, SqlEventLogStorage
 from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
 from dagster._core.storage.runs import InMemoryRunStorage, SqlRunStorage
 from dagster._core.storage.tags import GLOBAL_CONCURRENCY_TAG
@@ -95,6 +95,7 @@ __all__ = [
     "RunLauncher",
     "RunTarget",
     "SerializableErrorInfo",
+    "SqlEventLogStorage",
     "StepContext",
     "StepDependencyConfig",
     "StepExecutionContext",

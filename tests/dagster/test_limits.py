@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.storage.event_log import SqlEventLogStorage
 from dagster._core.storage.tags import PARENT_RUN_ID_TAG
 from dagster._daemon.auto_run_reexecution.auto_run_reexecution import consume_new_runs_for_automatic_reexecution
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
@@ -85,6 +86,19 @@ def assert_begin(made: Launches, run_ids: list[str], at_once: int) -> None:
     wait_until_sync(have_ended, "all runs to end", 180)
 
 
+def pools_of(made: Launches) -> SqlEventLogStorage:
+    """What keeps the slots of pools."""
+    storage = made.instance.event_log_storage
+    assert isinstance(storage, SqlEventLogStorage)
+    return storage
+
+
+def unassigned(storage: SqlEventLogStorage) -> int:
+    """How many steps wait for a slot of the pool."""
+    waiting = storage.get_concurrency_info("narrow").pending_steps
+    return sum(step.assigned_timestamp is None for step in waiting)
+
+
 # With Dagster's coordinator, the queue's launcher and executor.
 
 
@@ -146,16 +160,29 @@ def test_a_limit_of_the_queue_is_one_of_runs(launched: Launches) -> None:
 
 
 def test_the_limit_of_a_pool_holds_over_runs(launched: Launches) -> None:
-    storage = launched.instance.event_log_storage
+    storage = pools_of(launched)
     storage.set_concurrency_slots("narrow", 1)
     run_ids = [launched.submit("held_step_job") for _ in range(2)]
     launched.traces("held")
-    wait_until_sync(lambda: storage.get_concurrency_info("narrow").pending_steps, "the other step to wait", 120)
+    wait_until_sync(lambda: unassigned(storage) == 1, "the other step to wait", 120)
     assert len(launched.lines("held")) == 1
     (launched.scratch / "go").touch()
     for run_id in run_ids:
         launched.reaches(run_id, SUCCESS)
     assert len(launched.lines("held")) == 2
+
+
+def test_a_slot_that_dagster_assigned_to_no_step_is_claimed(launched: Launches) -> None:
+    storage = pools_of(launched)
+    storage.set_concurrency_slots("narrow", 1)
+    (launched.scratch / "go").touch()
+    assert storage.claim_concurrency_slot("narrow", "another-run", "a-step").is_claimed
+    run_id = launched.submit("held_step_job")
+    wait_until_sync(lambda: unassigned(storage) == 1, "the step to wait", 120)
+    # The other step ends as it does when it has looked for waiting steps just before this one was stored.
+    storage._free_concurrency_slots("another-run")
+    storage._remove_pending_steps("another-run")
+    launched.reaches(run_id, SUCCESS)
 
 
 def test_a_run_that_takes_longer_than_its_tag_allows_fails(launched: Launches) -> None:

@@ -66,19 +66,29 @@ def test_more_than_100_jobs_a_call_are_refused(own: Own) -> None:
 
 
 @pytest.mark.parametrize("taker", ["own", "Node"])
-def test_a_job_that_is_taken_again_in_the_millisecond_of_its_release_has_another_lease(own: Own, taker: str) -> None:
-    """The handler of the attempt that it was taken from may still run, and must not settle it."""
+def test_jobs_taken_again_in_the_millisecond_of_their_release_have_other_leases(own: Own, taker: str) -> None:
+    """The handlers of the attempts that they were taken from may still run, and must not settle them."""
+    own.wire.add()
+    (first,) = own.take()
+    for later in (1, 2, 3):
+        assert own.send(control.release(keys_of(own), first.job_id, NOW).call) == "ok"
+        if taker == "own":
+            (again,) = own.take()
+            assert again.taken_ms == first.taken_ms + later
+            assert own.renew((again.job_id, again.taken_ms)) == [1]
+        else:
+            own.wire.take()
+            assert int(own.wire.job(first.job_id)["processedOn"]) == first.taken_ms + later
+        assert own.renew(*((first.job_id, first.taken_ms + earlier) for earlier in range(later))) == [0] * later
+
+
+def test_a_clock_that_is_set_back_sets_leases_back(own: Own) -> None:
     own.wire.add()
     (first,) = own.take()
     assert own.send(control.release(keys_of(own), first.job_id, NOW).call) == "ok"
-    if taker == "own":
-        (second,) = own.take()
-        assert second.taken_ms == first.taken_ms + 1
-        assert own.renew((second.job_id, second.taken_ms)) == [1]
-    else:
-        own.wire.take()
-        assert int(own.wire.job(first.job_id)["processedOn"]) == first.taken_ms + 1
-    assert own.renew((first.job_id, first.taken_ms)) == [0]
+    own.wire.ask("HSET", keys_of(own).job(first.job_id), "releasedFrom", first.taken_ms + 1000)
+    (again,) = own.take()
+    assert again.taken_ms == first.taken_ms
 
 
 def test_a_release_that_cannot_find_the_entry_changes_nothing(own: Own) -> None:

@@ -12,7 +12,6 @@ import dagster as dg
 from orchestration_queue.dagster._compat import (
     ActiveExecution,
     ExecutionPlan,
-    InstanceConcurrencyContext,
     PlanOrchestrationContext,
     RetryMode,
     StepDependencyConfig,
@@ -21,6 +20,7 @@ from orchestration_queue.dagster._compat import (
     get_tag_concurrency_limits_config,
 )
 from orchestration_queue.dagster.steps.database import sqlite_kept_open
+from orchestration_queue.dagster.steps.pools import PoolSlots
 from orchestration_queue.dagster.steps.run_log import refuse_memory
 from orchestration_queue.dagster.steps.run_loop import RunLoop
 from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
@@ -86,7 +86,7 @@ class QueueExecutor(dg.Executor):
         try:
             with (
                 sqlite_kept_open(plan_context.instance),
-                InstanceConcurrencyContext(plan_context.instance, plan_context.dagster_run) as slots,
+                PoolSlots(plan_context.instance, plan_context.dagster_run) as slots,
                 ActiveExecution(
                     execution_plan,
                     retry_mode=self._retries,
