@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -20,7 +20,7 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.worker.heartbeat import SHUTDOWN_TIMEOUT_S
 from orchestration_queue.worker.interfaces import CallNext, check_middleware
 from orchestration_queue.worker.sandbox import Sandboxed
-from orchestration_queue.worker.sandbox.frames import Frame, pack, receive
+from orchestration_queue.worker.sandbox.frames import Frame
 from orchestration_queue.worker.sandbox.process import SandboxPool
 from orchestration_queue.worker.sandbox.supervised import ChildProcess
 
@@ -82,10 +82,11 @@ class _Process(ChildProcess):
         self.jobs += 1
         self._output.begin(f"Job {task.job_id}")
         try:
-            self._writer.write(pack({"address": asdict(handler.address), "directory": task.directory, "job": task.job}))
-            frame = await receive(self._reader)
+            address = handler.address.as_json
+            self._channel.send({"address": address, "directory": task.directory, "job": task.job})
+            frame = await self._channel.receive()
             self.memory_bytes = int(frame["memory_bytes"])
-        except (asyncio.IncompleteReadError, OSError):
+        except (EOFError, OSError):
             raise await self.death() from None
         return frame
 

@@ -52,7 +52,7 @@ def _work(form: JobForm[Any], request: Frame, home: Path) -> Frame:
     job = form.load(request["job"])
     lease = Lease(JobRecord(form.id_of(job), {}), "")
     try:
-        handler = find(Address(**request["address"]))
+        handler = find(Address(*request["address"]))
         os.chdir(request["directory"])
         ending: Frame = {"result": codec.encode(form.dump_result(_run(handler, job)), "Return value")}
     except SystemExit as error:

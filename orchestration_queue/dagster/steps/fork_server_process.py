@@ -14,8 +14,8 @@ from orchestration_queue.dagster.steps.code_location import CodeLocation
 from orchestration_queue.dagster.steps.fork_safety import changed_files
 from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
 from orchestration_queue.errors import SandboxDiedError, UsageError
-from orchestration_queue.worker.sandbox.frames import pack, receive
-from orchestration_queue.worker.sandbox.supervised import KILL_WAIT_S, ChildOutput, ChildProcess, Streams, describe_exit
+from orchestration_queue.worker.sandbox.frames import FrameChannel
+from orchestration_queue.worker.sandbox.supervised import KILL_WAIT_S, ChildOutput, ChildProcess, describe_exit
 
 __all__ = ["ForkServerProcess", "Running"]
 
@@ -38,8 +38,8 @@ class ForkServerProcess(ChildProcess):
         sources: The files of its code, with their times of modification.
     """
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, line: Streams) -> None:
-        super().__init__(transport, output, line)
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, channel: FrameChannel) -> None:
+        super().__init__(transport, output, channel)
         self.items = 0
         self.memory_bytes = 0
         self.hazards: list[str] = []
@@ -107,7 +107,7 @@ class ForkServerProcess(ChildProcess):
         running = self._running[number] = Running(self, number)
         frame = {"number": number, "data": data, "slot": slot.index, "is_redelivered": is_redelivered}
         frame |= {"notice": notice, "crash": crash}
-        self._writer.write(pack({"kind": "run", **frame}))
+        self._channel.send({"kind": "run", **frame})
         if not self.is_alive:
             running.died(None)
         return running
@@ -117,13 +117,13 @@ class ForkServerProcess(ChildProcess):
         if self.is_resident:
             self.signal(which)
         elif self.is_alive:
-            self._writer.write(pack({"kind": "signal", "number": number, "signal": int(which)}))
+            self._channel.send({"kind": "signal", "number": number, "signal": int(which)})
 
     async def _read(self) -> None:
         """Handle the server's reports until it is gone; then end its work items."""
-        with suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError):
+        with suppress(EOFError, OSError, SandboxDiedError, LookupError):
             while True:
-                self._handle(await receive(self._reader))
+                self._handle(await self._channel.receive())
         await asyncio.wait({self._output.exited}, timeout=KILL_WAIT_S)
         if not self._ready.done():
             words = await self.last_output()

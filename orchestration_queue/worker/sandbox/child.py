@@ -1,7 +1,8 @@
 """The process in which sandboxed handlers run, one job at a time. Only a worker starts it.
 
-The main thread runs the handlers, so that signals reach them. A second thread talks to the worker, and ends the process
-and everything it has started once the worker is gone.
+The main thread runs the handlers, so that signals reach them. A second thread reads what the worker sends, and ends the
+process and everything it has started once the worker is gone. A third one has the event loop on which plain handlers'
+calls run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -29,12 +31,13 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker.sandbox.frames import Frame, dump_error, load_error_in_handler, pack, receive
+from orchestration_queue.worker.sandbox.frames import Frame, dump_error, load_error_in_handler, pack, take
 from orchestration_queue.worker.sandbox.handler import Address, find
 from orchestration_queue.worker.sandbox.remote import PlainRemoteJob, RemoteJob
 
 __all__ = ["main"]
 
+_READ_BYTES = 65_536
 _LEAVE_S = 5.0
 """How long the process may take to exit by itself once its worker is gone."""
 
@@ -60,29 +63,33 @@ class _TerminatedError(SystemExit):
 
 
 class _WorkerConnection:
-    """The connection to the worker, in its own thread.
+    """The connection to the worker. Any thread may send; one reads.
 
     Attributes:
         requests: Jobs to run; None once the worker is gone.
-        loop: The thread's event loop.
+        loop: An event loop in a thread of its own.
         job: The running job, or None.
     """
 
     def __init__(self, ours: socket.socket) -> None:
         self.requests: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self.loop = asyncio.new_event_loop()
         self.job: RemoteJob | None = None
         self._socket = ours
-        self._asked: dict[int, asyncio.Future[Frame]] = {}
+        self._sending = threading.Lock()
+        self._asked: dict[int, Future[Frame]] = {}
         self._numbers = itertools.count()
-        self._writer: asyncio.StreamWriter
-        self.loop: asyncio.AbstractEventLoop
-        self._ready = threading.Event()
-        threading.Thread(target=lambda: asyncio.run(self._speak()), name="oq-sandbox-worker", daemon=True).start()
-        self._ready.wait()
+        for name, work in (("oq-sandbox-loop", self.loop.run_forever), ("oq-sandbox-worker", self._read)):
+            threading.Thread(target=work, name=name, daemon=True).start()
 
     def send(self, frame: Frame) -> None:
         """Send a message. Thread-safe."""
-        self.loop.call_soon_threadsafe(self._writer.write, pack(frame))
+        self._send(pack(frame))
+
+    def _send(self, packed: bytes) -> None:
+        # The worker always reads, whatever its handlers do, so this does not wait for long.
+        with self._sending, suppress(OSError):  # the thread that reads finds out that the worker is gone
+            self._socket.sendall(packed)
 
     async def ask(self, job: RemoteJob, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Have the worker call a method of the job. Works from any event loop."""
@@ -96,7 +103,7 @@ class _WorkerConnection:
             raise PayloadError(
                 f"The arguments of job.{name}() can't be written as JSON ({error}); pass plain values."
             ) from None
-        reply = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._exchange(number, question), self.loop))
+        reply = await self._exchange(number, question)
         if "error" in reply:
             raise load_error_in_handler(reply["error"], Lease(job.record, ""))
         if "fields" in reply:
@@ -106,32 +113,30 @@ class _WorkerConnection:
     def discard(self, job: RemoteJob) -> None:
         """Have the worker use no further attempts of the job."""
         self.send({"kind": "discard", "run": job.run})
-        # Queued behind the message: once this has run, the message is on its way, even if this process dies.
-        passed = threading.Event()
-        self.loop.call_soon_threadsafe(passed.set)
-        passed.wait()
 
     async def _exchange(self, number: int, question: bytes) -> Frame:
-        reply: asyncio.Future[Frame] = self.loop.create_future()
+        reply: Future[Frame] = Future()
         self._asked[number] = reply
-        self._writer.write(question)
         try:
-            return await reply
+            self._send(question)
+            return await asyncio.wrap_future(reply)
         finally:
-            del self._asked[number]
+            self._asked.pop(number, None)
 
-    async def _speak(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        reader, self._writer = await asyncio.open_connection(sock=self._socket)
-        self._ready.set()
-        with suppress(asyncio.IncompleteReadError, OSError):
-            while True:
-                frame = await receive(reader)
-                if frame["kind"] == "run":
-                    self.requests.put(frame)
-                elif (asked := self._asked.get(frame["number"])) and not asked.done():
-                    asked.set_result(frame)
+    def _read(self) -> None:
+        received = bytearray()
+        with suppress(OSError):
+            while data := self._socket.recv(_READ_BYTES):
+                received += data
+                while (frame := take(received)) is not None:
+                    self._receive(frame)
         self._end_orphan()
+
+    def _receive(self, frame: Frame) -> None:
+        if frame["kind"] == "run":
+            self.requests.put(frame)
+        elif (asked := self._asked.get(frame["number"])) and asked.set_running_or_notify_cancel():
+            asked.set_result(frame)
 
     def terminate(self, _number: int, _frame: FrameType | None) -> None:
         """Interrupt the handler, once: the worker asks this process to end."""
@@ -148,14 +153,16 @@ class _WorkerConnection:
         os.killpg(0, signal.SIGKILL)
 
 
+_found: dict[Address, Callable[[Any], Any]] = {}
+
+
 def _work(worker: _WorkerConnection, request: Frame) -> None:
     """Run one job and report how it ended."""
     lease = Lease(JobRecord(request["id"], request["fields"]), request["entry_id"])
     keys = QueueKeys(request["queue"], request["prefix"])
     job = worker.job = RemoteJob(lease.record, keys, worker, request["run"])
     try:
-        handler = find(Address(**request["address"]))
-        worker.send({"kind": "started"})
+        handler = _find(worker, Address(*request["address"]))
         ending: Frame = {"result": _encode_result(_run(handler, job, worker.loop))}
     except _TerminatedError:
         raise
@@ -165,7 +172,15 @@ def _work(worker: _WorkerConnection, request: Frame) -> None:
     # Before the report: later output belongs to no job, or to the next one.
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    worker.send({"kind": "ended", "memory_bytes": memory_bytes(), **ending})
+    worker.send({"kind": "ended", "memory_bytes": memory_bytes() if request["measures"] else 0, **ending})
+
+
+def _find(worker: _WorkerConnection, address: Address) -> Callable[[Any], Any]:
+    """Return the handler at an address. The first time, report that it is imported: a timeout starts then."""
+    if (found := _found.get(address)) is None:
+        found = _found[address] = find(address)
+        worker.send({"kind": "started"})
+    return found
 
 
 def _run(handler: Callable[[Any], Any], job: RemoteJob, loop: asyncio.AbstractEventLoop) -> Any:

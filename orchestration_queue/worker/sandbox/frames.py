@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, cast, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -31,7 +31,7 @@ from orchestration_queue.protocol.lease import Lease, Settlement
 from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of, without_exit
 from orchestration_queue.worker.active_job import JobInterrupt, find_interrupt
 
-__all__ = ["Frame", "dump_error", "load_error", "load_error_in_handler", "pack", "receive", "take"]
+__all__ = ["Frame", "FrameChannel", "dump_error", "load_error", "load_error_in_handler", "pack", "take"]
 
 Frame: TypeAlias = dict[str, Any]
 """A message; its ``kind`` names its type."""
@@ -40,6 +40,7 @@ _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 * MAX_PAYLOAD_BYTES
 """Enough for a payload in which every character is escaped twice."""
 _TRACEBACK_LENGTH = 32_000
+_encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=plain).encode
 
 
 def pack(frame: Mapping[str, Any]) -> bytes:
@@ -49,21 +50,72 @@ def pack(frame: Mapping[str, Any]) -> bytes:
         TypeError: It is not JSON-serializable.
         ValueError: A number is not finite, or keys of a dict become equal.
     """
-    text = json.dumps(frame, separators=(",", ":"), allow_nan=False, default=plain)
+    text = _encode_json(frame)
     refuse_equal_keys(text)
     body = text.encode()
     return _LENGTH.pack(len(body)) + body
 
 
-async def receive(reader: asyncio.StreamReader) -> Frame:
-    """Return the next message.
+class FrameChannel(asyncio.Protocol):
+    """The worker's end of a connection that carries messages. One coroutine at a time may receive.
 
-    Raises:
-        asyncio.IncompleteReadError: The other side is gone.
-        SandboxDiedError: It is not a message.
+    Attributes:
+        is_closed: Whether nothing more can arrive.
     """
-    size = _size(await reader.readexactly(_LENGTH.size))
-    return _read(await reader.readexactly(size))
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._received = bytearray()
+        self._arrival: asyncio.Future[None] | None = None
+        self._transport: asyncio.Transport
+
+    def send(self, frame: Mapping[str, Any]) -> None:
+        """Send a message, as :func:`pack` packs it, without waiting until it is sent."""
+        self.send_packed(pack(frame))
+
+    def send_packed(self, packed: bytes) -> None:
+        """Send a packed message."""
+        self._transport.write(packed)
+
+    async def receive(self) -> Frame:
+        """Return the next message.
+
+        Raises:
+            EOFError: The other side is gone.
+            SandboxDiedError: It is not a message.
+        """
+        while (frame := take(self._received)) is None:
+            if self.is_closed:
+                raise EOFError
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        return frame
+
+    def close(self) -> None:
+        """Close the connection once everything is sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what arrived until it is received."""
+        self._received += data
+        self._wake()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End."""
+        self.is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
 
 def take(received: bytearray) -> Frame | None:

@@ -39,6 +39,11 @@ class Address:
     script: str = ""
     is_wrapped: bool = False
 
+    @property
+    def as_json(self) -> list[str | bool]:
+        """Its arguments, as they are sent."""
+        return [self.module, self.name, self.script, self.is_wrapped]
+
     @classmethod
     def of(cls, function: Callable[..., Any], *, is_wrapped: bool = False) -> Address:
         """Return the address of a function.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any, Generic, Protocol, TypeVar
 
 from orchestration_queue._logging import get_logger
@@ -15,10 +14,10 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.outcome import JobTimeoutError
 from orchestration_queue.worker.active_job import JobInterrupt
 from orchestration_queue.worker.job import AsyncActiveJob
-from orchestration_queue.worker.sandbox.frames import Frame, dump_error, load_error, pack, receive
-from orchestration_queue.worker.sandbox.handler import Sandboxed
+from orchestration_queue.worker.sandbox.frames import Frame, FrameChannel, dump_error, load_error, pack
+from orchestration_queue.worker.sandbox.handler import Address, Sandboxed
 from orchestration_queue.worker.sandbox.remote import answer
-from orchestration_queue.worker.sandbox.supervised import ChildOutput, ChildProcess, Streams
+from orchestration_queue.worker.sandbox.supervised import ChildOutput, ChildProcess
 
 __all__ = ["SandboxPool", "SandboxProcess"]
 
@@ -38,15 +37,16 @@ class SandboxProcess(ChildProcess):
 
     Attributes:
         jobs: How many it has run.
-        memory_bytes: Memory used after the last one.
+        memory_bytes: Memory used after the last one whose handler limits it.
     """
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, streams: Streams) -> None:
-        super().__init__(transport, output, streams)
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, channel: FrameChannel) -> None:
+        super().__init__(transport, output, channel)
         self.jobs = 0
         self.memory_bytes = 0
         self._current: tuple[Lease, AsyncActiveJob] | None = None
         self._calls: set[asyncio.Task[None]] = set()
+        self._imported: set[Address] = set()
 
     @classmethod
     async def start(cls) -> SandboxProcess:
@@ -67,15 +67,15 @@ class SandboxProcess(ChildProcess):
         self.jobs += 1
         self._output.begin(f"Job {job.id}")
         self._current = lease, job
-        is_started = False
-        loop = asyncio.get_running_loop()
+        is_started = handler.address in self._imported
         try:
-            async with asyncio.timeout(_READY_S) as limit:
-                self._writer.write(pack(self._request(handler, lease, job)))
-                while (frame := await receive(self._reader))["kind"] != "ended":
+            async with asyncio.timeout(timeout_s if is_started else _READY_S) as limit:
+                self._channel.send(self._request(handler, lease, job))
+                while (frame := await self._channel.receive())["kind"] != "ended":
                     if frame["kind"] == "started":
                         is_started = True
-                        limit.reschedule(None if timeout_s is None else loop.time() + timeout_s)
+                        self._imported.add(handler.address)
+                        limit.reschedule(None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s)
                     else:
                         self._handle(frame, lease, job)
                 self.memory_bytes = int(frame["memory_bytes"])
@@ -87,7 +87,7 @@ class SandboxProcess(ChildProcess):
             raise SandboxDiedError(
                 f"The sandbox process was not ready after {_READY_S:.0f} s; check what importing its handler does."
             ) from None
-        except (asyncio.IncompleteReadError, OSError):
+        except (EOFError, OSError):
             raise await self.death() from None
         except (KeyError, TypeError, ValueError) as error:
             raise SandboxDiedError(
@@ -98,7 +98,8 @@ class SandboxProcess(ChildProcess):
         return {
             "kind": "run",
             "run": self.jobs,
-            "address": asdict(handler.address),
+            "address": handler.address.as_json,
+            "measures": handler.max_memory_bytes is not None,
             "id": lease.job_id,
             "fields": dict(lease.record.fields),
             "entry_id": lease.entry_id,
@@ -119,9 +120,9 @@ class SandboxProcess(ChildProcess):
 
     async def _handle_until_end(self) -> None:
         """Serve a handler that was asked to end: it may still log its cleanup."""
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError, SandboxDiedError, LookupError, TypeError):
+        with contextlib.suppress(EOFError, OSError, SandboxDiedError, LookupError, TypeError):
             while self._current is not None:
-                self._handle(await receive(self._reader), *self._current)
+                self._handle(await self._channel.receive(), *self._current)
 
     def _over(self) -> None:
         """Stop answering requests."""
@@ -140,7 +141,7 @@ class SandboxProcess(ChildProcess):
             packed = pack(reply)
         except (Exception, JobInterrupt) as error:
             packed = pack({**reply, "error": dump_error(error, lease)})
-        self._writer.write(packed)
+        self._channel.send_packed(packed)
 
     async def end(self, grace_s: float) -> None:
         """End it and everything it has started: ask, wait, kill. Returns once it is gone."""

@@ -12,12 +12,13 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Mapping
-from typing import Self, TypeAlias
+from typing import Self
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import SandboxDiedError
+from orchestration_queue.worker.sandbox.frames import FrameChannel
 
-__all__ = ["KILL_WAIT_S", "ChildOutput", "ChildProcess", "Streams", "describe_exit"]
+__all__ = ["KILL_WAIT_S", "ChildOutput", "ChildProcess", "describe_exit"]
 
 log = get_logger("orchestration_queue.worker.sandbox")
 
@@ -36,16 +37,14 @@ _LAST_LINES = 20
 _LINE_BYTES = 16_384
 """A longer line is logged in pieces, so that endless output does not use up memory."""
 
-Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
 
 class ChildProcess:
     """A child process and the process group that it leads."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, streams: Streams) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, channel: FrameChannel) -> None:
         self._transport = transport
         self._output = output
-        self._reader, self._writer = streams
+        self._channel = channel
         output.exited.add_done_callback(lambda _: self._kill_children())
 
     @classmethod
@@ -81,9 +80,9 @@ class ChildProcess:
                 start_new_session=True,
             )
             undo.callback(transport.close)
-            streams = await asyncio.open_connection(sock=ours)
+            _, channel = await loop.create_connection(FrameChannel, sock=ours)
             undo.pop_all()
-        return cls(transport, output, streams)
+        return cls(transport, output, channel)
 
     @property
     def pid(self) -> int:
@@ -93,7 +92,7 @@ class ChildProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it is running and connected."""
-        return self._transport.get_returncode() is None and not self._reader.at_eof()
+        return self._transport.get_returncode() is None and not self._channel.is_closed
 
     @property
     def exit_code(self) -> int | None:
@@ -125,7 +124,7 @@ class ChildProcess:
         if not self._output.exited.done():
             self.signal(signal.SIGKILL)
             await asyncio.wait({self._output.exited}, timeout=KILL_WAIT_S)
-        self._writer.close()
+        self._channel.close()
         self._transport.close()
 
     def signal(self, number: int) -> None:
@@ -137,7 +136,7 @@ class ChildProcess:
         """Kill the children of the ended process immediately, before its process id can be reused."""
         self.signal(signal.SIGKILL)
         # They may have inherited the connection, and keep it open.
-        asyncio.get_running_loop().call_later(_HANG_UP_S, self._writer.transport.abort)
+        asyncio.get_running_loop().call_later(_HANG_UP_S, self._channel.abort)
 
 
 class ChildOutput(asyncio.SubprocessProtocol):
