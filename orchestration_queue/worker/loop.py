@@ -71,8 +71,8 @@ class WorkerLoop:
         """Called with signals to this worker that something is due sooner than workers know."""
         self._jobs: dict[Lease, asyncio.Task[None]] = {}
         """The jobs whose handlers have not ended."""
-        self._cancelled: set[Lease] = set()
-        """Those of them that were cancelled, whose handlers clean up."""
+        self._given_up: set[Lease] = set()
+        """Those of them whose tasks were cancelled, and whose handlers clean up."""
         self._beside: set[asyncio.Future[None]] = set()
         self._tallying = Tallying(io, self._begin) if options.record_metrics else None
         self._failure: BaseException | None = None
@@ -299,7 +299,7 @@ class WorkerLoop:
     async def _run(self, lease: Lease) -> None:
         """Run one job under its lease. Its slot is freed in the same step in which its outcome is queued."""
         try:
-            await self._runner.run(lease, self._add_outcome)
+            await self._runner.run(lease, self._add_outcome, self._given_up)
         except Exception as error:
             # The record is such that no settlement can be built from it: fail this job, and no other.
             log.exception("Job %r of queue %s could not be run", lease.job_id, self._io.queue)
@@ -309,13 +309,14 @@ class WorkerLoop:
 
     def _free_slot(self, lease: Lease) -> None:
         if self._jobs.pop(lease, None) is not None:
-            self._cancelled.discard(lease)
+            self._given_up.discard(lease)
             self._machine.finished()
             self._decide()
 
     def _cancel(self, lease: Lease) -> None:
         """Cancel a running job. One that has not begun yet never runs any code, so it is ended here."""
         task = self._jobs[lease]
+        self._given_up.add(lease)
         task.cancel()
         # A task that is cancelled before its first step skips even its `finally`.
         task.add_done_callback(lambda _: self._free_slot(lease))
@@ -331,8 +332,7 @@ class WorkerLoop:
             self._cancel(lease)
 
     def _fail_cancelled(self, lease: Lease) -> None:
-        if lease not in self._cancelled:  # a second cancellation would interrupt the handler's cleanup
-            self._cancelled.add(lease)
+        if lease not in self._given_up:  # a second cancellation would interrupt the handler's cleanup
             self._add_outcome(outcome.cancelled(lease))
             self._cancel(lease)
 

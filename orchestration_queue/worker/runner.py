@@ -7,7 +7,7 @@ import inspect
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
@@ -100,10 +100,16 @@ class Runner:
         self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
         self._sandboxes = SandboxPool(SandboxProcess.start)
 
-    async def run(self, lease: Lease, report: Callable[[Settlement], None]) -> None:
+    async def run(self, lease: Lease, report: Callable[[Settlement], None], given_up: Container[Lease]) -> None:
         """Run the job and report its outcome once its handler has ended.
 
         If a handler outlives its timeout, its outcome is reported at once, but the slot is taken until it ends.
+
+        Args:
+            lease: The job's lease.
+            report: Called with the outcome.
+            given_up: The leases of jobs whose tasks the worker has cancelled. A task cannot know: before Python 3.13,
+                ``cancelling()`` stays at 1 after a task group has failed.
 
         Raises:
             asyncio.CancelledError: The worker gave the job up, so it has no outcome.
@@ -113,8 +119,8 @@ class Runner:
         with bound_to(self._keys.queue, lease.record):
             job = AsyncActiveJob(lease.record, self._keys, self._connection, has_steps=self._has_steps)
             attempt = _Attempt(lease, job)
-            settlement = await self._run_to_outcome(attempt)
-            if _is_given_up():
+            settlement = await self._run_to_outcome(attempt, given_up)
+            if lease in given_up:
                 # The handler swallowed the worker's cancellation. Its result no longer counts.
                 raise asyncio.CancelledError
             report(settlement)
@@ -125,7 +131,7 @@ class Runner:
         """End all sandbox processes, and kill those that still run a job."""
         await self._sandboxes.aclose()
 
-    async def _run_to_outcome(self, attempt: _Attempt) -> Settlement:
+    async def _run_to_outcome(self, attempt: _Attempt, given_up: Container[Lease]) -> Settlement:
         lease, job = attempt.lease, attempt.job
         if (problem := lease.record.problem) is not None:
             log.error("Job %r of queue %s is malformed and fails: %s", lease.job_id, self._keys.queue, problem)
@@ -136,9 +142,9 @@ class Runner:
             return self._settle_interrupt(attempt, interrupt)
         except asyncio.CancelledError:
             job.request_stop()
-            # cancelling() counts the worker's requests; without one, the handler raised CancelledError by itself.
-            if _is_given_up():
+            if lease in given_up:
                 raise
+            # The handler raised it by itself.
             return self._build_failure(attempt, RuntimeError("the handler was cancelled"))
         except RateLimitError as error:
             failure = outcome.rate_limited(lease, error, self._rate_limit_delay)
@@ -202,9 +208,7 @@ class Runner:
         if not _is_coroutine_function(handler):
             return await self._in_thread(handler, attempt, timeout_s)
         if timeout_s is None:
-            # In its own task: before Python 3.13, a task group that fails leaves its task's cancelling() at 1, which
-            # would look as if the worker had given the job up.
-            return await asyncio.ensure_future(_run_coroutine(handler, attempt.job))
+            return await handler(attempt.job)
         return await self._on_loop(handler, attempt, timeout_s)
 
     async def _on_loop(self, handler: Handler, attempt: _Attempt, timeout_s: float) -> Any:
@@ -291,12 +295,6 @@ class _Attempt:
         self.leftover = handler
         # Reading the exception keeps asyncio from logging it as never retrieved.
         handler.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-
-
-def _is_given_up() -> bool:
-    """Whether the worker has cancelled this run."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _is_coroutine_function(handler: Handler) -> bool:

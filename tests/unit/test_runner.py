@@ -49,11 +49,12 @@ class Run:
     def __init__(self, executor: ThreadPoolExecutor, handler: Handler | Router, **options: Any) -> None:
         self.runner = Runner(handler, QueueKeys("q"), NO_CONNECTION, executor, **options)
         self.told: list[Settlement] = []
+        self.given_up: set[Lease] = set()
 
     def begin(self, attempts_made: int = 0, **options: Any) -> asyncio.Task[None]:
         fields = {"name": "work", "opts": json.dumps(options), "attemptsMade": str(attempts_made)}
         self.lease = Lease(JobRecord("1", {**fields, "processedOn": "1700000000000"}), "1-1")
-        return asyncio.create_task(self.runner.run(self.lease, self.told.append))
+        return asyncio.create_task(self.runner.run(self.lease, self.told.append, self.given_up))
 
     async def outcome(self, attempts_made: int = 0, **options: Any) -> Settlement:
         await self.begin(attempts_made, **options)
@@ -473,6 +474,7 @@ async def test_of_a_run_that_was_given_up_nothing_is_told(
     run = Run(executor, handler)
     running = run.begin(timeout=limit_ms)
     await started.wait()
+    run.given_up.add(run.lease)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
