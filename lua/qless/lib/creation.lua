@@ -36,7 +36,7 @@ local function take_out(me, old)
   end
 end
 
---- Make or move a job. `new` has me, queue, jid, klass, data, delay and options.
+--- Make or move a job. `new` has me, queue, jid, klass, data, delay, options, and whether it came by the older form.
 function creation.put(now, new)
   local queue, jid, options = new.queue, new.jid, new.options
   local old = jobs.read(jid)
@@ -59,7 +59,8 @@ function creation.put(now, new)
     tags.add(now, jid, tag)
   end
   if kept.state == "failed" then
-    failures.remove(queue, jid, old.failure)
+    -- In the statistics of the queue where it goes, or in the older form of that where it failed.
+    failures.remove(new.is_older and old.queue or queue, jid, old.failure)
   end
   redis.call(
     "HMSET", "ql:j:" .. jid,

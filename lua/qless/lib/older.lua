@@ -136,6 +136,11 @@ function older.running(jid, worker)
   return job and job.state == "running" and job.worker == worker and job or nil
 end
 
+--- Have a job that waits for others be ready after them, whatever delay it was put with before.
+function older.forget_delay(jid)
+  redis.call("HDEL", "ql:j:" .. jid, "scheduled")
+end
+
 --- Note when a worker was last active.
 function older.see(now, worker)
   redis.call("ZADD", "ql:workers", now, worker)

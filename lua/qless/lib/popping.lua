@@ -10,6 +10,10 @@ local stats = require("stats")
 
 local popping = {}
 
+-- How many due jobs a call of the older form makes ready at least, so that the urgent ones among them come first, and how
+-- often it asks again for expired locks.
+local DUE, PASSES = 200, 100
+
 --- Warn the worker of an expired lock, and leave it the time of grace.
 local function warn(now, queue, job, grace)
   messages.tracked("stalled", job.jid)
@@ -93,19 +97,20 @@ local function hand_out(now, queue, worker, jids, popped, records)
   redis.call("ZREM", "ql:q:" .. queue .. "-work", unpack(jids))
 end
 
---- Return the ready jobs that come next, after having made those ready whose time has come.
-local function ready(now, queue, count)
+--- Return the ready jobs that come next, after having made those ready whose time has come: as many as are asked for,
+-- in the older form up to `DUE`.
+local function ready(now, queue, count, is_older)
   if count <= 0 then
     return {}
   end
   recurring.spawn(now, queue, count)
-  places.move_due(now, queue, count)
+  places.move_due(now, queue, is_older and math.max(count, DUE) or count)
   return redis.call("ZREVRANGE", "ql:q:" .. queue .. "-work", 0, count - 1)
 end
 
---- Hand out at most `count` jobs of a queue, and return them as clients see them. `grace` is what a worker that lost a
--- job has left for it, when that is not the option.
-function popping.pop(now, queue, worker, count, grace)
+--- Hand out at most `count` jobs of a queue, and return them as clients see them. In the older form, a worker that lost
+-- a job has no time left for it, and no job is handed out before one whose lock expired.
+function popping.pop(now, queue, worker, count, is_older)
   count = math.floor(count)
   if redis.call("SISMEMBER", "ql:paused_queues", queue) == 1 then
     return {}
@@ -122,9 +127,16 @@ function popping.pop(now, queue, worker, count, grace)
     end
     return #jids > 0
   end
-  take(expired(now, queue, count, grace))
+  for _ = 1, is_older and PASSES or 1 do
+    local locked = redis.call("ZCARD", "ql:q:" .. queue .. "-locks")
+    take(expired(now, queue, count - #popped, is_older and 0 or nil))
+    -- Again, when jobs had used up their retries: those are no longer locked.
+    if #popped >= count or redis.call("ZCARD", "ql:q:" .. queue .. "-locks") >= locked then
+      break
+    end
+  end
   -- Again, when entries without a job were dropped.
-  while #popped < count and take(ready(now, queue, count - #popped)) do
+  while #popped < count and take(ready(now, queue, count - #popped, is_older)) do
   end
   -- Shown as it is in the end, and once: a recurring job that was deleted and made again can make one again that expired.
   for index, jid in ipairs(popped) do
@@ -135,13 +147,13 @@ function popping.pop(now, queue, worker, count, grace)
 end
 
 --- Return at most `count` jobs that would be handed out.
-function popping.peek(now, queue, count)
+function popping.peek(now, queue, count, is_older)
   count = math.floor(count)
   local found = {}
   if count > 0 then
     found = redis.call("ZRANGEBYSCORE", "ql:q:" .. queue .. "-locks", "-inf", now, "LIMIT", 0, count)
   end
-  for _, jid in ipairs(ready(now, queue, count - #found)) do
+  for _, jid in ipairs(ready(now, queue, count - #found, is_older)) do
     found[#found + 1] = jid
   end
   return found

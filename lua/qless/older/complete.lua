@@ -17,6 +17,7 @@ local job = older.running(jid, worker)
 if not job then
   return nil
 end
+older.forget_delay(jid)
 local state = run("complete", now, { jid, worker, job.queue or queue, data }, words)
 older.see(now, worker)
 if state == "scheduled" then

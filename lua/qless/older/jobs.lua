@@ -19,5 +19,8 @@ if is_complete then
 elseif state == "scheduled" then
   -- The command makes those ready that are due.
   return redis.call("ZRANGEBYSCORE", "ql:q:" .. queue .. "-scheduled", "-inf", "+inf", "LIMIT", offset, count or -1)
+elseif state == "running" then
+  -- The command also lists those whose locks expire at this very time, which are stalled.
+  return redis.call("ZRANGEBYSCORE", "ql:q:" .. queue .. "-locks", "(" .. now, "+inf", "LIMIT", offset, count or -1)
 end
 return run("jobs", now, { state, queue, offset, count or -1 })

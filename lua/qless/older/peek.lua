@@ -9,4 +9,4 @@ local jobs = require("jobs")
 local older = require("older")
 local popping = require("popping")
 
-return older.texts(jobs.list(popping.peek(now, queue, count)))
+return older.texts(jobs.list(popping.peek(now, queue, count, true)))

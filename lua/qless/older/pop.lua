@@ -9,4 +9,4 @@
 local older = require("older")
 local popping = require("popping")
 
-return older.texts(popping.pop(now, queue, worker, count, 0))
+return older.texts(popping.pop(now, queue, worker, count, true))

@@ -17,7 +17,8 @@ local older = require("older")
 local READERS = { priority = calls.number, retries = older.retries, tags = older.distinct, depends = older.distinct }
 local options = older.options("Put", words, READERS, delay)
 options.priority = options.priority and older.flip(options.priority)
+older.forget_delay(jid)
 return creation.put(
   now,
-  { me = "", queue = queue, jid = jid, klass = klass, data = data, delay = delay, options = options }
+  { me = "", queue = queue, jid = jid, klass = klass, data = data, delay = delay, options = options, is_older = true }
 )
