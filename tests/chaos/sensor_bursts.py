@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import redis
@@ -38,7 +39,7 @@ from tests.waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
 EVERY = 1000
-"""Of so many completions, one requests a run."""
+"""One completion in this number of them requests a run."""
 FLEETS = ("own", "node")
 INSTANCE = """\
 telemetry: {enabled: false}
@@ -73,7 +74,7 @@ def target() -> None:
 )
 def heard(event: QueueEvent, _queue: QueueResource) -> dg.RunRequest | None:
     """Note each completed job, and request a run for some."""
-    with open(os.environ["OQ_BURSTS_NOTES"], "a") as notes:
+    with Path(os.environ["OQ_BURSTS_NOTES"]).open("a") as notes:
         notes.write(f"{event.job_id}\n")
     number = int(event.job_id.rpartition("-")[2])
     return None if number % EVERY else dg.RunRequest(tags={"job": event.job_id})
@@ -220,7 +221,7 @@ def burst_node(deployment: Deployment, names: Sequence[str]) -> None:
             )
 
         def settle(after: str) -> int:
-            taken = raw.xreadgroup(GROUP, "node", {KEYS.stream: after}, count=200) or []
+            taken: Any = raw.xreadgroup(GROUP, "node", {KEYS.stream: after}, count=200) or []
             entries = [(entry.decode(), fields[b"jobId"].decode()) for _, page in taken for entry, fields in page]
             connection.pipeline(
                 [call for entry, job_id in entries for call in settle_as_node(job_id, entry)], repeatable=True
@@ -258,7 +259,7 @@ def main() -> int:
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="oq-bursts-")))
         (home / "dagster.yaml").write_text(INSTANCE)
-        deployment = Deployment(home, stack.enter_context(queue_server(home)))
+        deployment = Deployment(home, stack.enter_context(queue_server(home, fsync="no")))
         instance = stack.enter_context(dg.DagsterInstance.from_config(str(home)))
         stack.enter_context(deployment.running("daemon"))
         return run(deployment, instance, given)

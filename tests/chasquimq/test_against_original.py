@@ -6,16 +6,18 @@ Attempts, results, dead letters, events, cancels, schedules, and what is left on
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import msgpack
 import pytest
 
 from orchestration_queue.errors import UnrecoverableError
-from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, BackoffSpec
+from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, BackoffSpec, NewChasquiJob
 from orchestration_queue.wires.chasquimq.entries import find_envelope
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from tests.chasquimq.original import chasquimq, their_worker
@@ -69,6 +71,30 @@ class Side:
 
     async def replay(self, number: int) -> int:
         raise NotImplementedError
+
+    async def put_bulk(self, orders: list[JobOrder]) -> list[Any]:
+        raise NotImplementedError
+
+    async def remove(self, key: str) -> bool:
+        raise NotImplementedError
+
+    async def listed(self) -> list[Any]:
+        """The schedules as the client lists them, without their next fires."""
+        raise NotImplementedError
+
+    async def found_results(self, job_ids: list[str]) -> list[Any]:
+        raise NotImplementedError
+
+    async def found_letters(self) -> list[tuple[str, str]]:
+        """The dead letters as the client lists them: name and reason."""
+        raise NotImplementedError
+
+    async def read(self) -> None:
+        """Note what the client reads of the queue."""
+        ids = {label: job_id for job_id, label in self.labels.items()}
+        names = sorted(ids)
+        self.replies.append(dict(zip(names, await self.found_results([ids[name] for name in names]), strict=True)))
+        self.replies += [sorted(await self.found_letters()), sorted(await self.listed())]
 
     # -- what is left ------------------------------------------------------------------------------------------
 
@@ -168,6 +194,8 @@ class Ours(Side):
                 repeat.data,
                 every=MINUTE_MS / 1000,
                 limit=repeat.limit,
+                start=instant(repeat.bounds_ms[0]),
+                end=instant(repeat.bounds_ms[1]),
                 missed_fires=repeat.policy,
                 max_catchup=repeat.most,
             )
@@ -175,6 +203,22 @@ class Ours(Side):
 
     async def replay(self, number: int) -> int:
         return int(await self.client.replay_dead_letters(number))
+
+    async def put_bulk(self, orders: list[JobOrder]) -> list[Any]:
+        return list(await self.client.add_bulk([NewChasquiJob("job", order.data) for order in orders]))
+
+    async def remove(self, key: str) -> bool:
+        return bool(await self.client.remove_schedule(key))
+
+    async def listed(self) -> list[Any]:
+        specs = [found.spec for found in await self.client.schedules()]
+        return [(spec.job_name, spec.limit or 0, spec.missed_fires) for spec in specs if spec]
+
+    async def found_results(self, job_ids: list[str]) -> list[Any]:
+        return list(await self.client.find_results(job_ids))
+
+    async def found_letters(self) -> list[tuple[str, str]]:
+        return [(letter.name, letter.reason) for letter in await self.client.dead_letters(100)]
 
 
 class Theirs(Side):
@@ -207,12 +251,43 @@ class Theirs(Side):
             repeat.data,
             repeat=chasquimq.RepeatPattern.every(MINUTE_MS),
             limit=repeat.limit,
+            start_after_ms=in_ms(repeat.bounds_ms[0]),
+            end_before_ms=in_ms(repeat.bounds_ms[1]),
             missed_fires=policy,
         )
         return str(job.id)
 
     async def replay(self, number: int) -> int:
         return int(await self.client.replay_dlq(number))
+
+    async def put_bulk(self, orders: list[JobOrder]) -> list[Any]:
+        return list(await self.client.add_bulk([{"name": "job", "data": order.data} for order in orders]))
+
+    async def remove(self, key: str) -> bool:
+        return bool(await self.client.remove_repeatable_by_key(key))
+
+    async def listed(self) -> list[Any]:
+        metas = await self.client.get_repeatable_jobs()
+        return [
+            (meta.job_name, meta.limit or 0, meta.missed_fires.kind.replace("-", "_") if meta.missed_fires else "skip")
+            for meta in metas
+        ]
+
+    async def found_results(self, job_ids: list[str]) -> list[Any]:
+        return list(await self.client.get_job_result_bulk(job_ids))
+
+    async def found_letters(self) -> list[tuple[str, str]]:
+        return [(letter["name"] or "", letter["reason"]) for letter in await self.client.peek_dlq(100)]
+
+
+def in_ms(from_now_ms: int | None) -> int | None:
+    """A time in ms, from how far it is from now."""
+    return None if from_now_ms is None else int(time.time() * 1000) + from_now_ms
+
+
+def instant(from_now_ms: int | None) -> datetime | None:
+    at = in_ms(from_now_ms)
+    return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
 @pytest.fixture
@@ -241,11 +316,19 @@ async def run(side: Side, program: Program) -> dict[str, Any]:
             side.replies.append(await side.cancel(step.job_id))
         else:
             side.server.xadd(side.keys.stream, step)
+    for order, job in zip(program.in_bulk, await side.put_bulk(program.in_bulk), strict=True):
+        side.labels.setdefault(job.id, order.label)
     seconds, _ = side.server.time()
+    keys = {}
     for repeat in program.repeats:
-        key = await side.repeat(repeat)
+        keys[await side.repeat(repeat)] = repeat
+    for key, repeat in keys.items():
         side.server.zadd(side.keys.repeat, {key: seconds * 1000 - repeat.missed_ms})
     await settle(side)
+    await side.read()
+    for key, repeat in keys.items():
+        if repeat.is_removed:
+            side.replies += [await side.remove(key), await side.remove(key)]
     if program.replays:
         side.replies.append(await side.replay(100))
         await settle(side)

@@ -44,6 +44,31 @@ def test_all_keys_of_a_queue_begin_with_its_hash_tag() -> None:
     assert "prefix" not in inspect.signature(ChasquiQueue).parameters
 
 
+async def test_a_server_has_no_other_keys_of_a_queue(
+    queue: AsyncChasquiQueue, server: Any, keys: ChasquiKeys, server_url: str
+) -> None:
+    """After jobs that ran, failed for good, wait for a retry, are delayed or repeated, and have an id of their own."""
+
+    async def work(job: ChasquiJob) -> str:
+        if job.name != "good":
+            raise RuntimeError("boom")
+        return "done"
+
+    await queue.add("good", job_id="taken")
+    await queue.add("spent", attempts=1)
+    await queue.add("flaky", attempts=2, backoff=600)
+    await queue.add("late", delay=600, job_id="mine")
+    key = await queue.put_schedule("tick", every=600)
+    async with working(queue.name, work, server_url, store_results=True):
+        await wait_until(lambda: server.exists(keys.result("taken")), "the result")
+        await wait_until(lambda: server.xlen(keys.dead_letters), "the dead letter")
+        await wait_until(lambda: server.zcard(keys.delayed) == 2, "the retry to wait")
+        assert server.exists(keys.promoter_lock, keys.scheduler_lock) == 2
+    suffixes = {found.decode().removeprefix(f"{{chasqui:{queue.name}}}:") for found in server.keys()}
+    named = {"stream", "dlq", "delayed", "repeat", f"repeat:spec:{key}", "events", "result:taken"}
+    assert suffixes == named | {"dlid:taken", "dlid:mine", "didx:mine"}
+
+
 def test_an_unknown_kind_of_backoff_is_exponential() -> None:
     spec = BackoffSpec.from_wire(["linear", 10, None, 2.0, 0])
     assert [backoff_ms(spec, failed, 0.5) for failed in (1, 2, 3)] == [10, 20, 40]

@@ -16,16 +16,20 @@ __all__ = ["Database", "QueueServer", "find_postgres", "postgres", "queue_server
 
 
 class QueueServer:
-    """A server that has each write on its disk before it answers."""
+    """A server that has each write on its disk before it answers.
 
-    def __init__(self, directory: Path) -> None:
+    With ``fsync="no"``, the write is in its file: the server can be killed, not the machine.
+    """
+
+    def __init__(self, directory: Path, fsync: str = "always") -> None:
+        self._fsync = fsync
         self._socket = directory / "queue.sock"
         self.url = f"unix://{self._socket}"
         self.start()
 
     def start(self) -> None:
         """Start it with all that it had before."""
-        self._process = start_server(self._socket, "--appendonly", "yes", "--appendfsync", "always")
+        self._process = start_server(self._socket, "--appendonly", "yes", "--appendfsync", self._fsync)
 
     def kill(self) -> None:
         """End it as a power failure does."""
@@ -34,9 +38,9 @@ class QueueServer:
 
 
 @contextmanager
-def queue_server(directory: Path) -> Iterator[QueueServer]:
+def queue_server(directory: Path, fsync: str = "always") -> Iterator[QueueServer]:
     """A server of the test's own."""
-    server = QueueServer(directory)
+    server = QueueServer(directory, fsync)
     try:
         yield server
     finally:

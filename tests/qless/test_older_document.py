@@ -182,7 +182,7 @@ def test_stats_have_the_names_of_the_document(older: Older) -> None:
 
 @pytest.mark.parametrize(
     ("waited", "place"),
-    [(0.9, 0), (59, 59), (60, 60), (3_599, 118), (3_600, 119), (900 * 95, 141), (DAY, 142), (40 * DAY, 181)],
+    [(0.9, 0), (59, 59), (60, 60), (3_599, 118), (3_600, 119), (900 * 95, 141), (DAY, 142), (40 * DAY, 181), (400 * DAY, 506)],
 )
 def test_the_histogram_has_seconds_minutes_hours_and_as_many_days_as_it_takes(
     older: Older, waited: float, place: int
@@ -446,6 +446,8 @@ def test_workers_that_were_not_seen_for_long_disappear(older: Older) -> None:
     older.pop(0, worker="old")
     older.pop(50, worker="new")
     assert [worker["name"] for worker in older.json("workers", 120)] == ["new"]
+    older("setConfig", "max-worker-age")
+    assert [[worker["name"] for worker in older.json("workers", DAY + at)] for at in (49, 50)] == [["new"], []]
 
 
 def test_options_have_the_names_and_defaults_of_the_document(older: Older) -> None:
@@ -473,6 +475,23 @@ def test_a_queue_has_its_own_heartbeat(older: Older) -> None:
     assert older.core("config.get", 1, "q-heartbeat") == "7"
     older("setConfig", "heartbeat-q")
     assert (older("getConfig", "heartbeat-q"), older.json("heartbeat", "j", "w", 2)) == (None, 62)
+
+
+def test_a_completion_removes_at_most_two_hundred_of_the_old(older: Older) -> None:
+    for number in range(251):
+        older.put(f"j{number}")
+    for _ in range(3):
+        older.pop(1, 100)
+    for number in range(250):
+        older("complete", f"j{number}", "w", "q", 1, "{}")
+    older("setConfig", "jobs-history-count", 0)
+    older("complete", "j250", "w", "q", 1, "{}")
+    left = older.server.zcard("ql:completed")
+    assert 251 - 200 <= left < 251
+    older.put("last", 2)
+    older.pop(2)
+    older("complete", "last", "w", "q", 2, "{}")
+    assert older.server.zcard("ql:completed") < left
 
 
 def test_completed_jobs_are_kept_by_age_and_number(older: Older) -> None:
@@ -620,3 +639,58 @@ def test_a_worker_is_named_after_its_host_and_process() -> None:
     names = {QlessWorker("q", print).name for _ in range(2)}
     assert len(names) == 2
     assert all(name.startswith(f"{socket.gethostname()}-{os.getpid()}-") for name in names)
+
+
+def test_the_urgent_ones_among_due_jobs_come_first(older: Older) -> None:
+    older.put("early", 0, 10, "priority", 5)
+    older.put("urgent", 0, 20, "priority", -5)
+    assert (older.peek(30, 1), older.pop(30)) == (["urgent"], ["urgent"])
+
+
+def test_no_ready_job_comes_before_one_whose_lock_expired(older: Older) -> None:
+    older.put("spent", 0, 0, "retries", 0)
+    older.put("lost", 1)
+    older.pop(2)
+    older.pop(3)
+    older.put("ready", 4)
+    assert older.pop(100, worker="other") == ["lost"]
+    assert older.json("get", "spent")["state"] == "failed"
+
+
+def test_a_job_that_is_put_without_a_delay_is_ready_after_its_dependencies(older: Older) -> None:
+    older.put("other")
+    older.put("j", 1, 0, "depends", '["other"]')
+    older.put("j", 2, 900)
+    older.put("j", 3)
+    assert older.json("get", "j")["state"] == "depends"
+    older.pop(4)
+    older("complete", "other", "w", "q", 5, "{}")
+    assert older.pop(6) == ["j"]
+
+
+def test_a_failed_job_leaves_the_statistics_of_the_queue_where_it_failed(older: Older) -> None:
+    older.put("j", 0, 0, "retries", 0)
+    older.pop(1)
+    assert older("retry", "j", "elsewhere", "w", 2) == -1
+    assert older.json("failed") == {"failed-retries-q": 1}
+    assert [older.json("stats", queue, 2)["failed"] for queue in ("q", "elsewhere")] == [1, 0]
+    older.put("j", 3, queue="r")
+    assert [older.json("stats", queue, 3)["failed"] for queue in ("q", "r", "elsewhere")] == [0, 0, 0]
+
+
+def test_a_retry_into_another_queue_is_a_stage(older: Older) -> None:
+    older.put("j", 1)
+    older.pop(2)
+    older("retry", "j", "r", "w", 3)
+    older.pop(4, queue="r")
+    assert [(stage["q"], stage["put"]) for stage in older.json("get", "j")["history"]] == [("q", 1), ("r", 3)]
+    older("complete", "j", "w", "r", 5, "{}")
+    older("fail", "j", "w", "g", "m", 6)
+    assert older.json("get", "j")["queue"] == "r"
+
+
+def test_a_lock_that_expires_now_is_stalled_and_no_longer_running(older: Older) -> None:
+    older.put("j")
+    older.pop(0)
+    assert [older("jobs", state, 60, "q") for state in ("running", "stalled")] == [[], ["j"]]
+    assert older.json("workers", 60, "w") == {"jobs": [], "stalled": ["j"]}

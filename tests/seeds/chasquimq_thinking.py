@@ -147,7 +147,7 @@ SEED = Seed(
             "What happens on the consumer side",
             "Error: XACKDEL, `attempt` + 1, and ZADD with the backoff, in one script",
             "One function",
-            _LUA + "a_retry_waits_on_the_servers_clock",
+            _NEW + "a_retry_acknowledges_and_delays_a_new_entry",
         ),
         _row(
             "What happens on the consumer side",
@@ -184,7 +184,7 @@ SEED = Seed(
             "The two streams",
             "Replay: one script, XACKDEL from the one, XADD to the other",
             _WHEEL + "XDEL, as no group reads dead letters; the attempt begins at 0",
-            _LUA + "dead_letters_that_are_still_there_are_replayed",
+            _QUEUE + "dead_letters_are_read_and_replayed_past_what_cannot_be_read",
             contradicts="the same section: the stream has no consumer group",
         ),
         _row(
@@ -260,7 +260,7 @@ SEED = Seed(
             "Hash tags",
             "All keys of a queue begin with `{chasqui:<queue>}:`",
             "One cluster slot per queue",
-            _NEW + "all_keys_of_a_queue_begin_with_its_hash_tag",
+            _NEW + "a_server_has_no_other_keys_of_a_queue",
         ),
         _row(
             "Hash tags",

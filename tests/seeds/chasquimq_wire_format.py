@@ -30,7 +30,7 @@ SEED = Seed(
             "Keys",
             "stream, dlq, delayed, repeat, repeat:spec, events, result, dlid, didx, promoter:lock, scheduler:lock",
             "These, each below the queue's hash tag",
-            _NEW + "all_keys_of_a_queue_begin_with_its_hash_tag",
+            _NEW + "a_server_has_no_other_keys_of_a_queue",
         ),
         _row(
             "Keys",

@@ -21,6 +21,12 @@ SEED = Seed(
     (
         _row(
             "Introduction",
+            "All calls together",
+            "Random calls do what a model of this documentation does: replies, order, states, and counts",
+            "tests/qless/test_older_model.py::test_random_calls_do_what_the_document_says",
+        ),
+        _row(
+            "Introduction",
             "Each call begins with the number of its keys",
             "Put, Pop, and Peek take 1 key, a queue; all others take 0. Any other number is refused",
             "each_call_takes_its_number_of_keys",
@@ -234,6 +240,12 @@ SEED = Seed(
         ),
         _row(
             "Put",
+            "A delay of 0",
+            "Ready once its dependencies are complete, whatever delay it was put with before",
+            "a_job_that_is_put_without_a_delay_is_ready_after_its_dependencies",
+        ),
+        _row(
+            "Put",
             "`retries`: how often before it fails automatically",
             "In the group `failed-retries-<queue>`",
             "stats_count_retries_failures_and_failed_jobs",
@@ -435,8 +447,14 @@ SEED = Seed(
         _row(
             "Job Data Deletion",
             "Completed jobs are pruned by number and by age, from `ql:completed`",
-            "At each completion, at most 200 of them",
+            "At each completion",
             "completed_jobs_are_kept_by_age_and_number",
+        ),
+        _row(
+            "Job Data Deletion",
+            "Data are deleted periodically",
+            "At each completion, at most 200 of the old jobs; the next one continues",
+            "a_completion_removes_at_most_two_hundred_of_the_old",
         ),
         _row(
             "Configuration Options",
@@ -530,6 +548,12 @@ SEED = Seed(
         ),
         _row(
             "Jobs (keys)",
+            "`history` has all the stages that a job has gone through",
+            "Retry into another queue is one, too",
+            "a_retry_into_another_queue_is_a_stage",
+        ),
+        _row(
+            "Jobs (keys)",
             "`history` has an object per stage with `q`, `put`, `popped`, `done`, `worker`",
             "And `failed`; computed from the newer form's list",
             "history_has_a_stage_for_each_queue_without_what_others_log",
@@ -545,6 +569,24 @@ SEED = Seed(
             "Expired locks come first, then due jobs are made ready",
             "A lost job is handed over at once, without a grace period",
             "an_expired_lock_comes_before_due_and_waiting_jobs",
+        ),
+        _row(
+            "Queues (keys)",
+            "A client first chooses from the next expired lock",
+            "No ready job is handed out before one whose lock expired",
+            "no_ready_job_comes_before_one_whose_lock_expired",
+        ),
+        _row(
+            "Queues (keys)",
+            "Any jobs whose time is in the past are inserted into the work queue",
+            "At each Pop and Peek that reaches them, up to 200: the urgent ones among these come first",
+            "the_urgent_ones_among_due_jobs_come_first",
+        ),
+        _row(
+            "Queues (keys)",
+            "Locks by their expiration",
+            "One that expires now is stalled, and no longer running",
+            "a_lock_that_expires_now_is_stalled_and_no_longer_running",
         ),
         _row(
             "Queues (keys)",
@@ -576,6 +618,12 @@ SEED = Seed(
             "Times below a second are `s0`, which the text's first minute needs",
             "the_histogram_has_seconds_minutes_hours_and_as_many_days_as_it_takes",
             contradicts="Stats: second resolution for the first minute, which decides",
+        ),
+        _row(
+            "Stats (keys)",
+            "`failed` is how many are currently failed",
+            "Of the queue where they failed, also when they are put into another",
+            "a_failed_job_leaves_the_statistics_of_the_queue_where_it_failed",
         ),
         _row(
             "Stats (keys)",
