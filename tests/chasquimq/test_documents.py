@@ -64,7 +64,7 @@ async def test_a_server_has_no_other_keys_of_a_queue(
         await wait_until(lambda: server.xlen(keys.dead_letters), "the dead letter")
         await wait_until(lambda: server.zcard(keys.delayed) == 2, "the retry to wait")
         assert server.exists(keys.promoter_lock, keys.scheduler_lock) == 2
-    suffixes = {found.decode().removeprefix(f"{{chasqui:{queue.name}}}:") for found in server.keys()}
+    suffixes = {found.decode().removeprefix(f"{{chasqui:{queue.name}}}:") for found in server.scan_iter()}
     named = {"stream", "dlq", "delayed", "repeat", f"repeat:spec:{key}", "events", "result:taken"}
     assert suffixes == named | {"dlid:taken", "dlid:mine", "didx:mine"}
 
