@@ -343,7 +343,8 @@ class JobFailedError(OrchestrationQueueError):
         queue: The job's queue.
         job_id: The job's id.
         reason: Why it failed.
-        kind: The kind of failure of a ChasquiMQ job, such as ``retries_exhausted``; otherwise empty.
+        kind: The kind of failure of a job that a step called, such as ``ValueError``, or of a ChasquiMQ job, such as
+            ``retries_exhausted``; otherwise empty.
     """
 
     def __init__(self, queue: str, job_id: str, reason: str, kind: str = "") -> None:

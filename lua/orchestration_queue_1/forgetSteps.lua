@@ -1,4 +1,4 @@
---- Remove stored steps of a job that is not running, so that its next attempt runs them again.
+--- Remove stored steps of a job that is not running, with their signals, so that its next attempt runs them again.
 --- @queue   stream!
 --- @flags   allow-oom
 --- @key   stream               stream       ready jobs
@@ -7,7 +7,7 @@
 --- @arg*  names                text         the steps, 1 to 500
 --- @returns int how many were removed; -1 when there is no such job, -2 while it runs or moves to another queue
 --- @error   the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for no step, or more than 500
---- @cost    O(1) per step
+--- @cost    O(1) per step, and per signal if one of them received one
 
 local steps = require("steps")
 local validate = require("validate")

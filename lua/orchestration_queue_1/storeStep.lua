@@ -9,7 +9,7 @@
 --- @end     claim
 --- @record  step the arguments that follow are its fields
 --- @arg   name                 text         its name
---- @arg   kind                 text         `r` returned, `e` raised, `g` got its signal, `t` waited in vain, `s` sleeps, `w` waits for a signal
+--- @arg   kind                 text         `r` returned, `e` raised, `g` got its signal, `t` waited in vain, `s` sleeps, `w` waits for a signal, `k` its called job completed, `x` that failed
 --- @arg   attempt              int          the attempt that stores it
 --- @arg   ended_ms             int          epoch ms at which it ended, or began to sleep or wait
 --- @arg   duration_ms          int          how long it ran
@@ -24,7 +24,7 @@ local lease = require("lease")
 local steps = require("steps")
 local validate = require("validate")
 
-local KINDS = { r = true, e = true, g = true, t = true, s = true, w = true }
+local KINDS = { r = true, e = true, g = true, t = true, s = true, w = true, k = true, x = true }
 
 if not KINDS[step.kind] then
   validate.refuse("storeStep", "'" .. step.kind .. "' is no kind of outcome")

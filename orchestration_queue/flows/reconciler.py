@@ -14,6 +14,7 @@ from typing import TypeVar
 from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import ServerError
 from orchestration_queue.flows import control
+from orchestration_queue.flows.called import caller_of, reconcile_calls
 from orchestration_queue.flows.elements import with_elements
 from orchestration_queue.flows.stored import (
     FAIL_FAST,
@@ -124,8 +125,13 @@ class FlowReconciler:
         return (yield from _run(due(self._keys, self._now_ms(), _FLOWS_A_ROUND)))
 
     def _look(self, flow_id: str) -> Conversation[None]:
-        """Reconcile one flow. An error doesn't delay the others."""
+        """Reconcile one flow, or the called jobs of one job. An error doesn't delay the others."""
         try:
+            if (caller := caller_of(flow_id)) is not None:
+                next_ms = yield from reconcile_calls(self._keys, caller, self._now_ms())
+                done = Call("ZREM", (self._keys.flows_due,), (flow_id,))
+                yield from _send(done if next_ms is None else schedule_check(self._keys, flow_id, next_ms))
+                return
             snapshot = yield from _run(read_flow(self._keys, flow_id))
             if snapshot is None:
                 yield from self._forget(flow_id)

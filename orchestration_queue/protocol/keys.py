@@ -356,7 +356,7 @@ PERMANENT_KEYS = {
     "tracked": "ids of tracked jobs, at most 1,000, by when that began",
     "moving": "ids of jobs on the move to another queue, by when that began",
     "flows": "ids of flows by time of creation",
-    "flows:due": "when each unfinished flow must be checked",
+    "flows:due": "when each unfinished flow, and each job that called others, must be checked",
     "flows:ended": "ids of finished flows by time of their end",
     "flow:*": "a flow's plan and state, until it is removed",
     "shares": "weights of shares",

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.flows import Node
+from orchestration_queue.flows.called import CalledEnd, add_called, load_nodes, name_called, read_ends
 from orchestration_queue.options import Duration, StepOptions
+from orchestration_queue.protocol.call import chunks
+from orchestration_queue.protocol.functions.oq1 import StepCall
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.operations import steps
@@ -18,9 +23,12 @@ from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import Pauses, now_ms
 from orchestration_queue.worker.active_job import BaseActiveJob, RunState, duration_ms, moment_ms
+from orchestration_queue.worker.calls import gather_calls, make_call
 from orchestration_queue.worker.steps import StepBook, StepRun, call_step
 
 __all__ = ["DurableJob"]
+
+T = TypeVar("T")
 
 _STORE_FOR_S = 300.0
 """How long a step's outcome waits for an unreachable server, while the job is still this worker's."""
@@ -48,6 +56,7 @@ class DurableJob(BaseActiveJob):
         self,
         name: str,
         function: Callable[..., Any],
+        /,
         *args: Any,
         options: StepOptions | Mapping[str, Any] | None = None,
         **kwargs: Any,
@@ -124,6 +133,78 @@ class DurableJob(BaseActiveJob):
         """
         return await self._book.wait(name, 0 if timeout is None else duration_ms("timeout", timeout))
 
+    async def call(
+        self,
+        name: str | Node,
+        task: Any = None,
+        /,
+        *args: Any,
+        options: StepOptions | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Run another task as a job of its own: end this run, and return its result once that job has completed.
+
+        This job runs again then, as after :meth:`sleep`. The other job is added once, whatever dies, and is retried by
+        its own options. A failure is not stored, unless ``store_errors`` of the options names
+        :class:`~orchestration_queue.errors.JobFailedError`: the next attempt of this job calls the task again.
+
+        Args:
+            name: Identifies the call among the job's steps. Or a node, alone, whose name that is, for a task in another
+                process and queue.
+            task: A task of any registry, in its queue, or else in this job's; or the name of one in this job's queue.
+            args: Its arguments.
+            options: Which errors are stored.
+            kwargs: Its arguments by name.
+
+        Returns:
+            What the task returned, as JSON values.
+
+        Raises:
+            JobFailedError: The job failed for good, with its reason and its kind of failure.
+            UsageError: The name, the task or its arguments are invalid, the name was used already, the task removes
+                its jobs when they end, or this job is a broadcast's.
+            PayloadError: The arguments are not JSON, or larger than 1 MiB.
+            LeaseLostError: The job is no longer this worker's.
+            StateError: The job has 10,000 steps.
+
+        Examples:
+            ::
+
+                thumbnail = await job.call("thumbnail", resize, path, width=100)
+        """
+        (result,) = await gather_calls(self, [make_call(name, task, args, kwargs)], options)
+        return result
+
+    async def gather(
+        self,
+        *calls: Node,
+        options: StepOptions | Mapping[str, Any] | None = None,
+        return_exceptions: bool = False,
+    ) -> list[Any]:
+        """Run several tasks at the same time, each as :meth:`call` does; return their results in order.
+
+        Args:
+            calls: What to call: ``task.node("name")(arguments)``, or ``Node("name", "task", "queue", data)``.
+            options: Which errors are stored.
+            return_exceptions: Return the errors of jobs that failed in place of their results.
+
+        Returns:
+            The results, once all jobs have ended.
+
+        Raises:
+            JobFailedError: A job failed for good: the first of those that did, once all have ended.
+            UsageError: As of :meth:`call`, or a node waits for others.
+            PayloadError: As of :meth:`call`.
+            LeaseLostError: As of :meth:`call`.
+            StateError: As of :meth:`call`.
+
+        Examples:
+            ::
+
+                sizes = await job.gather(*(measure.node(f"file-{n}")(path) for n, path in enumerate(paths)))
+        """
+        return await gather_calls(self, calls, options, return_exceptions=return_exceptions)
+
     async def _open_step(
         self, name: str, options: StepOptions | Mapping[str, Any] | None
     ) -> tuple[StepRun, StoredOutcome | None]:
@@ -151,7 +232,7 @@ class DurableJob(BaseActiveJob):
     async def _store_step(
         self, name: str, kind: StepKind, duration_ms: int = 0, until_ms: int = 0, result: str = ""
     ) -> StoredOutcome:
-        """Store how a step ended. In an outage, try again while the worker keeps the job: its work is done."""
+        """Store how a step ended, unless an outcome is stored; return the outcome that counts."""
         self._check_steps()
         storing = steps.store_step(
             self._keys,
@@ -163,10 +244,37 @@ class DurableJob(BaseActiveJob):
             until_ms=until_ms,
             result=result,
         )
+        return await self._persist(lambda: self._connection.run(storing, repeatable=True))
+
+    async def _start_calls(self, nodes: Sequence[Node], replaced: Mapping[str, int]) -> list[StoredOutcome]:
+        """Store which jobs steps call, unless they have, and add these jobs; return the outcomes that count."""
+        self._check_steps()
+        calling = load_nodes(nodes)
+        token = secrets.token_hex(4)
+        calls = [
+            StepCall(node.name, name_called(self.ref, node, token), replaced.get(node.name, 0)) for node in calling
+        ]
+        outcomes: list[StoredOutcome] = []
+        for some in chunks(calls, steps.CALLS_PER_CALL):
+            storing = steps.store_calls(self._keys, Lease(self.record, ""), some, now_ms())
+            outcomes += await self._persist(functools.partial(self._connection.run, storing, repeatable=True))
+        left = [
+            (node, one.result or "")
+            for node, one in zip(calling, outcomes, strict=True)
+            if one.step.kind is StepKind.CALLS
+        ]
+        await self._persist(lambda: self._connection.follow(add_called(self.ref, left, self.headers, now_ms())))
+        return outcomes
+
+    async def _read_calls(self, members: Sequence[str]) -> list[CalledEnd]:
+        return await self._connection.follow(read_ends(members))
+
+    async def _persist(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Send a write that can be repeated. In an outage, try again while the worker keeps the job."""
         pauses = Pauses()
         while True:
             try:
-                return await self._connection.run(storing, repeatable=True)
+                return await send()
             except TransportError:
                 if self.should_stop or pauses.waited_s > _STORE_FOR_S:
                     raise

@@ -231,6 +231,7 @@ class ActiveJob(BaseActiveJob):
         self,
         name: str,
         function: Callable[..., Any],
+        /,
         *args: Any,
         options: StepOptions | Mapping[str, Any] | None = None,
         **kwargs: Any,
@@ -263,6 +264,8 @@ class ActiveJob(BaseActiveJob):
 
     sleep = _from_thread(AsyncActiveJob.sleep)
     wait_for = _from_thread(AsyncActiveJob.wait_for)
+    call = _from_thread(AsyncActiveJob.call)
+    gather = _from_thread(AsyncActiveJob.gather)
 
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

@@ -40,6 +40,9 @@ _WAS = {
     StepKind.SIGNALED: "was a wait for a signal",
     StepKind.TIMED_OUT: "was a wait for a signal",
     StepKind.WAITS: "was a wait for a signal",
+    StepKind.CALLS: "was a call",
+    StepKind.COMPLETED: "was a call",
+    StepKind.FAILED: "was a call",
 }
 
 

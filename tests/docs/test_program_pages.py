@@ -70,6 +70,7 @@ def test_the_programs_on_step_jobs_print_what_their_page_shows(tmp_path: Path) -
         "orders.py",
         "add.py",
         "lookup.py",
+        "media.py",
         "inspect_job.py",
         "repeat.py",
     ]

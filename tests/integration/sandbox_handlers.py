@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue.errors import RateLimitError, UnrecoverableError
+from orchestration_queue.flows import Node
 from orchestration_queue.options import Usage
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.sandbox import sandboxed
@@ -270,3 +271,23 @@ async def grouped_with_an_error(job: AsyncActiveJob) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(job.sleep("nap", 60))
         group.create_task(fail())
+
+
+async def calling_on_loop(job: AsyncActiveJob) -> Any:
+    """Call the tasks of `tests.integration.test_calls`, one and then two together."""
+    await job.log("runs")
+    first = await job.call("first", "double", number=1)
+    both = await job.gather(
+        Node("second", "double", data={"number": 2}), Node("third", "double", f"{job.queue}-there", {"number": 3})
+    )
+    return [job.attempt, first, *both]
+
+
+def calling(job: ActiveJob) -> Any:
+    """The same in a thread."""
+    job.log("runs")
+    first = job.call("first", "double", number=1)
+    both = job.gather(
+        Node("second", "double", data={"number": 2}), Node("third", "double", f"{job.queue}-there", {"number": 3})
+    )
+    return [job.attempt, first, *both]

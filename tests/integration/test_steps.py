@@ -499,6 +499,23 @@ async def test_a_signal_that_arrives_during_another_wait_is_kept(queue: AsyncQue
         assert await job.wait(SOON) == ["first", "second"]
 
 
+async def test_a_forgotten_wait_waits_for_a_new_signal(queue: AsyncQueue, server_url: str) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        approval = await job.wait_for("approval")
+        if approval == "no":
+            raise ValueError("refused")
+        return approval
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        await until(partial(job.signal, "approval", "no"))
+        with pytest.raises(JobFailedError, match="refused"):
+            await job.wait(SOON)
+        await job.retry(from_step="approval")
+        await until(partial(job.signal, "approval", "yes"))
+        assert await job.wait(SOON) == "yes"
+
+
 async def test_a_wait_that_was_in_vain_stays_so(queue: AsyncQueue, server_url: str) -> None:
     told: list[str] = []
 

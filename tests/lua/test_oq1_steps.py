@@ -70,8 +70,8 @@ def test_only_a_running_job_stores(own: Own, state: str) -> None:
 
 
 def test_another_kind_is_refused(own: Own) -> None:
-    with pytest.raises(redis.ResponseError, match="OQ_BAD_ARGUMENT oq1_storeStep: 'x' is no kind of outcome"):
-        store(own, "a", "x")
+    with pytest.raises(redis.ResponseError, match="OQ_BAD_ARGUMENT oq1_storeStep: 'z' is no kind of outcome"):
+        store(own, "a", "z")
 
 
 def test_a_key_of_another_type_is_set_aside(own: Own) -> None:
@@ -169,3 +169,63 @@ def test_a_job_that_was_removed_while_it_waited_is_not_resumed(own: Own) -> None
     own.wire.ask("DEL", own.wire.key("job:7"))
     assert tick(own, NOW + 500) == (0, -1)
     assert own.wire.zset("suspended") == {}
+
+
+def call(own: Own, *calls: tuple[str, str, int], **values: Any) -> Any:
+    """Store that steps call jobs: name, the job's full name, and the number of the call that this one replaces."""
+    claim = {"job_id": "7", "taken_ms": NOW, "stalled_count": 0, "attempt": 1, "now_ms": NOW + 5, **values}
+    steps = [oq1.StepCall(*one) for one in calls]
+    return own.send(oq1.store_calls(QueueKeys(own.wire.queue), calls=steps, check_ms=NOW + 9, **claim))
+
+
+def test_a_call_is_stored_once_and_makes_the_job_wait(own: Own) -> None:
+    first, second = (f"c 1 1 {NOW + 5} 0 0 10", f"c 2 1 {NOW + 5} 0 0 10")
+    assert call(own, ("a", "oq:{q}:7-a", 0), ("b", "oq:{r}:7-b", 0)) == [[first], [second]]
+    assert own.wire.members("deps:7") == {"oq:{q}:7-a", "oq:{r}:7-b"}
+    assert own.wire.job("7")["triggerRule"] == "children_ended"
+    assert own.wire.ask("ZSCORE", own.wire.key("flows:due"), "call:7") == NOW + 9
+    assert call(own, ("a", "oq:{q}:7-x", 0), now_ms=NOW + 8) == [[first, "oq:{q}:7-a"]]
+    assert own.wire.members("deps:7") == {"oq:{q}:7-a", "oq:{r}:7-b"}
+    assert store(own, "a", "k") == [f"k 1 1 {NOW + 5} 5 0 1"]
+    assert call(own, ("a", "oq:{q}:7-x", 1)) == [[f"k 1 1 {NOW + 5} 5 0 1", "1"]]
+    assert store(own, "b", "x") == [f"x 2 1 {NOW + 5} 5 0 1"]
+
+
+def test_only_the_call_to_replace_is_replaced(own: Own) -> None:
+    call(own, ("a", "oq:{q}:7-a", 0))
+    replaced = f"c 2 1 {NOW + 5} 0 0 10"
+    assert call(own, ("a", "oq:{q}:7-b", 1)) == [[replaced]]
+    assert call(own, ("a", "oq:{q}:7-c", 1)) == [[replaced, "oq:{q}:7-b"]]
+    assert own.wire.members("deps:7") == {"oq:{q}:7-a", "oq:{q}:7-b"}
+
+
+@pytest.mark.parametrize(
+    "claim", [{"taken_ms": NOW - 1}, {"taken_ms": NOW + 1}, {"stalled_count": 1}], ids=["earlier", "later", "stalled"]
+)
+def test_only_the_holder_of_the_lease_calls(own: Own, claim: dict[str, Any]) -> None:
+    with own.wire.unchanged():
+        assert call(own, ("a", "oq:{q}:7-a", 0), **claim) == "lost"
+        own.wire.ask("HSET", own.wire.key("job:7"), "state", "failed")
+        assert call(own, ("a", "oq:{q}:7-a", 0)) == "lost"
+        own.wire.ask("HSET", own.wire.key("job:7"), "state", "active")
+
+
+def test_calls_are_bounded(own: Own) -> None:
+    with pytest.raises(redis.ResponseError, match="OQ_BAD_ARGUMENT oq1_storeCalls: at most 100 calls at once, got 101"):
+        call(own, *((str(n), f"oq:{{q}}:{n}", 0) for n in range(101)))
+    own.wire.ask("HSET", own.wire.key("job:7"), "steps", 1)
+    own.wire.ask("HSET", own.wire.key("steps:7"), *(word for n in range(20_000) for word in (f"x{n}", "")))
+    assert call(own, ("a", "oq:{q}:7-a", 0)) == "full"
+
+
+def test_forgetting_a_wait_forgets_its_signals(own: Own) -> None:
+    signals = ['{"name":"a","data":"1"}', '{"name":"b","data":"2"}', "?", '{"name":"a","data":"3"}']
+    own.wire.ask("RPUSH", own.wire.key("signals:7"), *signals)
+    for name, kind in (("a", "g"), ("b", "r")):
+        store(own, name, kind)
+    own.wire.ask("HSET", own.wire.key("job:7"), "state", "failed")
+    assert forget(own, "b") == 1
+    assert own.wire.ask("LRANGE", own.wire.key("signals:7"), 0, -1) == signals
+    assert forget(own, "a") == 1
+    assert own.wire.ask("LRANGE", own.wire.key("signals:7"), 0, -1) == signals[1:3]
+    assert own.wire.job("7")["signals"] == f"[{signals[1]},?]"

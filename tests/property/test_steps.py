@@ -1,8 +1,9 @@
 """Durable steps, whatever dies: each stored outcome is the first one, each function ran, and the end is the same.
 
-Random handlers of steps, steps side by side, sleeps, and waits run in attempts that die before or after any of their
-commands, lose replies, and are overtaken by another attempt between two commands. The attempts are those of a real
-job on a real server; only the clock is the test's.
+Random handlers of steps, steps side by side, sleeps, waits, and calls run in attempts that die before or after any of
+their commands, lose replies, and are overtaken by another attempt between two commands. The attempts are those of a
+real job on a real server; only the clock is the test's. A called job runs once, also in another queue, whose worker
+notifies the caller never.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from orchestration_queue.client import AsyncQueue
-from orchestration_queue.errors import LeaseLostError, ServerError
+from orchestration_queue.errors import JobFailedError, LeaseLostError, ServerError
+from orchestration_queue.flows import Node
+from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import JobOptions, StepOptions
 from orchestration_queue.protocol import codec, outcome
 from orchestration_queue.protocol.call import Call, Reply
@@ -32,7 +35,7 @@ from orchestration_queue.states import JobState
 from orchestration_queue.testing import TimeMachine
 from orchestration_queue.worker import AsyncActiveJob, JobInterrupt
 
-KEYS = QueueKeys("steps")
+KEYS, THERE = QueueKeys("steps"), QueueKeys("there")
 HOUR = timedelta(hours=1)
 MOST_ROUNDS = 100
 
@@ -66,7 +69,7 @@ class World:
     def look(self) -> None:
         """Check that no stored outcome has changed or gone."""
         found: dict[str, str] = self.raw.hgetall(KEYS.steps("j"))  # type: ignore[assignment]
-        pending = {name[2:] for name, header in found.items() if name.startswith("h:") and header.startswith("w ")}
+        pending = {name[2:] for name, header in found.items() if name.startswith("h:") and header[0] in "wc"}
         final = {name: value for name, value in found.items() if name[2:] not in pending}
         assert {name: final.get(name) for name in self.stored} == self.stored
         self.stored = final
@@ -95,10 +98,17 @@ class World:
                     await job.sleep(names[0], HOUR)
                 case "wait":
                     results.append(await job.wait_for(names[0], timeout=10 * HOUR))
+                case "call" | "fails once":
+                    results.append(await job.call(self._called(kind, names[0])))
+                case "calls":
+                    results += await job.gather(*(self._called(kind, name) for name in names))
                 case "wait in vain":
                     with suppress(TimeoutError):
                         await job.wait_for(names[0], timeout=HOUR)
         return results
+
+    def _called(self, kind: str, name: str) -> Node:
+        return Node(name, kind, THERE.queue if name.endswith("1") else None, name)
 
     async def _step(self, job: AsyncActiveJob, kind: str, name: str) -> Any:
         return await job.step(name, self._call, job, kind, name)
@@ -126,8 +136,9 @@ class World:
         """Run the job to its end; return its result."""
         self.raw.flushall()
         async with AsyncQueue(KEYS.queue, url=self.url) as queue, await AsyncConnection.open(self.url) as connection:
-            with suppress(ServerError):
-                await connection.execute(worker_registry.create_group(KEYS))
+            for keys in (KEYS, THERE):
+                with suppress(ServerError):
+                    await connection.execute(worker_registry.create_group(keys))
             job = await queue.add("work", None, JobOptions(job_id="j", attempts=1000))
             for _ in range(MOST_ROUNDS):
                 if (await job.refresh()).is_finished:
@@ -146,18 +157,34 @@ class World:
                     await connection.run(suspension.signal(KEYS, "j", name, {"of": name}, self.now()))
             case "active":  # the process that ran it is dead
                 await self.take_over(connection)
-        if (lease := await self.take(connection)) is not None:
-            await self.attempt(connection, lease)
+            case "waiting-children":
+                await connection.follow(FlowReconciler(KEYS, self.now).round())
+        for keys in (KEYS, THERE):
+            if (lease := await self.take(connection, keys)) is not None:
+                if lease.job_id == "j":
+                    await self.attempt(connection, lease)
+                else:
+                    await self.end_called(connection, keys, lease)
+
+    async def end_called(self, connection: AsyncConnection, keys: QueueKeys, lease: Lease) -> None:
+        """Run a called job."""
+        name = str(lease.record.data)
+        self.runs[name] += 1
+        if lease.record.name == "fails once" and self.runs[name] == 1:
+            settlement: Settlement = outcome.failed(lease, ValueError(name), 0)
+        else:
+            settlement = outcome.completed(lease, [name, self.runs[name]])
+        await connection.run(exchanges.exchange(keys, "w", self.now(), settle=[settlement]))
 
     def now(self) -> int:
         """Return a later time each time."""
         self.clock.travel(timedelta(minutes=5))
         return int(self.clock.now().timestamp() * 1000)
 
-    async def take(self, connection: AsyncConnection) -> Lease | None:
-        await connection.run(worker_signals.tick(KEYS, self.now()))
-        deliveries = await connection.run(exchanges.read_group(KEYS, "w", 1, 1))
-        started = (await connection.run(exchanges.exchange(KEYS, "w", self.now(), start=deliveries))).started
+    async def take(self, connection: AsyncConnection, keys: QueueKeys = KEYS) -> Lease | None:
+        await connection.run(worker_signals.tick(keys, self.now()))
+        deliveries = await connection.run(exchanges.read_group(keys, "w", 1, 1))
+        started = (await connection.run(exchanges.exchange(keys, "w", self.now(), start=deliveries))).started
         return started[0] if started else None
 
     async def take_over(self, connection: AsyncConnection) -> None:
@@ -185,7 +212,7 @@ class World:
         except LeaseLostError as error:
             self.lost += 1
             return outcome.failed(lease, error, 0)
-        except ValueError as error:
+        except (ValueError, JobFailedError) as error:
             return outcome.failed(lease, error, 0)
 
 
@@ -230,12 +257,19 @@ class FaultyConnection(AsyncConnection):
         """Let another worker take the job over and make an attempt, while this one waits."""
         async with await AsyncConnection.open(self.world.url) as other:
             await self.world.take_over(other)
-            if (lease := await self.world.take(other)) is not None:
-                self.is_overtaken = True
-                await self.world.attempt(other, lease)
+            while (lease := await self.world.take(other)) is not None:
+                if lease.job_id == "j":
+                    self.is_overtaken = True
+                    await self.world.attempt(other, lease)
+                    break
+                await self.world.end_called(other, KEYS, lease)
 
 
-KINDS = st.sampled_from(["step", "step", "side by side", "stores", "fails", "sleep", "wait", "wait in vain"])
+KINDS = st.sampled_from(
+    ["step", "step", "side by side", "stores", "fails", "sleep", "wait", "wait in vain", "call", "calls", "fails once"]
+)
+MANY = ("side by side", "calls")
+CALLS = ("call", "calls", "fails once")
 FAULTS = st.tuples(
     st.sampled_from(["dies before", "dies after", "loses the reply", "is overtaken", "is overtaken"]), st.integers(0, 6)
 )
@@ -246,8 +280,7 @@ def plans(draw: st.DrawFn) -> list[Part]:
     """Return a handler's parts, each step with a name of its own."""
     kinds = draw(st.lists(KINDS, min_size=1, max_size=7))
     return [
-        (kind, *(f"{place}.{number}" for number in range(3 if kind == "side by side" else 1)))
-        for place, kind in enumerate(kinds)
+        (kind, *(f"{place}.{number}" for number in range(3 if kind in MANY else 1))) for place, kind in enumerate(kinds)
     ]
 
 
@@ -261,12 +294,15 @@ def test_the_end_is_the_same_whatever_dies(
         result = asyncio.run(world.run())
     functions = [name for kind, *names in plan for name in names if kind in ("step", "side by side", "fails", "stores")]
     assert all(world.runs[name] >= 1 for name in functions)
-    assert set(world.runs) == set(functions)
+    called = {name: 2 if kind == "fails once" else 1 for kind, *names in plan for name in names if kind in CALLS}
+    assert {name: runs for name, runs in world.runs.items() if name not in functions} == called
     assert {name[2:] for name in world.stored} == {name for _, *names in plan for name in names}
     returned = [name for kind, *names in plan for name in names if kind not in ("stores", "sleep", "wait in vain")]
     assert result == [codec.decode(world.stored[f"r:{name}"]) for name in returned]
     assert [found[0] if isinstance(found, list) else found["of"] for found in result] == returned
     if not faults:
-        expected = {name: 3 if kind == "fails" else 1 for kind, *names in plan for name in names if name in functions}
+        expected = called | {
+            name: 3 if kind == "fails" else 1 for kind, *names in plan for name in names if name in functions
+        }
         assert world.runs == expected
     event(f"attempts that lost the job: {min(world.lost, 3)}")

@@ -54,6 +54,12 @@ class Explanation:
 
 _Reason: TypeAlias = tuple[str, str | None, dict[str, Any]]
 _Asking: TypeAlias = Conversation[_Reason]
+_PENDING_KINDS = {
+    JobState.DELAYED: StepKind.SLEEPS,
+    JobState.SUSPENDED: StepKind.WAITS,
+    JobState.WAITING_CHILDREN: StepKind.CALLS,
+}
+"""States in which a step may sleep or wait, and the kind of such a step."""
 
 
 def explain(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[Explanation | None]:
@@ -68,9 +74,14 @@ def explain(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[Explanati
     if record is None:
         return None
     step = None
-    if COUNTER in record.fields and record.state in (JobState.DELAYED, JobState.SUSPENDED):
-        step = find_pending((yield from read_steps(keys, job_id)), now_ms)
-    if step is not None:
+    if COUNTER in record.fields and record.state in _PENDING_KINDS:
+        stored = yield from read_steps(keys, job_id)
+        step = find_pending([one for one in stored if one.kind is _PENDING_KINDS[record.state]], now_ms)
+    if step is not None and step.kind is StepKind.CALLS:
+        sentence, action, facts = yield from _explain_waiting_children(keys, record, now_ms)
+        sentence = f"Its step {step.name!r} waits for the job that it called. {sentence}"
+        facts |= {"step": step.name, "since": step.ended_at}
+    elif step is not None:
         sentence, action, facts = _explain_step(keys, record, step)
     elif known := _BY_RECORD.get(record.state):
         sentence, action, facts = known(keys, record, now_ms)

@@ -25,6 +25,7 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import when
 
 __all__ = [
+    "CALLS_PER_CALL",
     "COUNTER",
     "JobStep",
     "StepKind",
@@ -36,6 +37,7 @@ __all__ = [
     "page_after",
     "read_results",
     "read_steps",
+    "store_calls",
     "store_step",
 ]
 
@@ -45,6 +47,9 @@ _HEADER, _RESULT = "h:", "r:"
 _FIELDS_PER_SCAN = 1000
 _STEPS_PER_PAGE = 100
 _STEPS_PER_CALL = 500
+CALLS_PER_CALL = 100
+"""Most jobs that steps call in one call."""
+_CHECK_CALLS_MS = 5_000
 
 
 class StepKind(StrEnum):
@@ -60,7 +65,13 @@ class StepKind(StrEnum):
     SLEEPS = "sleeps"
     """It sleeps until a time. This is final, too: once that time has passed, the step has ended."""
     WAITS = "waits"
-    """It waits for a signal. The only kind that another one replaces."""
+    """It waits for a signal. Another kind replaces this one."""
+    CALLS = "calls"
+    """It waits for a called job, which is the result. Another kind replaces this one."""
+    COMPLETED = "completed"
+    """The job that it called completed, with this result."""
+    FAILED = "failed"
+    """The job that it called failed, and it was asked to store that."""
 
 
 _LETTERS = {
@@ -70,6 +81,9 @@ _LETTERS = {
     StepKind.TIMED_OUT: "t",
     StepKind.SLEEPS: "s",
     StepKind.WAITS: "w",
+    StepKind.CALLS: "c",
+    StepKind.COMPLETED: "k",
+    StepKind.FAILED: "x",
 }
 """The kinds as they are stored."""
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
@@ -78,7 +92,11 @@ _WORDS = {
     StepKind.SIGNALED: "received its signal",
     StepKind.TIMED_OUT: "received no signal",
     StepKind.WAITS: "waits for its signal",
+    StepKind.CALLS: "waits for its job",
+    StepKind.COMPLETED: "its job completed",
+    StepKind.FAILED: "its job failed",
 }
+_PENDING = (StepKind.WAITS, StepKind.CALLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +140,8 @@ class StoredOutcome(NamedTuple):
 
     Attributes:
         step: How it ended.
-        result: What it returned or raised, encoded; None if that is what was passed to be stored.
+        result: What it returned or raised, encoded, or the job that it calls; None if that is what was passed to be
+            stored.
     """
 
     step: JobStep
@@ -188,16 +207,66 @@ def store_step(
     )
 
     def read(reply: Reply) -> StoredOutcome:
-        if reply == b"lost":
-            raise LeaseLostError(keys.queue, lease.job_id)
-        if reply == b"full":
-            raise StateError(
-                f"Job {lease.job_id!r} of queue {keys.queue!r} has 10,000 steps, the most that a job can have, so "
-                f"{name!r} was not stored; do several items in one step, or add a job per part."
-            )
-        return StoredOutcome(_parse(name, text(reply[0])), text(reply[1]) if len(reply) > 1 else None)
+        _check_stored(keys, lease, name, reply)
+        return _read_outcome(name, reply)
 
     return Operation(call, read)
+
+
+def store_calls(
+    keys: QueueKeys, lease: Lease, calls: Sequence[oq1.StepCall], now_ms: int
+) -> Operation[list[StoredOutcome]]:
+    """Store which jobs steps of a running job call, unless they have called, and make it wait for their end.
+
+    The caller adds the jobs next. Sent twice, it stores once.
+
+    Args:
+        keys: The queue.
+        lease: The running job, which must still be ours.
+        calls: At most :data:`CALLS_PER_CALL` steps, and the job that each calls.
+        now_ms: Epoch milliseconds.
+
+    Returns:
+        The operation. It reads the outcomes that count, of which those that wait have the job as result.
+
+    Raises:
+        LeaseLostError: By the operation: the job is no longer ours, and nothing was stored.
+        StateError: By the operation: the job has 10,000 steps.
+    """
+    call = oq1.store_calls(
+        keys,
+        calls=calls,
+        job_id=lease.job_id,
+        taken_ms=lease.taken_ms,
+        stalled_count=lease.stalled_count,
+        attempt=lease.record.attempts_made + 1,
+        now_ms=now_ms,
+        check_ms=now_ms + _CHECK_CALLS_MS,
+    )
+
+    def read(reply: Reply) -> list[StoredOutcome]:
+        _check_stored(keys, lease, calls[0].name, reply)
+        found = [_read_outcome(each.name, one) for each, one in zip(calls, reply, strict=True)]
+        return [
+            StoredOutcome(outcome.step, each.member if outcome.result is None else outcome.result)
+            for each, outcome in zip(calls, found, strict=True)
+        ]
+
+    return Operation(call, read)
+
+
+def _check_stored(keys: QueueKeys, lease: Lease, name: str, reply: Reply) -> None:
+    if reply == b"lost":
+        raise LeaseLostError(keys.queue, lease.job_id)
+    if reply == b"full":
+        raise StateError(
+            f"Job {lease.job_id!r} of queue {keys.queue!r} has 10,000 steps, the most that a job can have, so "
+            f"{name!r} was not stored; do several items in one step, or add a job per part."
+        )
+
+
+def _read_outcome(name: str, reply: Reply) -> StoredOutcome:
+    return StoredOutcome(_parse(name, text(reply[0])), text(reply[1]) if len(reply) > 1 else None)
 
 
 def read_steps(keys: QueueKeys, job_id: str) -> Conversation[list[JobStep]]:
@@ -235,9 +304,9 @@ def page_after(steps: Iterable[JobStep], first: JobStep) -> list[JobStep]:
 
 
 def find_pending(steps: Iterable[JobStep], now_ms: int) -> JobStep | None:
-    """Return the step at which a job that does not run sleeps or waits for a signal; None if it does neither."""
+    """Return the step at which a job that does not run sleeps, or waits for a signal or a job; None if it doesn't."""
     now = when(now_ms)
-    pending = [step for step in steps if step.kind is StepKind.WAITS or _sleeps_at(step, now)]
+    pending = [step for step in steps if step.kind in _PENDING or _sleeps_at(step, now)]
     return pending[-1] if pending else None
 
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.flows import Node
+from orchestration_queue.flows.called import dump_nodes
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
@@ -18,9 +20,9 @@ from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 
 __all__ = ["Asking", "PlainRemoteJob", "RemoteJob", "answer"]
 
-_LOCAL_METHODS = {"step", "sleep", "wait_for"}
+_LOCAL_METHODS = {"step", "sleep", "wait_for", "call", "gather"}
 """Methods that run in the sandbox itself, with what they need of the worker below."""
-_STEP_METHODS = {"_read_steps", "_read_step_results", "_store_step"}
+_STEP_METHODS = {"_read_steps", "_read_step_results", "_store_step", "_start_calls", "_read_calls"}
 _METHODS = {
     name: method
     for name, method in inspect.getmembers(AsyncActiveJob, inspect.iscoroutinefunction)
@@ -117,6 +119,8 @@ def _models(name: str) -> dict[str, type[BaseModel]]:
 
 def _plain(value: Any) -> Any:
     """Return an argument as JSON. Payloads are unchanged: if they are not JSON, the caller gets the error."""
+    if isinstance(value, list) and value and isinstance(value[0], Node):
+        return dump_nodes(value)
     return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
