@@ -248,7 +248,7 @@ async def test_a_lost_notification_is_found(queue: AsyncQueue, server_url: str, 
         job = await queue.add("work")
         await settled_state(queue, job.id, JobState.WAITING_CHILDREN)
         (child,) = await job.children()
-        fields = {"state": outcome, "returnvalue": '"fine"', "failedReason": "broken"}
+        fields: Any = {"state": outcome, "returnvalue": '"fine"', "failedReason": "broken"}
         raw.hset(QueueKeys(child.queue).job(child.id), mapping=fields)
         raw.zadd(queue.keys.flows_due, {f"call:{job.id}": 1})
         result = await job.wait(SOON)
