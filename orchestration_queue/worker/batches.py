@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
+from functools import partial
 from typing import Any, TypeAlias
 
 from orchestration_queue.errors import UsageError
@@ -13,6 +13,7 @@ from orchestration_queue.options import Batch, seconds
 from orchestration_queue.worker.interfaces import Handler, Router
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.sandbox import Sandboxed
+from orchestration_queue.worker.threads import Threads
 
 __all__ = ["BatchHandler", "BatchRouter", "Batches"]
 
@@ -30,19 +31,19 @@ class Batches:
         handler: A coroutine function of a list of :class:`AsyncActiveJob`, which runs on the event loop, or a function
             of a list of :class:`ActiveJob`, which runs in a thread.
         batch: Maximum jobs per call, and how long to wait for more after the first.
-        executor: Threads for a plain function.
+        threads: Threads for a plain function.
 
     Raises:
         UsageError: The handler is sandboxed.
     """
 
-    def __init__(self, handler: BatchHandler, batch: Batch, executor: Executor) -> None:
+    def __init__(self, handler: BatchHandler, batch: Batch, threads: Threads) -> None:
         if isinstance(handler, Sandboxed):
             raise UsageError(
                 "A sandboxed handler takes one job at a time, so it can't take batches; "
                 "drop WorkerOptions(batch=...), or `sandboxed`."
             )
-        self._handle = _as_coroutine(handler, executor)
+        self._handle = _as_coroutine(handler, threads)
         self._batch = batch
         self._open: list[_Member] = []
         self._closing: asyncio.Handle | None = None
@@ -114,30 +115,30 @@ class BatchRouter:
     Args:
         handler: One batch handler for all jobs, or a router to batch handlers.
         batch: As for :class:`Batches`.
-        executor: As for :class:`Batches`.
+        threads: As for :class:`Batches`.
     """
 
-    def __init__(self, handler: BatchHandler | Router, batch: Batch, executor: Executor) -> None:
+    def __init__(self, handler: BatchHandler | Router, batch: Batch, threads: Threads) -> None:
         self._find = handler.handler if isinstance(handler, Router) else lambda _name: handler
         self._batch = batch
-        self._executor = executor
+        self._threads = threads
         self._batches: dict[BatchHandler, Batches] = {}
 
     def handler(self, name: str) -> Handler:
         """Return the handler for single jobs with this name."""
         handler = self._find(name)
         if handler not in self._batches:
-            self._batches[handler] = Batches(handler, self._batch, self._executor)
+            self._batches[handler] = Batches(handler, self._batch, self._threads)
         return self._batches[handler].run
 
 
-def _as_coroutine(handler: BatchHandler, executor: Executor) -> Callable[[list[AsyncActiveJob]], Awaitable[Any]]:
+def _as_coroutine(handler: BatchHandler, threads: Threads) -> Callable[[list[AsyncActiveJob]], Awaitable[Any]]:
     if inspect.iscoroutinefunction(handler):
         return handler
 
     async def in_thread(jobs: list[AsyncActiveJob]) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(executor, handler, [ActiveJob(job, loop) for job in jobs])
+        return await threads.call(partial(handler, [ActiveJob(job, loop) for job in jobs])).ended
 
     return in_thread
 

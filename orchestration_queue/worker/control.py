@@ -21,8 +21,8 @@ from orchestration_queue.worker.limits import WorkerLimits
 from orchestration_queue.worker.loop import WorkerLoop
 from orchestration_queue.worker.machine import Machine, Pause, Phase
 from orchestration_queue.worker.observability import list_ids
-from orchestration_queue.worker.runner import Threads
 from orchestration_queue.worker.slots import SharedSlots
+from orchestration_queue.worker.threads import Threads
 
 __all__ = ["WorkerControl", "running_loop"]
 

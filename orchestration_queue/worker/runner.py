@@ -8,12 +8,11 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from orchestration_queue._logging import Lines, get_logger
 from orchestration_queue.errors import RateLimitError
@@ -30,14 +29,12 @@ from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.observability import about, bound_to
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.sandbox.process import SandboxPool, SandboxProcess
+from orchestration_queue.worker.threads import Threads
 from orchestration_queue.worker.turns import Turns
 
-__all__ = ["Runner", "Threads"]
+__all__ = ["Runner"]
 
 log = get_logger("orchestration_queue.worker")
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _NONE_RESERVED: Mapping[str, Handler] = MappingProxyType({})
 _NAME_LENGTH = 100
@@ -59,7 +56,7 @@ class Runner:
         handler: One handler for all jobs, or a router.
         keys: The queue's keys.
         connection: Connection that the running jobs use.
-        executor: Threads for handlers that are plain functions.
+        threads: Threads for handlers that are plain functions.
         middleware: Wrapped around every run, outermost first. Waiting there doesn't count towards a job's timeout.
         around: Returns what to wrap around a job's run outside of all that, as :meth:`Limits.around` does.
         strategies: Custom backoffs, by the name that jobs use for them.
@@ -75,7 +72,7 @@ class Runner:
         handler: Handler | Router,
         keys: QueueKeys,
         connection: AsyncConnection,
-        executor: Executor,
+        threads: Threads,
         middleware: Sequence[Middleware] = (),
         *,
         around: Callable[[JobRecord], Sequence[Middleware]] | None = None,
@@ -92,12 +89,14 @@ class Runner:
         self._default_options = default_options
         self._keys = keys
         self._connection = connection
-        self._executor = executor
+        self._threads = threads
         self._middleware = tuple(middleware)
         self._around = around
         self._strategies = dict(strategies or {})
         self._rate_limit_delay = rate_limit_delay
         self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
+        self._last_handler: Handler | None = None
+        self._is_coroutine = False
         self._sandboxes = SandboxPool(SandboxProcess.start)
 
     async def run(self, lease: Lease, report: Callable[[Settlement], None], given_up: Container[Lease]) -> None:
@@ -205,11 +204,16 @@ class Runner:
         timeout_s = wire_number(attempt.lease.record.options.get("timeout")) / 1000 or None
         if isinstance(handler, Sandboxed):
             return await self._sandboxes.run(handler, attempt.lease, attempt.job, timeout_s)
-        if not _is_coroutine_function(handler):
+        if not self._is_coroutine_function(handler):
             return await self._in_thread(handler, attempt, timeout_s)
         if timeout_s is None:
             return await handler(attempt.job)
         return await self._on_loop(handler, attempt, timeout_s)
+
+    def _is_coroutine_function(self, handler: Handler) -> bool:
+        if handler is not self._last_handler:  # asking takes longer than most of what a job costs here
+            self._last_handler, self._is_coroutine = handler, _is_coroutine_function(handler)
+        return self._is_coroutine
 
     async def _on_loop(self, handler: Handler, attempt: _Attempt, timeout_s: float) -> Any:
         turns = Turns(time.monotonic() + timeout_s, partial(self._report_blocked, handler, attempt))
@@ -248,34 +252,37 @@ class Runner:
         )
 
     async def _in_thread(self, handler: Handler, attempt: _Attempt, timeout_s: float | None) -> Any:
-        loop = asyncio.get_running_loop()
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         ended_at = deadline
 
         def call() -> Any:
             nonlocal ended_at
             try:
-                return _call(handler, job)
+                return handler(job)
             finally:
                 ended_at = time.monotonic()
 
-        job = ActiveJob(attempt.job, loop)
-        # Unlike to_thread(), run_in_executor() does not pass context variables to the thread.
-        thread = loop.run_in_executor(self._executor, copy_context().run, call)
+        job = ActiveJob(attempt.job, asyncio.get_running_loop())
+        # The thread does not have the context variables of this task by itself.
+        thread = self._threads.call(partial(copy_context().run, call))
         try:
-            done, _ = await asyncio.wait({thread}, timeout=timeout_s)
+            if timeout_s is None:
+                return await thread.ended
+            done, _ = await asyncio.wait({thread.ended}, timeout=timeout_s)
         except asyncio.CancelledError:
+            if thread.ended.done() and not thread.ended.cancelled():
+                raise  # by the function itself
             attempt.job.request_stop()
             # A thread cannot be cancelled, and keeps its slot until the function returns.
-            await asyncio.wait({thread})
+            await asyncio.wait({thread.outlive_waiter()})
             raise
         if done:
-            result = thread.result()
+            result = thread.ended.result()
             if ended_at > deadline:  # a blocked event loop noticed it late
                 raise outcome.JobTimeoutError(timeout_s)
             return result
         attempt.job.request_stop()
-        attempt.leave(thread)
+        attempt.leave(thread.ended)
         raise outcome.JobTimeoutError(timeout_s)
 
 
@@ -310,41 +317,5 @@ async def _run_coroutine(handler: Handler, job: AsyncActiveJob) -> Any:
         raise outcome.without_exit(exit_) from None
 
 
-def _call(handler: Handler, job: ActiveJob) -> Any:
-    """Call a function so that whatever it raises can pass through a future, which a StopIteration can't."""
-    try:
-        return handler(job)
-    except StopIteration as error:
-        raise RuntimeError(f"the handler raised {error!r}") from error
-
-
 def _chance() -> float:
     return random.random()  # noqa: S311  jitter, not a secret
-
-
-class Threads(Executor):
-    """The threads in which plain functions run: as many as the worker has slots, which can change while they work.
-
-    Args:
-        count: Maximum number of threads.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._pool = _make_pool(count)
-
-    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a function in one of the threads."""
-        return self._pool.submit(function, *args, **kwargs)
-
-    def resize(self, count: int) -> None:
-        """Run at most ``count`` functions at a time from now on. Running ones finish in their own threads."""
-        before, self._pool = self._pool, _make_pool(count)
-        before.shutdown(wait=False)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more functions."""
-        self._pool.shutdown(wait, cancel_futures=cancel_futures)
-
-
-def _make_pool(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix="oq-job")

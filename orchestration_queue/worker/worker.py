@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
@@ -46,11 +45,12 @@ from orchestration_queue.worker.outages import Outages, until_available
 from orchestration_queue.worker.queue_io import QueueIO
 from orchestration_queue.worker.remote_control import RemoteControl, describe_worker, task_names
 from orchestration_queue.worker.reserved import reserved_handlers
-from orchestration_queue.worker.runner import Runner, Threads
+from orchestration_queue.worker.runner import Runner
 from orchestration_queue.worker.sandbox.handler import refuse_worker_while_importing
 from orchestration_queue.worker.scheduler_leader import SchedulerLeader
 from orchestration_queue.worker.signals import stopping_on_signals
 from orchestration_queue.worker.slots import SharedSlots
+from orchestration_queue.worker.threads import Threads
 
 __all__ = ["Worker"]
 
@@ -200,9 +200,9 @@ class Worker(WorkerControl):
         stack.push_async_callback(waits.aclose)
         if self._lifespan is not None:
             await stack.enter_async_context(self._lifespan.lifespan())
-        self._threads = executor = Threads(self._concurrency)
+        self._threads = threads = Threads(self._concurrency)
         # No wait: a handler in a thread cannot be stopped, and would hold the process beyond its drain.
-        stack.callback(executor.shutdown, wait=False, cancel_futures=True)
+        stack.callback(threads.shutdown)
         self._io = io = self._make_queue_io(calls, waits, connections.signals_of(self.keys.wake, calls))
         stack.push_async_callback(self._leave)
         stack.push_async_callback(io.aclose)
@@ -225,7 +225,7 @@ class Worker(WorkerControl):
         stack.push_async_callback(self._limits.pools.aclose)
         interval = as_timedelta(self.options.promotion_interval)
         leader = SchedulerLeader(self.keys, calls, interval, io.clock.now_ms)
-        runner = self._make_runner(calls, executor)
+        runner = self._make_runner(calls, threads)
         stack.push_async_callback(runner.aclose)
         self._loop = loop_ = WorkerLoop(self._machine, io, runner, heartbeat, leader, self._announcer, self.options)
         stack.push_async_callback(loop_.end)
@@ -257,16 +257,16 @@ class Worker(WorkerControl):
         self._limits.pools.renew(connection, renewed)
         return answers
 
-    def _make_runner(self, calls: AsyncConnection, executor: Executor) -> Runner:
+    def _make_runner(self, calls: AsyncConnection, threads: Threads) -> Runner:
         handler = self._handler
         if self.options.batch is not None:
-            handler = BatchRouter(handler, self.options.batch, executor)
+            handler = BatchRouter(handler, self.options.batch, threads)
         limit = self.options.rate_limit
         return Runner(
             handler,
             self.keys,
             calls,
-            executor,
+            threads,
             self._middleware,
             around=self._limits.around,
             strategies=self._strategies,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -48,13 +49,14 @@ def drain(name: str, url: str, jobs: int, concurrency: int) -> Figures:
 
 async def _drain(name: str, url: str, jobs: int, concurrency: int) -> Figures:
     left = jobs
-    all_started = asyncio.Event()
+    all_started, loop, counting = asyncio.Event(), asyncio.get_running_loop(), threading.Lock()
 
     def count(_: object) -> None:
         nonlocal left
-        left -= 1
-        if not left:
-            all_started.set()
+        with counting:  # some contenders run handlers in threads
+            left -= 1
+            if not left:
+                loop.call_soon_threadsafe(all_started.set)
 
     with Meter(url) as meter:
         meter.begin()
@@ -70,17 +72,18 @@ class Waits:
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
         self._waits: list[float] = []
+        self._loop = asyncio.get_running_loop()  # some contenders run handlers in threads
         self.all_started = asyncio.Event()
         self.warm = asyncio.Event()
 
     def __call__(self, data: dict[str, float]) -> None:
         """Note one."""
         if not data["at"]:
-            self.warm.set()
+            self._loop.call_soon_threadsafe(self.warm.set)
             return
         self._waits.append(time.monotonic() - data["at"])
         if len(self._waits) == self._jobs:
-            self.all_started.set()
+            self._loop.call_soon_threadsafe(self.all_started.set)
 
     def figures(self) -> Figures:
         """Return the quantiles, in milliseconds."""

@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any, cast
 
@@ -31,6 +30,7 @@ from orchestration_queue.worker import (
 )
 from orchestration_queue.worker import runner as module
 from orchestration_queue.worker.runner import Runner
+from orchestration_queue.worker.threads import Threads
 from tests.waiting import wait_until
 
 NO_CONNECTION = cast(AsyncConnection, None)
@@ -38,16 +38,17 @@ NO_CONNECTION = cast(AsyncConnection, None)
 
 
 @pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2, thread_name_prefix="oq-job") as executor:
-        yield executor
+def threads() -> Iterator[Threads]:
+    threads = Threads(2)
+    yield threads
+    threads.shutdown()
 
 
 class Run:
     """Runs one job, and keeps what was told."""
 
-    def __init__(self, executor: ThreadPoolExecutor, handler: Handler | Router, **options: Any) -> None:
-        self.runner = Runner(handler, QueueKeys("q"), NO_CONNECTION, executor, **options)
+    def __init__(self, threads: Threads, handler: Handler | Router, **options: Any) -> None:
+        self.runner = Runner(handler, QueueKeys("q"), NO_CONNECTION, threads, **options)
         self.told: list[Settlement] = []
         self.given_up: set[Lease] = set()
 
@@ -98,16 +99,16 @@ ForeignError.__name__ = "UnrecoverableError"
 
 @pytest.mark.parametrize("limit_ms", [None, 60_000])
 @pytest.mark.parametrize("handler", both_ways(raising(JobInterrupt(lambda lease: Postponement(lease, 7)))))
-async def test_an_interrupt_settles_the_job(executor: ThreadPoolExecutor, handler: Handler, limit_ms: int) -> None:
-    run = Run(executor, handler)
+async def test_an_interrupt_settles_the_job(threads: Threads, handler: Handler, limit_ms: int) -> None:
+    run = Run(threads, handler)
     assert await run.outcome(timeout=limit_ms) == Postponement(run.lease, 7)
 
 
-async def test_an_interrupt_that_cannot_be_settled_fails_the_attempt(executor: ThreadPoolExecutor) -> None:
+async def test_an_interrupt_that_cannot_be_settled_fails_the_attempt(threads: Threads) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise JobInterrupt(lambda lease: Postponement(lease, int("soon")))
 
-    failure = await Run(executor, handler).failure(attempts=3)
+    failure = await Run(threads, handler).failure(attempts=3)
     assert failure.reason.startswith("ValueError: invalid literal")
     assert failure.max_attempts == 3
 
@@ -118,32 +119,32 @@ async def test_an_interrupt_that_cannot_be_settled_fails_the_attempt(executor: T
     ids=str,
 )
 async def test_a_rate_limit_is_always_tried_again_and_the_worker_hears_of_it(
-    executor: ThreadPoolExecutor, delay: timedelta | None, delay_ms: int
+    threads: Threads, delay: timedelta | None, delay_ms: int
 ) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise RateLimitError(delay)
 
     pauses: list[int] = []
-    run = Run(executor, handler, rate_limit_delay=timedelta(seconds=2.5), on_rate_limit=pauses.append)
+    run = Run(threads, handler, rate_limit_delay=timedelta(seconds=2.5), on_rate_limit=pauses.append)
     failure = await run.failure(attempts_made=4, attempts=1)
     assert (failure.reason, failure.max_attempts, failure.backoff_ms) == ("rate limited", 6, delay_ms)
     assert pauses == [delay_ms]
 
 
 @pytest.mark.parametrize("error", [UnrecoverableError("never"), ForeignError("never")], ids=repr)
-async def test_an_unrecoverable_error_is_known_by_its_name(executor: ThreadPoolExecutor, error: Exception) -> None:
+async def test_an_unrecoverable_error_is_known_by_its_name(threads: Threads, error: Exception) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise error
 
-    assert (await Run(executor, handler).failure(attempts=5)).max_attempts == 0
+    assert (await Run(threads, handler).failure(attempts=5)).max_attempts == 0
 
 
-async def test_a_discarded_job_is_not_tried_again(executor: ThreadPoolExecutor) -> None:
+async def test_a_discarded_job_is_not_tried_again(threads: Threads) -> None:
     async def handler(job: AsyncActiveJob) -> None:
         job.discard()
         raise ValueError("no")
 
-    failure = await Run(executor, handler).failure(attempts=5, backoff={"type": "fixed", "delay": 100})
+    failure = await Run(threads, handler).failure(attempts=5, backoff={"type": "fixed", "delay": 100})
     assert (failure.reason, failure.max_attempts, failure.backoff_ms) == ("ValueError: no", 0, 0)
 
 
@@ -159,20 +160,20 @@ async def test_a_discarded_job_is_not_tried_again(executor: ThreadPoolExecutor) 
     ids=repr,
 )
 async def test_no_exception_of_a_coroutine_ends_the_worker(
-    executor: ThreadPoolExecutor, error: BaseException, reason: str, limit_ms: int | None
+    threads: Threads, error: BaseException, reason: str, limit_ms: int | None
 ) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise error
 
-    assert (await Run(executor, handler).failure(timeout=limit_ms)).reason == reason
+    assert (await Run(threads, handler).failure(timeout=limit_ms)).reason == reason
 
 
-async def test_a_stop_iteration_comes_out_of_a_thread(executor: ThreadPoolExecutor) -> None:
+async def test_a_stop_iteration_comes_out_of_a_thread(threads: Threads) -> None:
     def handler(_: ActiveJob) -> None:
         raise StopIteration("empty")
 
     reason = "RuntimeError: the handler raised StopIteration('empty')"
-    assert (await asyncio.wait_for(Run(executor, handler).failure(), 60)).reason == reason
+    assert (await asyncio.wait_for(Run(threads, handler).failure(), 60)).reason == reason
 
 
 class _Callable:
@@ -185,8 +186,8 @@ async def _with_two(job: AsyncActiveJob, _other: int) -> str:
 
 
 @pytest.mark.parametrize("handler", [_Callable(), functools.partial(_with_two, _other=1)], ids=["object", "partial"])
-async def test_what_makes_a_coroutine_runs_on_the_loop(executor: ThreadPoolExecutor, handler: Handler) -> None:
-    run = Run(executor, handler)
+async def test_what_makes_a_coroutine_runs_on_the_loop(threads: Threads, handler: Handler) -> None:
+    run = Run(threads, handler)
     assert await run.outcome() == Completion(run.lease, f'"{threading.current_thread().name}"')
 
 
@@ -207,46 +208,46 @@ async def test_what_makes_a_coroutine_runs_on_the_loop(executor: ThreadPoolExecu
     ids=["used", "negative", "endless", "raises", "nothing", "no timedelta", "takes too little"],
 )
 async def test_a_strategy_says_how_long_to_wait_and_no_nonsense_of_it_loses_the_outcome(
-    executor: ThreadPoolExecutor, strategy: Any, wait_ms: int
+    threads: Threads, strategy: Any, wait_ms: int
 ) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise ValueError("bad")
 
-    run = Run(executor, handler, strategies={"steady": strategy})
+    run = Run(threads, handler, strategies={"steady": strategy})
     failure = await run.failure(2, attempts=5, backoff={"type": "steady", "delay": 100, "jitter": 0})
     assert (failure.reason, failure.backoff_ms) == ("ValueError: bad", wait_ms)
 
 
-async def test_a_strategy_ignores_jitter_and_another_type_is_a_fixed_delay(executor: ThreadPoolExecutor) -> None:
+async def test_a_strategy_ignores_jitter_and_another_type_is_a_fixed_delay(threads: Threads) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise ValueError("bad")
 
     strategies = {"steady": lambda failures, error: timedelta(seconds=1)}
     for kind, jitter, wait_ms in (("steady", 1, 1000), ("other", 0, 100)):
-        run = Run(executor, handler, strategies=strategies)
+        run = Run(threads, handler, strategies=strategies)
         failure = await run.failure(3, attempts=9, backoff={"type": kind, "delay": 100, "jitter": jitter})
         assert failure.backoff_ms == wait_ms
 
 
 async def test_a_backoff_that_no_worker_here_knows_waits_for_its_delay_and_is_logged(
-    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+    threads: Threads, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise ValueError("bad")
 
     for kind, said in (("other", 1), ("steady", 0), ("fixed", 0), ("exponential", 0)):
         caplog.clear()
-        run = Run(executor, handler, strategies={"steady": lambda failures, error: timedelta(seconds=1)})
+        run = Run(threads, handler, strategies={"steady": lambda failures, error: timedelta(seconds=1)})
         await run.failure(attempts=5, backoff={"type": kind, "delay": 100})
         assert caplog.text.count("not among this worker's strategies; its stored delay is used") == said
 
 
-async def test_a_strategy_is_not_asked_after_the_last_attempt(executor: ThreadPoolExecutor) -> None:
+async def test_a_strategy_is_not_asked_after_the_last_attempt(threads: Threads) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise UnrecoverableError("never")
 
     asked: list[int] = []
-    run = Run(executor, handler, strategies={"steady": lambda failures, _: asked.append(failures)})
+    run = Run(threads, handler, strategies={"steady": lambda failures, _: asked.append(failures)})
     await run.failure(attempts=5, backoff={"type": "steady", "delay": 100})
     assert asked == []
 
@@ -254,7 +255,7 @@ async def test_a_strategy_is_not_asked_after_the_last_attempt(executor: ThreadPo
 # Middleware
 
 
-async def test_middleware_is_wrapped_around_the_run_outermost_first(executor: ThreadPoolExecutor) -> None:
+async def test_middleware_is_wrapped_around_the_run_outermost_first(threads: Threads) -> None:
     seen: list[str] = []
 
     def named(name: str) -> Any:
@@ -270,26 +271,24 @@ async def test_middleware_is_wrapped_around_the_run_outermost_first(executor: Th
         seen.append("handler")
         return "done"
 
-    run = Run(executor, handler, middleware=[named("a"), named("b")], around=lambda record: [named(record.name)])
+    run = Run(threads, handler, middleware=[named("a"), named("b")], around=lambda record: [named(record.name)])
     outcome = await run.outcome()
     assert outcome == Completion(run.lease, '["work",["a",["b","done"]]]')
     assert seen == ["work before 1", "a before 1", "b before 1", "handler", "b after", "a after", "work after"]
 
 
-async def test_a_middlewares_error_fails_the_attempt(executor: ThreadPoolExecutor) -> None:
+async def test_a_middlewares_error_fails_the_attempt(threads: Threads) -> None:
     async def refuse(_job: AsyncActiveJob, _call_next: CallNext) -> Any:
         raise PermissionError("not today")
 
     async def handler(_: AsyncActiveJob) -> None:
         raise AssertionError("never called")
 
-    assert (await Run(executor, handler, middleware=[refuse]).failure()).reason == "PermissionError: not today"
+    assert (await Run(threads, handler, middleware=[refuse]).failure()).reason == "PermissionError: not today"
 
 
 @pytest.mark.parametrize("handler", both_ways(lambda: "done"))
-async def test_waiting_in_middleware_does_not_count_as_the_handlers_time(
-    executor: ThreadPoolExecutor, handler: Handler
-) -> None:
+async def test_waiting_in_middleware_does_not_count_as_the_handlers_time(threads: Threads, handler: Handler) -> None:
     loop, waited = asyncio.get_running_loop(), [0]
     real_time = loop.time
     loop.time = lambda: real_time() + waited[0]  # type: ignore[method-assign]  # an hour passes when we say so
@@ -299,14 +298,14 @@ async def test_waiting_in_middleware_does_not_count_as_the_handlers_time(
         await asyncio.sleep(0.001)  # whatever had been due within the hour, happens
         return await call_next()
 
-    run = Run(executor, handler, middleware=[wait])
+    run = Run(threads, handler, middleware=[wait])
     assert await run.outcome(timeout=60_000) == Completion(run.lease, '"done"')
 
 
 # Time limits, and what must stop
 
 
-async def test_a_coroutine_over_its_time_is_cancelled_and_may_clean_up(executor: ThreadPoolExecutor) -> None:
+async def test_a_coroutine_over_its_time_is_cancelled_and_may_clean_up(threads: Threads) -> None:
     ended: list[str] = []
 
     async def handler(job: AsyncActiveJob) -> None:
@@ -316,26 +315,26 @@ async def test_a_coroutine_over_its_time_is_cancelled_and_may_clean_up(executor:
             await asyncio.sleep(0)
             ended.append(f"must stop: {job.should_stop}")
 
-    assert (await Run(executor, handler).failure(timeout=20)).reason == "Job timeout exceeded"
+    assert (await Run(threads, handler).failure(timeout=20)).reason == "Job timeout exceeded"
     assert ended == ["must stop: True"]
 
 
 async def test_a_coroutine_that_blocks_the_loop_for_longer_than_its_timeout_fails_and_is_named(
-    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+    threads: Threads, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def crunch(_: AsyncActiveJob) -> str:
         await asyncio.sleep(0)
         time.sleep(0.3)  # noqa: ASYNC251  what must not be done, and is
         return "done"
 
-    failure = await Run(executor, crunch).failure(timeout=100)
+    failure = await Run(threads, crunch).failure(timeout=100)
     assert (failure.reason, failure.kind) == ("Job timeout exceeded", "timeout")
     (told,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
     assert re.match(r"Job '1' \('work'\) of queue q: \S+crunch blocked the event loop for 0\.[3-9] s, ", told)
 
 
 async def test_a_coroutine_that_blocks_the_loop_within_its_timeout_is_named(
-    executor: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    threads: Threads, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(turns, "_LONG_S", 0.01)
 
@@ -344,12 +343,12 @@ async def test_a_coroutine_that_blocks_the_loop_within_its_timeout_is_named(
         await asyncio.sleep(0)
         return "done"
 
-    run = Run(executor, crunch)
+    run = Run(threads, crunch)
     assert await run.outcome(timeout=600_000) == Completion(run.lease, '"done"')
     assert "crunch blocked the event loop" in caplog.text
 
 
-async def test_a_coroutine_that_another_kept_waiting_is_not_blamed(executor: ThreadPoolExecutor) -> None:
+async def test_a_coroutine_that_another_kept_waiting_is_not_blamed(threads: Threads) -> None:
     started = asyncio.Event()
 
     async def wait(_: AsyncActiveJob) -> str:
@@ -357,7 +356,7 @@ async def test_a_coroutine_that_another_kept_waiting_is_not_blamed(executor: Thr
         await asyncio.sleep(0.05)
         return "done"
 
-    run = Run(executor, wait)
+    run = Run(threads, wait)
     running = run.begin(timeout=100)
     await started.wait()
     time.sleep(0.3)  # noqa: ASYNC251  as another handler
@@ -366,7 +365,7 @@ async def test_a_coroutine_that_another_kept_waiting_is_not_blamed(executor: Thr
 
 
 async def test_a_function_that_ends_too_late_fails_though_the_loop_was_blocked_meanwhile(
-    executor: ThreadPoolExecutor,
+    threads: Threads,
 ) -> None:
     ended = threading.Event()
 
@@ -375,7 +374,7 @@ async def test_a_function_that_ends_too_late_fails_though_the_loop_was_blocked_m
         ended.set()
         return "done"
 
-    run = Run(executor, crunch)
+    run = Run(threads, crunch)
     running = run.begin(timeout=100)
     for _ in range(3):
         await asyncio.sleep(0)  # it is submitted
@@ -385,7 +384,7 @@ async def test_a_function_that_ends_too_late_fails_though_the_loop_was_blocked_m
 
 
 async def test_a_coroutine_that_swallows_its_cancellation_keeps_its_place_but_not_its_job(
-    executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CLEANUP_S", 0.05)
     release = asyncio.Event()
@@ -398,7 +397,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_keeps_its_place_but_no
                 continue
         raise ValueError("too late to matter")
 
-    run = Run(executor, handler)
+    run = Run(threads, handler)
     running = run.begin(timeout=20)
     await wait_until(lambda: run.told, "the outcome to be told")
     assert not running.done()
@@ -409,7 +408,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_keeps_its_place_but_no
 
 @pytest.mark.parametrize("limit", [{}, {"timeout": 60_000}], ids=["unlimited", "limited"])
 async def test_a_task_group_that_fails_is_no_cancellation_by_the_worker(
-    executor: ThreadPoolExecutor, limit: dict[str, int]
+    threads: Threads, limit: dict[str, int]
 ) -> None:
     async def fail() -> None:
         await asyncio.sleep(0)
@@ -424,21 +423,21 @@ async def test_a_task_group_that_fails_is_no_cancellation_by_the_worker(
                 raise
         return "it copes"
 
-    done = await Run(executor, handler).outcome(**limit)
+    done = await Run(threads, handler).outcome(**limit)
     assert cast(Completion, done).result == '"it copes"'
-    failure = await Run(executor, handler).failure(1, **limit)
+    failure = await Run(threads, handler).failure(1, **limit)
     assert failure.reason.startswith("ExceptionGroup: unhandled errors in a TaskGroup")
 
 
-async def test_a_group_of_errors_keeps_its_cause(executor: ThreadPoolExecutor) -> None:
+async def test_a_group_of_errors_keeps_its_cause(threads: Threads) -> None:
     async def handler(_: AsyncActiveJob) -> None:
         raise ExceptionGroup("both", [ValueError("no good")]) from KeyError("the cause")
 
-    failure = await Run(executor, handler).failure()
+    failure = await Run(threads, handler).failure()
     assert "KeyError: 'the cause'" in failure.traceback
 
 
-async def test_a_thread_over_its_time_is_asked_to_stop_and_keeps_its_place(executor: ThreadPoolExecutor) -> None:
+async def test_a_thread_over_its_time_is_asked_to_stop_and_keeps_its_place(threads: Threads) -> None:
     release, asked = threading.Event(), threading.Event()
 
     def handler(job: ActiveJob) -> None:
@@ -446,7 +445,7 @@ async def test_a_thread_over_its_time_is_asked_to_stop_and_keeps_its_place(execu
             if job.should_stop:
                 asked.set()
 
-    run = Run(executor, handler)
+    run = Run(threads, handler)
     running = run.begin(timeout=20)
     await wait_until(asked.is_set, "the handler to be asked")
     assert [cast(Failure, told).reason for told in run.told] == ["Job timeout exceeded"]
@@ -457,9 +456,7 @@ async def test_a_thread_over_its_time_is_asked_to_stop_and_keeps_its_place(execu
 
 @pytest.mark.parametrize("limit_ms", [None, 60_000])
 @pytest.mark.parametrize("then", ["return", "raise"])
-async def test_of_a_run_that_was_given_up_nothing_is_told(
-    executor: ThreadPoolExecutor, limit_ms: int | None, then: str
-) -> None:
+async def test_of_a_run_that_was_given_up_nothing_is_told(threads: Threads, limit_ms: int | None, then: str) -> None:
     started = asyncio.Event()
 
     async def handler(_: AsyncActiveJob) -> str:
@@ -471,7 +468,7 @@ async def test_of_a_run_that_was_given_up_nothing_is_told(
                 raise ValueError("while cleaning up") from None
         return "swallowed"
 
-    run = Run(executor, handler)
+    run = Run(threads, handler)
     running = run.begin(timeout=limit_ms)
     await started.wait()
     run.given_up.add(run.lease)

@@ -42,8 +42,7 @@ class Measured:
 
     @asynccontextmanager
     async def working(self, url: str, concurrency: int, handler: Handler) -> AsyncIterator[Settle]:
-        loop = asyncio.get_running_loop()
-        broker, _ = self._actor(url, lambda data: loop.call_soon_threadsafe(handler, data) and None)
+        broker, _ = self._actor(url, lambda data: handler(data))
         worker = dramatiq.Worker(broker, worker_threads=concurrency, worker_timeout=100)
         worker.start()
         yield lambda: asyncio.to_thread(broker.join, QUEUE, interval=1)

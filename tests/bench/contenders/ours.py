@@ -68,10 +68,8 @@ class Threads(Measured):
     """Ourselves, with plain functions as handlers, which run in threads."""
 
     def worker(self, url: str, concurrency: int, handler: Handler) -> Worker:
-        loop = asyncio.get_running_loop()
-
         def handle(job: ActiveJob) -> None:
-            loop.call_soon_threadsafe(handler, job.data)
+            handler(job.data)
 
         return Worker(QUEUE, handle, url=url, options=WorkerOptions(concurrency=concurrency))
 
