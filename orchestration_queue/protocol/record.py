@@ -70,7 +70,11 @@ def when(milliseconds: str | int | None) -> datetime | None:
 
 def whole_number(stored: str | None) -> int | None:
     """Return an integer as every client of the wire writes it; None for anything else, such as ``inf``."""
-    return int(stored) if stored is not None and _WHOLE.fullmatch(stored) else None
+    if stored is None:
+        return None
+    if stored == "0":  # most counts
+        return 0
+    return int(stored) if _WHOLE.fullmatch(stored) else None
 
 
 def stored_number(stored: str | None) -> float:

@@ -22,7 +22,8 @@ log = get_logger("orchestration_queue.worker")
 
 # At most one call a second, whatever the number of jobs.
 _EVERY_S = 1.0
-_COUNTED = {(Completion, Verdict.COMPLETED), (Failure, Verdict.FAILED), (Failure, Verdict.RETRYING)}
+_COUNTED = ((Completion, Verdict.COMPLETED), (Failure, Verdict.FAILED), (Failure, Verdict.RETRYING))
+"""Not a set: members of enumerations are hashed by Python code."""
 
 
 class WorkerEventType(StrEnum):

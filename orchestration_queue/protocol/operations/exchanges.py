@@ -41,6 +41,7 @@ __all__ = [
 
 _MOST_RECLAIMED = 100
 _MOST_SIGNALS = 1000
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
 
 
 class Why(Enum):
@@ -138,7 +139,7 @@ def _read_exchange_result(reply: Reply) -> ExchangeResult:
     verdicts, started, news, why, letters, job_ids = reply
     jobs = iter(started)
     return ExchangeResult(
-        tuple(Verdict(letter) for letter in text(verdicts)),
+        tuple([_VERDICTS[letter] for letter in text(verdicts)]),
         tuple(
             Lease(JobRecord(text(job_id), pairs(fields)), text(entry_id))
             for job_id, entry_id, fields in zip(jobs, jobs, jobs, strict=True)
