@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from orchestration_queue.client.durability import Replicated
     from orchestration_queue.errors import (
+        AlertNotFoundError,
         BudgetExceededError,
         CycleError,
         DeadLetterNotFoundError,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     )
     from orchestration_queue.flows import Dag, DagBuilder, FlowOptions, Node, TriggerRule, chain, chord, group, tree
     from orchestration_queue.options import (
+        AlertRule,
         Backoff,
         Batch,
         Budget,
@@ -116,6 +118,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ActiveJob",
+    "AlertNotFoundError",
+    "AlertRule",
     "AsyncActiveJob",
     "AsyncBroadcast",
     "AsyncFlow",
@@ -229,14 +233,14 @@ _HOMES = {
     "AsyncBroadcast AsyncFlow AsyncFlowProducer AsyncJob AsyncJobSchedulers AsyncProducer AsyncQueue AsyncQueueEvents "
     "AsyncShardedQueue",
     "errors": "DeadLetterNotFoundError FlowNotFoundError NotFoundError NotReplicatedError SchedulerNotFoundError "
-    "BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
+    "AlertNotFoundError BudgetExceededError CycleError DuplicateJobError DuplicateNodeError EmbeddedServerError "
     "Failed FlowError FlowFailedError InvalidNameError InvalidOptionError JavaNotFoundError JobFailedError "
     "JobNotFoundError LeaseLostError MissingExtraError OrchestrationQueueError PayloadError RateLimitError "
     "SandboxDiedError SandboxedError ScheduleError SchedulerBusyError ServerError "
     "SparkCancelledError SparkFailedError SparkTimeoutError StateError TransportError "
     "UnknownDependencyError UnrecoverableError UnsupportedServerError UsageError WorkerNotFoundError",
     "flows": "Dag DagBuilder FlowOptions Node TriggerRule chain chord group tree",
-    "options": "Backoff Batch Budget Deduplication Duration Fallback JobOptions Ordering RateLimit Retention "
+    "options": "AlertRule Backoff Batch Budget Deduplication Duration Fallback JobOptions Ordering RateLimit Retention "
     "StepOptions TokenBucket TokenLimit Usage WorkerOptions",
     "schedules": "Cron Every FlowTemplate JobTemplate MissedRuns Overlap RepeatAfterComplete",
     "states": "JobState",

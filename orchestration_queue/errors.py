@@ -21,6 +21,7 @@
     │   │   ├── DeadLetterNotFoundError  The queue has no such dead letter
     │   │   ├── FlowNotFoundError        The queue keeps no record of such a flow
     │   │   ├── SchedulerNotFoundError   The queue has no such scheduler, or none that can be read
+    │   │   ├── AlertNotFoundError       The alert rule does not exist
     │   │   └── WorkerNotFoundError      The queue has no worker with that id that is alive
     │   ├── DuplicateJobError            A job with this id already exists
     │   ├── SchedulerBusyError           Another process held the schedulers' lock for too long
@@ -51,6 +52,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 __all__ = [
+    "AlertNotFoundError",
     "BudgetExceededError",
     "CycleError",
     "DeadLetterNotFoundError",
@@ -231,6 +233,18 @@ class SchedulerNotFoundError(NotFoundError):
             f"Queue {queue!r} has no scheduler {name!r} that can be read; "
             f"list its schedulers with list() or `oq scheduler ls {queue}`."
         )
+
+
+class AlertNotFoundError(NotFoundError):
+    """The alert rule does not exist.
+
+    Attributes:
+        rule: The rule's name.
+    """
+
+    def __init__(self, rule: str) -> None:
+        self.rule = rule
+        super().__init__(f"There is no alert rule {rule!r}; `oq alert ls` lists those that exist.")
 
 
 class WorkerNotFoundError(NotFoundError):

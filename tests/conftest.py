@@ -86,7 +86,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def is_permanent(key: str) -> bool:
     """Whether a queue's key is one of those that stay until a client removes them."""
     _, is_of_a_queue, name = key.partition("}:")
-    if not is_of_a_queue or ":{:pools}:" in key:
+    if not is_of_a_queue or ":{:" in key:
         return any(fnmatchcase(key.partition(":")[2], pattern) for pattern in SHARED_KEYS)
     return any(fnmatchcase(name, pattern) for pattern in PERMANENT_KEYS)
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from orchestration_queue import client
 from orchestration_queue.client import (
+    AsyncAlerts,
     AsyncBroadcast,
     AsyncFlowProducer,
     AsyncJobSchedulers,
@@ -51,6 +52,9 @@ class Face:
 
     def schedulers(self, name: str, **options: Any) -> AsyncJobSchedulers:
         return cast(AsyncJobSchedulers, self._make("JobSchedulers", name, **options))
+
+    def alerts(self, **options: Any) -> AsyncAlerts:
+        return cast(AsyncAlerts, self._make("Alerts", **options))
 
     def flows(self, **options: Any) -> AsyncFlowProducer:
         return cast(AsyncFlowProducer, self._make("FlowProducer", **options))

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from orchestration_queue import __version__
 from orchestration_queue.cli import (
+    alert,
     bench,
     broadcast,
     dagster,
@@ -154,6 +155,7 @@ app.add_typer(limits.share_app, name="share")
 app.add_typer(flow.app, name="flow")
 app.add_typer(broadcast.app, name="broadcast")
 app.add_typer(scheduler.app, name="scheduler")
+app.add_typer(alert.app, name="alert")
 app.add_typer(server.app, name="server")
 app.add_typer(server.library_app, name="library")
 for wire in WIRES:

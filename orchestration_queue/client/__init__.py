@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from orchestration_queue._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from orchestration_queue.client._async.alerts import AsyncAlerts
     from orchestration_queue.client._async.broadcast import AsyncBroadcast
     from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
     from orchestration_queue.client._async.events import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.tags import AsyncTags
     from orchestration_queue.client._async.taken_job import AsyncTakenJob
     from orchestration_queue.client._async.usage import AsyncUsageLedger
+    from orchestration_queue.client._sync.alerts import Alerts
     from orchestration_queue.client._sync.broadcast import Broadcast
     from orchestration_queue.client._sync.dead_letters import DeadLetters
     from orchestration_queue.client._sync.events import EventReader, QueueEvents, Registration, ShardedEvents
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
     from orchestration_queue.client.values import FlowNode
     from orchestration_queue.flows.explanation import FlowExplanation
+    from orchestration_queue.protocol.alerts import Alert, AlertEvent, Breach, Evaluator
     from orchestration_queue.protocol.operations.additions import NewJob
     from orchestration_queue.protocol.operations.broadcasts import Subscription
     from orchestration_queue.protocol.operations.budgets import BudgetState
@@ -67,6 +70,10 @@ if TYPE_CHECKING:
     from orchestration_queue.protocol.statistics import DayStatistics, Distribution, TaskStatistics
 
 __all__ = [
+    "Alert",
+    "AlertEvent",
+    "Alerts",
+    "AsyncAlerts",
     "AsyncBroadcast",
     "AsyncDeadLetters",
     "AsyncEventReader",
@@ -86,6 +93,7 @@ __all__ = [
     "AsyncTags",
     "AsyncTakenJob",
     "AsyncUsageLedger",
+    "Breach",
     "Broadcast",
     "BudgetState",
     "Cancellation",
@@ -93,6 +101,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetters",
     "Distribution",
+    "Evaluator",
     "EventReader",
     "Explanation",
     "FailureGroup",
@@ -139,6 +148,7 @@ __all__ = [
 ]
 
 _FACES = {
+    "alerts": "Alerts",
     "broadcast": "Broadcast",
     "dead_letters": "DeadLetters",
     "events": "EventReader QueueEvents Registration ShardedEvents",
@@ -160,6 +170,7 @@ _VALUES = {
     "client.values": "FlowNode",
     "flows.explanation": "FlowExplanation",
     "protocol.operations.additions": "NewJob",
+    "protocol.alerts": "Alert AlertEvent Breach Evaluator",
     "protocol.operations.broadcasts": "Subscription",
     "protocol.operations.budgets": "BudgetState",
     "protocol.operations.control": "Cancellation",

@@ -4,6 +4,7 @@ Times are :class:`~datetime.timedelta`; a plain number means seconds. Only :meth
 milliseconds.
 """
 
+from orchestration_queue.options.alert import AlertKind, AlertRule
 from orchestration_queue.options.base import (
     FORBIDDEN_IN_NAMES,
     MAX_NAME_LENGTH,
@@ -57,6 +58,8 @@ __all__ = [
     "MAX_POOL_SLOTS",
     "MAX_PRIORITY",
     "MAX_TAGS",
+    "AlertKind",
+    "AlertRule",
     "Backoff",
     "Batch",
     "Budget",

@@ -268,6 +268,10 @@ class QueueKeys:
         """The slots that each waiting job waits for."""
         return f"{self.prefix}:{{:pools}}:waiting"
 
+    def alerts(self, name: str) -> str:
+        """Return a key of the alert rules of all queues: they are on one server, to be written together."""
+        return f"{self.prefix}:{{:alerts}}:{name}"
+
     def tokens(self, window: int) -> str:
         """Tokens spent in one window of the token limit, counted from the epoch."""
         return f"{self.base}:tpm:{window}"
@@ -378,5 +382,10 @@ SHARED_KEYS = {
     "{:pools}:waiters:*": "jobs that wait for slots of a pool, by arrival",
     "{:pools}:waiting": "what each of them waits for",
     "{:pools}:arrivals": "how many ever waited",
+    "{:alerts}:rules": "alert rules by name",
+    "{:alerts}:silences": "until when rules are silenced, and by whom",
+    "{:alerts}:states": "rules that are pending or firing, and what for",
+    "{:alerts}:outbox": "messages of alerts that were not sent yet",
+    "{:alerts}:history": "what rules did and what was sent, about the last 10,000 events",
 }
 """Likewise the keys that all queues of one prefix share, after that prefix."""

@@ -9,7 +9,7 @@ import re
 import redis
 
 from orchestration_queue.cli.text import clean, dump
-from orchestration_queue.client import FlowProducer, Queue
+from orchestration_queue.client import Alerts, FlowProducer, Queue
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.schedules import Every
@@ -38,6 +38,12 @@ SHOWN: list[tuple[str, ...]] = [
     ("dead", "ls", DEAD),
     ("dead", "ls", DEAD, "--by", "kind"),
     ("dead", "show", DEAD, "1"),
+    ("alert", "add", "r", "--kind", "backlog", "--to", N),
+    ("alert", "ls"),
+    ("alert", "history"),
+    ("alert", "silence", N),
+    ("alert", "test", N),
+    ("alert", "rm", N),
     ("pool", "set", N, "1"),
     ("pool", "ls"),
     ("pool", "show", N),
@@ -150,6 +156,7 @@ SHOWN: list[tuple[str, ...]] = [
 ]
 """What to run in turn; each prints hostile text somewhere."""
 PRINT_NO_DATA = {
+    "alert run",
     *("server bench", "flow keep", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
     *("qless failed", "qless events", "qless workers", "qless check"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
@@ -168,6 +175,10 @@ def test_every_verb_shows_hostile_text_escaped(server_url: str, raw: redis.Redis
         queue.schedulers.upsert(N, Every(3600))
         flows.submit(Dag(N, [Node(N), Node("n", deps=(N,))], Q), flow_id=N)
         raw.zadd(queue.keys.tags, {H: 1})
+        with Alerts(url=server_url) as alerts:
+            alerts.set("r", {"kind": "backlog", "to": ["ops"]})
+            alerts.silence("r", 3600, by=H)
+        raw.xadd(queue.keys.alerts("history"), {"rule": H, "event": H, "receiver": H, "text": H})
         raw.hset(queue.keys.steps("doomed"), f"h:{H}", "r 1 1 1 1 0 1")
         raw.hset(queue.keys.job("doomed"), mapping={"name": H, "steps": 1})  # as a careless client would
     wrong = []

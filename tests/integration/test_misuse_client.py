@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -38,6 +38,7 @@ LIMITS: list[dict[str, Any]] = [
     {"offset": "0"},
     {"offset": None},
 ]
+RULE_NAMES: list[Any] = ["", 5, None, "a b", "x" * 101]
 DURATIONS: list[Any] = [-1, "5", float("nan"), True, [5]]
 
 Case = tuple[str, str, tuple[Any, ...], dict[str, Any]]
@@ -230,6 +231,15 @@ CASES: list[Case] = [
     *(_call("queue", "add", "j", None, {"pools": pools}) for pools in ("p", ["p"], {"p": 0}, {"p": 1001}, {"": 1})),
     *(_call("queue", "add", "j", None, {"pools": pools}) for pools in ({"p": True}, {"p": "2"}, {"a:b": 1}, {5: 1})),
     _call("queue", "add", "j", None, {"pools": {str(number): 1 for number in range(9)}}),
+    *(_call("alerts", method, name) for method in ("get", "find", "remove", "test") for name in RULE_NAMES),
+    *(_call("alerts", "set", name, {"kind": "backlog", "to": ["ops"]}) for name in RULE_NAMES),
+    *(_call("alerts", "set", "r", rule) for rule in (None, 5, "backlog", {}, {"kind": "backlog", "too": ["ops"]})),
+    *(_call("alerts", "silence", name, 60) for name in RULE_NAMES),
+    *(_call("alerts", "silence", "r", duration) for duration in (-1, "soon", None, timedelta(days=31))),
+    _call("alerts", "silence", "r", 60, by=5),
+    *(_call("alerts", "history", name) for name in RULE_NAMES if name is not None),
+    *(_call("alerts", "history", limit=limit) for limit in (-1, 10_001, "5", True)),
+    *(_call("alerts", "test", "r", timeout=timeout) for timeout in (-1, "soon")),
     *(_call("shares", "remove", share) for share in ("", 5, None, "a:b", "x" * 101)),
     *(_call("shares", "set", share, 2) for share in ("", 5, None, "a:b", "x" * 101)),
     *(_call("shares", "set", "a", weight) for weight in (0, -1, 1001, "8", True, None, 1.5)),
@@ -263,6 +273,7 @@ def _make(face: str, owner: str) -> Any:
         "producer": lambda: kind("Producer")("q", url=NOWHERE),
         "events": lambda: kind("QueueEvents")("q", url=NOWHERE),
         "broadcast": lambda: kind("Broadcast")("q", url=NOWHERE),
+        "alerts": lambda: kind("Alerts")(url=NOWHERE),
         "flow_producer": lambda: kind("FlowProducer")(url=NOWHERE),
         "job": lambda: kind("Job")(queue._connection, QueueKeys("q"), "1", JobRecord("1", {"name": "work"})),
         "flow": lambda: kind("Flow")(queue._connection, compile(GRAPH, "f")),
@@ -303,6 +314,7 @@ def test_every_public_method_with_an_argument_has_a_case() -> None:
         "schedulers": client.AsyncJobSchedulers,
         "flow_producer": client.AsyncFlowProducer,
         "events": client.AsyncQueueEvents,
+        "alerts": client.AsyncAlerts,
     }
     covered = {(owner, method) for owner, method, *_ in CASES}
     for owner, kind in owners.items():

@@ -106,6 +106,7 @@ ENTRIES = [
     of(client, "Queue", "flows.list"),
     of(client, "Queue", "usage.summary"),
     of(client, "Queue", "dead_letters.list"),
+    of(client, "Alerts", "list", own=()),
     of(client, "Producer", "add", "work"),
     of(client, "JobSchedulers", "upsert", "tick", Every(60)),
     of(client, "Broadcast", "publish", "work"),
@@ -257,11 +258,14 @@ MORE: list[tuple[str, ...]] = [
     *(("chasqui", *verb, "c") for verb in (("dead", "ls"), ("scheduler", "ls"))),
     *(("chasqui", "dead", verb, "c", "1-1") for verb in ("show", "replay")),
     *(("library", verb) for verb in ("status", "load")),
+    *(("alert", "silence", "r"), ("alert", "test", "r"), ("alert", "rm", "r")),
+    ("alert", "add", "r", "--kind", "backlog", "--to", "ops"),
     ("usage", "q"),
     ("server", "bench"),
     ("flow", "keep", "q"),
 ]
 OFFLINE = {
+    "alert run",
     *("flow submit", "flow explain"),  # the hostile table's file does not exist; the client is in this file's table
     *("worker run", "qless worker", "chasqui worker", "dagster worker", "dagster dev", "dagster daemon"),
     *("library dump", "qless script", "token", "spark archive", "serve", "ui", "dagster sweep"),

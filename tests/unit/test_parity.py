@@ -48,6 +48,7 @@ def _is_refusal(method: object) -> bool:
 
 def test_every_async_client_has_a_sync_twin() -> None:
     assert {face.__name__ for face, _ in PAIRS} == {
+        "AsyncAlerts",
         "AsyncBroadcast",
         "AsyncChasquiEvents",
         "AsyncChasquiMove",

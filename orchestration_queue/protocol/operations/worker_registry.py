@@ -36,6 +36,7 @@ __all__ = [
     "Opening",
     "WorkerInfo",
     "WorkerJob",
+    "count_workers",
     "create_group",
     "has_worker",
     "is_paused",
@@ -276,14 +277,19 @@ def open_queue(keys: QueueKeys) -> Conversation[Opening]:
     return Opening(stored.read(letters) or "", read_time(time))
 
 
-def has_worker(keys: QueueKeys) -> Conversation[bool]:
-    """Return whether a consumer of the stream is a registered worker: workers recover stalled jobs themselves."""
+def count_workers(keys: QueueKeys) -> Conversation[int]:
+    """Count the consumers of the stream that are registered workers, of any library. Scans no keys; two exchanges."""
     (described,) = yield [Call("XINFO", args=("CONSUMERS", keys.stream, GROUP), near=keys.stream)]
     if isinstance(described, ServerError):
-        return False
+        return 0
     consumers = [dict(zip(facts[::2], facts[1::2], strict=True)) for facts in described]
     names = {text(facts[b"name"]) for facts in consumers} - {TAKER}
     if not names:
-        return False
+        return 0
     (registered,) = all_good((yield [Call("EXISTS", tuple(map(keys.worker, sorted(names))))]))
-    return integer(registered) > 0
+    return integer(registered)
+
+
+def has_worker(keys: QueueKeys) -> Conversation[bool]:
+    """Return whether a consumer of the stream is a registered worker: workers recover stalled jobs themselves."""
+    return (yield from count_workers(keys)) > 0

@@ -1,0 +1,258 @@
+"""The process that evaluates rules and sends messages: the one that holds the lock, among any number."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from fnmatch import fnmatchcase
+
+from orchestration_queue._logging import get_logger
+from orchestration_queue.alerts.evaluation import evaluate
+from orchestration_queue.alerts.measuring import measure, measure_memory
+from orchestration_queue.alerts.receivers import RECEIVER, Receiver
+from orchestration_queue.alerts.sending import NotSentError, send
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, ServerError
+from orchestration_queue.options import AlertKind, AlertRule, Duration, milliseconds, seconds
+from orchestration_queue.options.durations import check_duration
+from orchestration_queue.protocol.alerts import Breach, Evaluator, UnsentMessage
+from orchestration_queue.protocol.call import chunks, together
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations import alerts, keyspace
+from orchestration_queue.server import AsyncConnection
+from orchestration_queue.server.clock import now_ms
+
+__all__ = ["AlertEvaluator"]
+
+log = get_logger("orchestration_queue.alerts")
+
+_TURN_S = 1.0
+_LOCK_MS = 10_000
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(hours=1)
+_QUEUES_PER_EXCHANGE = 100
+_NAMES_S, _NAMES_REST = 60.0, 20
+"""A scan of all keys for queues is repeated after a minute, and takes at most a twentieth of the time."""
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 5_000, 300_000
+_GIVE_UP_MS = milliseconds(timedelta(hours=24))
+
+
+class AlertEvaluator:
+    """Evaluates the alert rules of a prefix, and sends messages. Several can run: one does it, the others stand by.
+
+    Args:
+        receivers: The receivers by name, as :func:`read_receivers` returns them.
+        url: The server; default ``OQ_URL``, or else the embedded server of this directory.
+        connection: An open connection to use instead. It stays open.
+        prefix: First part of every key.
+        interval: The time between two evaluations, 1 s to 1 h; default 15 s.
+
+    Attributes:
+        is_leader: Whether it evaluates at present.
+
+    Raises:
+        InvalidOptionError: The interval is out of range.
+        UsageError: Both ``url`` and ``connection`` are given.
+    """
+
+    def __init__(
+        self,
+        receivers: Mapping[str, Receiver],
+        *,
+        url: str | None = None,
+        connection: AsyncConnection | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        interval: Duration = 15,
+    ) -> None:
+        length = check_duration(interval, "interval")
+        if not _SHORTEST <= length <= _LONGEST:
+            raise InvalidOptionError(f"`interval` must be 1 to 3,600 seconds, got {seconds(length):g}; pass 15.")
+        self._interval_s = seconds(length)
+        self._receivers = dict(receivers)
+        self._is_lent = connection is not None
+        self._connection = AsyncConnection.resolve(url, connection)
+        self._keys = QueueKeys("alerts", prefix)
+        self._token = secrets.token_hex(8)
+        self._self = Evaluator(socket.gethostname(), os.getpid(), tuple(sorted(self._receivers)))
+        self._stopping = asyncio.Event()
+        self._due = 0.0
+        self._names: tuple[float, list[str]] = (0.0, [])
+        self._evaluating: asyncio.Task[None] | None = None
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self.is_leader = False
+
+    def stop(self) -> None:
+        """Make :meth:`run` return soon."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Evaluate and send until :meth:`stop`. Outages of the server are logged, and end nothing."""
+        failure = ""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._turn()
+                    failure = ""
+                except OrchestrationQueueError as error:
+                    self.is_leader = False
+                    if str(error) != failure:
+                        log.warning("Alerts are not evaluated: %s", error)
+                    failure = str(error)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), _TURN_S)
+        finally:
+            await self._close()
+
+    async def _turn(self) -> None:
+        take = alerts.renew_lock if self.is_leader else alerts.try_lock
+        leads = await self._connection.run(take(self._keys, self._token, _LOCK_MS))
+        if leads is not self.is_leader:
+            log.info("This process evaluates the alert rules" if leads else "Another process evaluates the alert rules")
+            self._due = 0.0
+        self.is_leader = leads
+        if not self.is_leader:
+            return
+        await self._connection.execute(alerts.announce(self._keys, self._self, _LOCK_MS), repeatable=True)
+        if time.monotonic() >= self._due and (self._evaluating is None or self._evaluating.done()):
+            self._due = time.monotonic() + self._interval_s
+            # In the background, so that the lock is renewed even if measuring many queues takes long.
+            self._evaluating = asyncio.create_task(self._evaluate())
+        self._send_due(await self._connection.look(alerts.read_outbox(self._keys)))
+
+    async def _close(self) -> None:
+        tasks = [*self._sending.values(), *([self._evaluating] if self._evaluating else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(OrchestrationQueueError):
+            if self.is_leader:
+                await self._connection.pipeline(alerts.unlock(self._keys, self._token))
+        self.is_leader = False
+        if not self._is_lent:
+            await self._connection.aclose()
+
+    async def _evaluate(self) -> None:
+        error = ""
+        try:
+            stored = await self._connection.follow(alerts.read_all(self._keys))
+            measured = {}
+            for name, rule in stored.rules.items():
+                measured[name] = await self._measure(rule)
+            evaluation = evaluate(self._keys, stored, measured, now_ms())
+            # Another leader may have taken over while this one measured.
+            if not await self._connection.run(alerts.renew_lock(self._keys, self._token, _LOCK_MS)):
+                return
+            await self._connection.pipeline(alerts.write(self._keys, evaluation), atomic=True)
+            for event in evaluation.events:
+                log.info("Alert rule %s is %s: %s", event.rule, event.event, event.text)
+        except OrchestrationQueueError as cause:
+            error = str(cause)
+            log.warning("The alert rules could not be evaluated: %s", cause)
+        self._self = replace(self._self, evaluated_ms=now_ms(), error=error)
+
+    async def _measure(self, rule: AlertRule) -> list[Breach]:
+        if rule.kind is AlertKind.MEMORY:
+            return await self._measure_memory(rule)
+        names = [rule.queue]
+        if rule.is_pattern:
+            names = [name for name in await self._queues() if fnmatchcase(name, rule.queue)]
+        found: list[Breach] = []
+        at_ms = now_ms()
+        for piece in chunks([QueueKeys(name, self._keys.prefix) for name in names], _QUEUES_PER_EXCHANGE):
+            try:
+                pages = await self._connection.follow(together([measure(keys, rule, at_ms) for keys in piece]))
+            except ServerError:
+                pages = await self._measure_singly(piece, rule, at_ms)
+            found += [breach for page in pages for breach in page]
+        return found
+
+    async def _measure_singly(self, queues: Sequence[QueueKeys], rule: AlertRule, at_ms: int) -> list[list[Breach]]:
+        """Measure queues one by one, as the server refuses to read one of them, such as one with a damaged key."""
+        pages = []
+        for keys in queues:
+            try:
+                pages.append(await self._connection.follow(measure(keys, rule, at_ms)))
+            except ServerError as error:
+                log.warning("Queue %s cannot be watched: %s", keys.queue, error)
+        return pages
+
+    async def _measure_memory(self, rule: AlertRule) -> list[Breach]:
+        found = []
+        for primary in await self._connection.primaries():
+            async with await AsyncConnection.open(primary, libraries=()) as one:
+                found += await one.follow(measure_memory(str(primary), rule))
+        return found
+
+    async def _queues(self) -> list[str]:
+        """Return the names of all queues, as they were about a minute ago."""
+        due, names = self._names
+        began = time.monotonic()
+        if began >= due:
+            found: set[str] = set()
+            for primary in await self._connection.primaries():
+                async with await AsyncConnection.open(primary, libraries=()) as one:
+                    found.update(await one.follow(keyspace.queue_names(self._keys.prefix)))
+            ended, names = time.monotonic(), sorted(found)
+            self._names = (ended + max(_NAMES_S, _NAMES_REST * (ended - began)), names)
+        return names
+
+    def _send_due(self, outbox: Sequence[UnsentMessage]) -> None:
+        """Start to send what is due, a task for each receiver."""
+        by_receiver: dict[str, list[UnsentMessage]] = {}
+        for delivery in outbox:
+            by_receiver.setdefault(delivery.to, []).append(delivery)
+        self._sending = {name: task for name, task in self._sending.items() if not task.done()}
+        for name, deliveries in by_receiver.items():
+            if name not in self._sending:
+                self._sending[name] = asyncio.create_task(self._send_all(deliveries))
+
+    async def _send_all(self, deliveries: Sequence[UnsentMessage]) -> None:
+        """Send messages of one receiver, oldest first. Those of an incident wait for earlier ones of the same."""
+        held = set()
+        for delivery in deliveries:
+            incident = delivery.message.get("incident")
+            if not self.is_leader:
+                return
+            if incident in held or delivery.next_ms > now_ms() or not await self._deliver(delivery):
+                held.add(incident)
+
+    async def _deliver(self, delivery: UnsentMessage) -> bool:
+        """Send a message and record the outcome; return whether it is settled."""
+        error = await self._attempt(delivery)
+        at_ms = now_ms()
+        is_over = at_ms - delivery.created_ms > _GIVE_UP_MS or delivery.message.get("state") == "test"
+        try:
+            if not error or is_over:
+                await self._connection.pipeline(alerts.settle_delivery(self._keys, delivery, error), atomic=True)
+                return True
+            pause_ms = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS * 2 ** min(delivery.attempts, 10))
+            failed = replace(delivery, attempts=delivery.attempts + 1, next_ms=at_ms + pause_ms, error=error)
+            await self._connection.pipeline(alerts.put_deliveries(self._keys, [failed]))
+        except OrchestrationQueueError as cause:
+            log.warning("The outcome of a message to %s could not be recorded: %s", delivery.to, cause)
+        return False
+
+    async def _attempt(self, delivery: UnsentMessage) -> str:
+        """Send a message; return why that failed, empty if it did not."""
+        receiver = self._receivers.get(delivery.to)
+        if receiver is None:
+            variable = RECEIVER + delivery.to.upper().replace("-", "_")
+            error = f"{variable} is not set where alerts are evaluated"
+        else:
+            try:
+                await send(receiver, delivery)
+            except NotSentError as cause:
+                error = str(cause)
+            except (KeyError, TypeError, ValueError, AttributeError) as cause:
+                error = f"the stored message is damaged ({type(cause).__name__})"
+            else:
+                return ""
+        log.warning(
+            "A message of alert rule %s was not sent to %s: %s", delivery.message.get("rule"), delivery.to, error
+        )
+        return error
