@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from orchestration_queue.worker import ActiveJob, Worker
+from airflow.triggers.base import BaseTrigger
+
+from orchestration_queue.worker import ActiveJob, Router, Worker
 from tests.workers import QUICK
 
-__all__ = ["FakeInstance", "connection_json", "context_of", "serving"]
+__all__ = ["FakeInstance", "connection_json", "context_of", "fire", "handle", "serving"]
 
 
 def connection_json(url: str, **extra: str) -> str:
@@ -48,7 +50,7 @@ def context_of(instance: FakeInstance) -> Any:
 
 
 @contextmanager
-def serving(queue: str, url: str, handler: Callable[[ActiveJob], Any]) -> Iterator[None]:
+def serving(queue: str, url: str, handler: Callable[[ActiveJob], Any] | Router) -> Iterator[None]:
     """A worker of a queue, on a thread's event loop."""
     workers: list[Worker] = []
 
@@ -66,3 +68,18 @@ def serving(queue: str, url: str, handler: Callable[[ActiveJob], Any]) -> Iterat
     finally:
         workers[0].stop()
         thread.join(60)
+
+
+def handle(job: ActiveJob) -> Any:
+    """Log a job, and return its data; fail those that are named so."""
+    job.log(f"handled {job.data}")
+    if job.name == "fail":
+        raise ValueError("no luck")
+    return {"got": job.data}
+
+
+async def fire(trigger: BaseTrigger) -> Mapping[str, Any]:
+    """Return the payload of a trigger's only event."""
+    (event,) = [event async for event in trigger.run()]
+    payload: Mapping[str, Any] = event.payload
+    return payload

@@ -22,9 +22,11 @@ def get_provider_info() -> dict[str, Any]:
         "description": "Jobs, flows and Spark work on queues of a Valkey or Redis server.",
         "integrations": [{"integration-name": _NAME, "tags": ["service"]}],
         "hooks": modules("hook"),
-        "operators": modules("operators"),
-        "triggers": modules("triggers"),
-        "extra-links": [f"{_PACKAGE}.links.ConsoleLink"],
+        "operators": modules("operators", "spark"),
+        "sensors": modules("sensors"),
+        "triggers": modules("triggers", "event_triggers"),
+        "extra-links": [f"{_PACKAGE}.links.ConsoleLink", f"{_PACKAGE}.spark.SparkLink"],
+        "queues": [f"{_PACKAGE}.messaging.QueueMessageProvider"],
         "connection-types": [_connection_type()],
     }
 

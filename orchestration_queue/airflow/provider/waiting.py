@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import BaseOperator, BaseOperatorLink, Context
 from airflow.sdk.exceptions import TaskDeferralTimeout, TaskDeferred
 from airflow.triggers.base import BaseTrigger
 
@@ -35,7 +35,7 @@ class AddOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("queue_name",)
-    operator_extra_links = (ConsoleLink(),)
+    operator_extra_links: Collection[BaseOperatorLink] = (ConsoleLink(),)
     ui_color = "#dff3ec"
 
     _kind: ClassVar[str]
@@ -136,10 +136,11 @@ class AddOperator(BaseOperator):
             AirflowException: The trigger could not wait for it.
         """
         if (work_id := self._read_id(context)) is not None:
-            self._set_page(work_id)
-            # The outcome is in the event; the log is an extra that must not fail the task.
-            with suppress(OrchestrationQueueError), self._hook.queue(self.queue_name) as queue:
-                self._log_end(queue, work_id)
+            # The outcome is in the event; page and log are extras that must not fail the task.
+            with suppress(OrchestrationQueueError):
+                self._set_page(work_id)
+                with self._hook.queue(self.queue_name) as queue:
+                    self._log_end(queue, work_id)
         return read_outcome(event)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
