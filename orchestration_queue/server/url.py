@@ -176,8 +176,8 @@ def parse_url(url: str | ServerUrl | None = None) -> ServerUrl:
 
 
 def _parse(text: str) -> ServerUrl:
-    parts, kind, mode = _split(text)
-    authority = parts.netloc.rpartition("@")[2]
+    authority, parts, kind, mode = _split(text)
+    login, _, authority = authority.rpartition("@")
     has_hosts = kind in ("tcp", "tls")
     addresses = tuple(_address(address, _PORTS[mode]) for address in authority.split(",")) if has_hosts else ()
     options = _options(parts.query, kind, mode)
@@ -185,8 +185,9 @@ def _parse(text: str) -> ServerUrl:
         _read(name, options[name], _positive_seconds) if name in options else default
         for name, default in (("timeout", DEFAULT_TIMEOUT), ("connect_timeout", DEFAULT_CONNECT_TIMEOUT))
     )
-    username = options.get("username") or unquote(parts.username or "") or None
-    password = options.get("password") or unquote(parts.password or "") or None
+    in_login = login.partition(":")
+    username = options.get("username") or unquote(in_login[0]) or None
+    password = options.get("password") or unquote(in_login[2]) or None
     if has_hosts:
         in_path = parts.path.strip("/")
         single = ServerUrl(
@@ -238,11 +239,14 @@ def _real_path(path: str) -> Path:
         ) from None
 
 
-def _split(text: str) -> tuple[SplitResult, Kind, Mode]:
+def _split(text: str) -> tuple[str, SplitResult, Kind, Mode]:
+    # Since Python 3.14, urlsplit takes several IPv6 addresses for a malformed one.
+    scheme, mark, rest = text.partition("://")
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(scheme + mark + rest.removeprefix(authority))
     except ValueError:
-        raise ValueError("its host is malformed") from None
+        raise ValueError("it does not start with a scheme we know") from None
     if parts.fragment:
         raise ValueError("it has a '#' (in a password, write '#' as %23, '/' as %2F and '?' as %3F)")
     scheme, _, mode = parts.scheme.partition("+")
@@ -251,15 +255,18 @@ def _split(text: str) -> tuple[SplitResult, Kind, Mode]:
         raise ValueError("it does not start with a scheme we know")
     match mode:
         case "":
-            return parts, kind, "single"
+            return authority, parts, kind, "single"
         case "cluster" | "sentinel" if kind in ("tcp", "tls"):
-            return parts, kind, mode
+            return authority, parts, kind, mode
     raise ValueError("it does not start with a scheme we know")
 
 
 def _address(text: str, default_port: int) -> Address:
     try:
         parts = urlsplit(f"//{text}")
+    except ValueError:
+        raise ValueError("its host is malformed") from None
+    try:
         port = default_port if parts.port is None else parts.port
     except ValueError:
         port = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import inspect
 import logging
 import os
@@ -14,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from orchestration_queue._process import die_with_parent, memory_bytes
+from orchestration_queue._process import die_with_parent, memory_bytes, report_crashes
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
@@ -31,7 +30,7 @@ def main(home: str, descriptor: int, parent: int, log_level: int) -> None:
     """Run jobs until the worker ends this process."""
     die_with_parent(parent)
     os.set_inheritable(descriptor, False)
-    faulthandler.enable(all_threads=False)
+    report_crashes()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
     # Asked to end, a handler cleans up.

@@ -326,7 +326,7 @@ def _packed(raw: bytes) -> str:
     [
         ("{", "Expecting"),
         ("", "Expecting"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "recursion|Stack overflow"),
         ("unknown:codec", "Expecting"),
         ("gz:not base64!", "base64|Non-base64|digit"),
         ("gz:" + base64.b64encode(b"not gzip").decode(), "header"),

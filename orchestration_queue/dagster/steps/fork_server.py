@@ -5,7 +5,6 @@ Workers start it. It runs none of the user's code except what runs at import.
 
 from __future__ import annotations
 
-import faulthandler
 import gc
 import logging
 import os
@@ -20,7 +19,7 @@ from typing import NoReturn
 
 import dagster as dg
 
-from orchestration_queue._process import die_with_parent, memory_bytes
+from orchestration_queue._process import die_with_parent, memory_bytes, report_crashes
 from orchestration_queue.dagster._compat import (
     can_be_copied,
     capture_logs_directly,
@@ -86,7 +85,7 @@ def main(
     # Programs that the user's code starts must not keep the worker's connection open after this process.
     os.set_inheritable(descriptor, False)
     os.set_inheritable(fence, False)
-    faulthandler.enable(all_threads=False)
+    report_crashes()
     # Python buffers a pipe in blocks, of which a killed process would lose the last one.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it

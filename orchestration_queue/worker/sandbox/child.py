@@ -8,7 +8,6 @@ calls run.
 from __future__ import annotations
 
 import asyncio
-import faulthandler
 import inspect
 import itertools
 import logging
@@ -25,7 +24,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from orchestration_queue._process import die_with_parent, memory_bytes
+from orchestration_queue._process import die_with_parent, memory_bytes, report_crashes
 from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.keys import QueueKeys
@@ -47,7 +46,7 @@ def main(descriptor: int, parent: int, log_level: int) -> None:
     die_with_parent(parent)
     # Programs that a handler starts must not keep the connection open after this process.
     os.set_inheritable(descriptor, False)
-    faulthandler.enable(all_threads=False)
+    report_crashes()
     # Python buffers a pipe in blocks, of which a killed process would lose the last one.
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
     logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
