@@ -186,7 +186,7 @@ def run_fault(deployment: Deployment, fleet: Fleet, name: str, fault: Fault, job
             times += 1
             is_over.wait(PAUSE_S)
     adding.join()
-    records = _settle(deployment, producer.accepted)
+    records = settle(deployment, producer.accepted)
     ended = fleet.witnessed()
     lost = [job_id for (_, job_id), record in zip(producer.accepted, records, strict=True) if record is None]
     lost_flows = sum("." in job_id for job_id in lost)
@@ -211,12 +211,14 @@ def _open(connection: Connection, accepted: Sequence[tuple[QueueKeys, str]]) -> 
     return sum(record is not None and not record.is_finished for record in records)
 
 
-def _settle(deployment: Deployment, accepted: Sequence[tuple[QueueKeys, str]]) -> list[JobRecord | None]:
-    """Wait until all have ended, or none has for long."""
+def settle(
+    deployment: Deployment, accepted: Sequence[tuple[QueueKeys, str]], fields: Sequence[str] = ("state",)
+) -> list[JobRecord | None]:
+    """Wait until all have ended, or none has for long; return these fields of each."""
     left, since = len(accepted) + 1, time.monotonic()
     with Connection.open(deployment.url, connect_timeout=HUNG_S) as connection:
         while True:
-            records = connection.follow(job_records.jobs(accepted, ("state",)))
+            records = connection.follow(job_records.jobs(accepted, fields))
             open_ones = sum(record is not None and not record.is_finished for record in records)
             if open_ones < left:
                 left, since = open_ones, time.monotonic()

@@ -9,6 +9,7 @@ import redis
 
 from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.states import JobState
+from tests.chaos.step_kills import walk
 from tests.chaos.workers import kill, odd_worker
 from tests.waiting import wait_until_sync
 
@@ -44,3 +45,11 @@ def test_jobs_continue_after_their_last_stored_step(server_url: str, queue_name:
             assert pages == sorted(pages), "none runs again once a later one has run"
             assert set(pages) == set(range(PAGES))
         assert read() <= JOBS * PAGES + KILLS * CONCURRENCY, "a kill repeats at most the steps that it interrupted"
+
+
+def test_steps_sleeps_and_calls_outlive_kills_of_workers_and_of_the_server() -> None:
+    """A small version of the campaign."""
+    report = walk(jobs=300, workers=2, pause_s=1.0, seed=3)
+    assert report.is_good, report
+    assert report.worker_kills
+    assert report.jobs == 300
