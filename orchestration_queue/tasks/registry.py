@@ -20,6 +20,7 @@ from orchestration_queue.tasks.logs import JobLogs
 from orchestration_queue.tasks.scope import open_for_worker
 from orchestration_queue.tasks.task import Isolation, Task
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler, Middleware
+from orchestration_queue.worker.active_job import CodeVersion, OtherVersion
 from orchestration_queue.worker.interfaces import check_middleware
 
 __all__ = ["Tasks"]
@@ -104,6 +105,8 @@ class Tasks:
         queue: str | None = None,
         options: JobOptions = NO_OPTIONS,
         isolation: Isolation | None = None,
+        version: str | None = None,
+        other_versions: OtherVersion = "fail",
     ) -> _Decorator: ...
     def task(
         self,
@@ -114,6 +117,8 @@ class Tasks:
         queue: str | None = None,
         options: JobOptions = NO_OPTIONS,
         isolation: Isolation | None = None,
+        version: str | None = None,
+        other_versions: OtherVersion = "fail",
         **other: Any,
     ) -> Any:
         """Make a function a task: a job's data are its named arguments, and its result must be JSON-serializable.
@@ -129,11 +134,14 @@ class Tasks:
             options: How its jobs are placed, retried, limited and kept. ``attempts``, ``backoff`` and ``timeout`` apply
                 to every job with this name that doesn't set them, also if ``oq job add`` or Node added it.
             isolation: ``process`` runs it in a separate process, see :func:`~orchestration_queue.worker.sandboxed`.
+            version: The version of its code: a job with durable steps continues only with the version that stored them.
+            other_versions: What to do with a job of another version when it uses its first step: ``fail`` fails it
+                for good, ``wait`` leaves it to workers of that version.
             **other: None: options of jobs belong in ``options``.
 
         Raises:
             InvalidNameError: Another task has that name, or the queue's name is invalid.
-            UsageError: A parameter can't be filled from a job's data, or by a provider.
+            UsageError: A parameter can't be filled from a job's data, or by a provider; or the version is invalid.
         """
         if other:
             raise UsageError(_describe_other(*other))
@@ -142,6 +150,10 @@ class Tasks:
             raise UsageError(f"`isolation` must be 'process' or None, got {isolation!r}; pass `isolation='process'`.")
         if name is not None and (problem := name_problem(name)):
             raise InvalidNameError(f"Task name {name!r} {problem}, which the wire cannot carry; pass `name='send'`.")
+
+        if version is None and other_versions != "fail":
+            raise UsageError("`other_versions` is given without `version`, of which there are others; pass both.")
+        code = None if version is None else CodeVersion(version, other_versions)
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             if isinstance(function, type) or not callable(function) or not hasattr(function, "__name__"):
@@ -162,6 +174,7 @@ class Tasks:
                 queue=_check_queue(queue) or self._queue,
                 options=chosen,
                 isolation=isolation,
+                version=code,
                 clients=self._clients,
                 overrides=self._overrides,
             )
@@ -245,7 +258,7 @@ class Tasks:
 
 def _describe_other(name: str, *_: str) -> str:
     """Say where an unknown argument of a task belongs."""
-    wanted = "pass name, queue, options or isolation"
+    wanted = "pass name, queue, options, isolation or version"
     if name in JobOptions.model_fields:
         wanted = f"pass `options=JobOptions({name}=...)`"
     elif advice := option_advice(name, JobOptions.model_fields):

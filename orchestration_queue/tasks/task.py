@@ -20,6 +20,7 @@ from orchestration_queue.tasks.depends import Provider, RunningJob, dependencies
 from orchestration_queue.tasks.scope import JobScope, Wait, finish, make_thread_wait, worker_scope
 from orchestration_queue.tasks.signature import TaskSignature
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, Handler
+from orchestration_queue.worker.active_job import CodeVersion
 from orchestration_queue.worker.sandbox import sandboxed
 
 __all__ = ["AsyncTask", "Isolation", "Task", "make_handler"]
@@ -56,6 +57,7 @@ class Task(Generic[P, R_co]):
         queue: str | None,
         options: JobOptions,
         isolation: Isolation | None,
+        version: CodeVersion | None,
         clients: Clients,
         overrides: Mapping[Provider, Any],
     ) -> None:
@@ -66,7 +68,7 @@ class Task(Generic[P, R_co]):
         self.options = options
         self._signature = TaskSignature(function, name)
         self._clients = clients
-        handler = make_handler(function, self._signature, overrides)
+        handler = make_handler(function, self._signature, overrides, version)
         if isolation is not None:
             self._signature.refuse_shared_values()
             handler = sandboxed(handler, named=function)
@@ -323,13 +325,19 @@ def _explicit_options(options: JobOptions) -> dict[str, Any]:
     return {name: getattr(options, name) for name in options.model_fields_set}
 
 
-def make_handler(function: Callable[..., Any], signature: TaskSignature, overrides: Mapping[Provider, Any]) -> Handler:
+def make_handler(
+    function: Callable[..., Any],
+    signature: TaskSignature,
+    overrides: Mapping[Provider, Any],
+    version: CodeVersion | None = None,
+) -> Handler:
     """Return a handler that reads the job's data, provides the function's dependencies, and returns a JSON result.
 
     Args:
         function: The task's function.
         signature: Reads the data.
         overrides: Values used instead of providers when the job runs.
+        version: The version of its code, for jobs with durable steps.
     """
     is_coroutine = iscoroutinefunction(function)
     is_provided = bool(dependencies_of(function))
@@ -341,6 +349,8 @@ def make_handler(function: Callable[..., Any], signature: TaskSignature, overrid
     async def run(job: RunningJob, wait: Wait | None = None) -> Any:
         """Run a job. With a plain function this never suspends: `wait` blocks for whatever must be awaited."""
         arguments = signature.arguments(job)
+        if version is not None:
+            job.pin_version(version.name, otherwise=version.otherwise)
         with running(job):
             if not is_provided:
                 return await call(arguments)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import MAX_DURATION, Duration, Fallback, fallback_from_wire, milliseconds
@@ -20,9 +20,20 @@ from orchestration_queue.protocol.placement import ParentRef
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import now_ms
 
-__all__ = ["BaseActiveJob", "JobInterrupt", "RunState", "duration_ms", "find_interrupt", "moment_ms"]
+__all__ = [
+    "BaseActiveJob",
+    "CodeVersion",
+    "JobInterrupt",
+    "OtherVersion",
+    "RunState",
+    "duration_ms",
+    "find_interrupt",
+    "moment_ms",
+]
 
 _Place = Literal["front", "back", "fail"]
+OtherVersion: TypeAlias = Literal["fail", "wait"]
+"""What to do with a job whose steps another version of the code has stored: fail it, or let it wait for that one."""
 
 
 class JobInterrupt(BaseException):
@@ -48,6 +59,37 @@ def find_interrupt(error: BaseException) -> BaseException:
     return found if isinstance(found, JobInterrupt) else error
 
 
+@dataclass(frozen=True, slots=True)
+class CodeVersion:
+    """The version of the code that runs a job.
+
+    Attributes:
+        name: The version.
+        otherwise: What to do with a job whose steps another version has stored: fail it for good, or let it wait for a
+            worker of that version.
+
+    Raises:
+        UsageError: The version is not text of 1 to 100 printable characters, or there is no such policy.
+    """
+
+    name: str
+    otherwise: OtherVersion = "fail"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isprintable() or not 0 < len(self.name) <= _VERSION_LENGTH:
+            raise UsageError(
+                f"A code's version must be 1 to {_VERSION_LENGTH} printable characters, got {self.name!r:.200}; "
+                "pass `version='2'`."
+            )
+        if self.otherwise not in get_args(OtherVersion):
+            raise UsageError(
+                f"What to do with jobs of other versions must be 'fail' or 'wait', got {self.otherwise!r}; pass one."
+            )
+
+
+_VERSION_LENGTH = 100
+
+
 @dataclass(slots=True)
 class RunState:
     """The state of a running job, shared by its sync and async versions."""
@@ -56,6 +98,7 @@ class RunState:
     keys: QueueKeys
     must_stop: bool = False
     is_discarded: bool = False
+    version: CodeVersion | None = None
 
 
 class BaseActiveJob:
@@ -132,6 +175,27 @@ class BaseActiveJob:
     def request_stop(self) -> None:
         """Ask the handler to end soon."""
         self._state.must_stop = True
+
+    @property
+    def version(self) -> CodeVersion | None:
+        """The version of the code that runs it; None if that does not matter."""
+        return self._state.version
+
+    def pin_version(self, version: str, *, otherwise: OtherVersion = "fail") -> None:
+        """Continue no steps that another version of this handler's code has stored.
+
+        Call it before the first step, or use ``@tasks.task(version=...)``. The first step stores the version, as a step
+        named ``oq.version``. Forget that one to continue with other code.
+
+        Args:
+            version: The version of this code.
+            otherwise: What to do with a job of another version when it uses its first step: ``fail`` fails it for
+                good, ``wait`` returns it each second until a worker of that version takes it.
+
+        Raises:
+            UsageError: The version is not text, or there is no such policy.
+        """
+        self._state.version = CodeVersion(version, otherwise)
 
     @property
     def is_discarded(self) -> bool:

@@ -17,6 +17,7 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Postponement, Suspension
 from orchestration_queue.protocol.operations.steps import (
     COUNTER,
+    VERSION,
     JobStep,
     StepKind,
     StoredOutcome,
@@ -27,12 +28,13 @@ from orchestration_queue.protocol.operations.suspension import Signal
 from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import epoch_ms, now_ms
-from orchestration_queue.worker.active_job import JobInterrupt
+from orchestration_queue.worker.active_job import CodeVersion, JobInterrupt
 from orchestration_queue.worker.observability import span
 
 __all__ = ["StepBook", "StepRun", "call_step", "trace_step"]
 
 _DEFAULT_BACKOFF = Backoff()
+_PUT_BACK_MS = 1_000
 _WAS = {
     StepKind.RETURNED: "was a function",
     StepKind.RAISED: "was a function",
@@ -60,6 +62,10 @@ class StepStore(Protocol):
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The signals that the job has received."""
+
+    @property
+    def version(self) -> CodeVersion | None:
+        """The version of the code that runs it; None if that does not matter."""
 
     @property
     def should_stop(self) -> bool:
@@ -108,7 +114,11 @@ class StepBook:
 
         Raises:
             UsageError: The name is invalid, this attempt has used it, or an earlier one used it for something else.
+            UnrecoverableError: Another version of the code has stored the job's steps.
+            JobInterrupt: The same, and the job is to wait for a worker of that version.
         """
+        if name == VERSION:
+            raise UsageError(f"Step {VERSION!r} has the version of the code; give the step another name.")
         if check_step_name(name) in self._used:
             raise UsageError(
                 f"Step {name!r} of job {self._store.id!r} was already used in this attempt, and its name identifies "
@@ -132,7 +142,10 @@ class StepBook:
     async def _look_up(self, name: str) -> StoredOutcome | None:
         if self._stored is None:
             has_steps = COUNTER in self._store.record.fields
-            self._stored = {step.name: step for step in await self._store._read_steps()} if has_steps else {}
+            stored = {step.name: step for step in await self._store._read_steps()} if has_steps else {}
+            if self._store.version is not None:
+                await self._check_version(self._store.version, stored)
+            self._stored = stored
         if (step := self._stored.get(name)) is None:
             return None
         if name not in self._results:
@@ -140,6 +153,23 @@ class StepBook:
             self._results.update(zip(names, await self._store._read_step_results(names), strict=True))
         # Each name is used once per attempt, so its result need not be kept.
         return StoredOutcome(step, self._results.pop(name))
+
+    async def _check_version(self, wanted: CodeVersion, stored: Mapping[str, JobStep]) -> None:
+        """Store the version before the first step; continue only what the same version has stored."""
+        if VERSION in stored:
+            (result,) = await self._store._read_step_results([VERSION])
+        else:
+            result = codec.encode(wanted.name, "The code's version")
+            result = (await self.store(VERSION, StepKind.RETURNED, result=result)).result or result
+        version = codec.decode(result, "The code's version")
+        if version == wanted.name:
+            return
+        if wanted.otherwise == "wait":
+            raise JobInterrupt(partial(Postponement, until_ms=now_ms() + _PUT_BACK_MS))
+        raise UnrecoverableError(
+            f"Version {version!r} of the code has stored steps of job {self._store.id!r}, and this worker has version "
+            f"{wanted.name!r}; retry the job where that version runs, or forget its step {VERSION!r} to continue here."
+        )
 
     def release(self, name: str) -> None:
         """Let a name be used again: its step ended without an outcome."""

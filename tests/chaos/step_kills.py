@@ -143,7 +143,7 @@ class Walks:
         self._workers.append(self._stack.enter_context(running_process(command, self._server.url, log)))
 
     def run(self, pause_s: float) -> Report:
-        """Add the jobs, kill until few are left to start, and check what became of all."""
+        """Add the jobs, kill until few are left to start, and check the outcome of all."""
         began = time.monotonic()
         self._add()
         accepted = [(QueueKeys(QUEUE), job_id) for job_id in self._jobs]

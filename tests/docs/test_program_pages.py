@@ -73,6 +73,7 @@ def test_the_programs_on_step_jobs_print_what_their_page_shows(tmp_path: Path) -
         "media.py",
         "inspect_job.py",
         "repeat.py",
+        "ledger.py",
     ]
     (shown,) = STEP_JOBS.found(r"\$ python add\.py\n(.*?)```")
     command = "oq worker orders:tasks --queue orders"

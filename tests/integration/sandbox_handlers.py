@@ -18,6 +18,7 @@ from typing import Any
 from orchestration_queue.errors import RateLimitError, UnrecoverableError
 from orchestration_queue.flows import Node
 from orchestration_queue.options import Usage
+from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.sandbox import sandboxed
 
@@ -291,3 +292,24 @@ def calling(job: ActiveJob) -> Any:
         Node("second", "double", data={"number": 2}), Node("third", "double", f"{job.queue}-there", {"number": 3})
     )
     return [job.attempt, first, *both]
+
+
+VERSIONS: dict[str, Tasks] = {name: Tasks() for name in ("1", "2", "2 in a process")}
+
+
+@VERSIONS["1"].task(name="work", version="1", other_versions="wait")
+async def version_1(job: AsyncActiveJob) -> str:
+    await job.wait_for("go")
+    return "by version 1"
+
+
+@VERSIONS["2"].task(name="work", version="2", other_versions="wait")
+def version_2(job: ActiveJob) -> str:
+    job.wait_for("go")
+    return "by version 2"
+
+
+@VERSIONS["2 in a process"].task(name="work", version="2", other_versions="wait", isolation="process")
+async def version_2_in_a_process(job: AsyncActiveJob) -> str:
+    await job.wait_for("go")
+    return "by version 2"

@@ -19,9 +19,16 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.operations.steps import StepKind
 from orchestration_queue.server.instrumentation import exchange_hooks
 from orchestration_queue.states import JobState
+from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import ActiveJob, AsyncActiveJob, BroadcastWorker
 from orchestration_queue.worker.sandbox import sandboxed
-from tests.integration.sandbox_handlers import grouped, grouped_with_an_error, stepped, stepped_async
+from tests.integration.sandbox_handlers import (
+    VERSIONS,
+    grouped,
+    grouped_with_an_error,
+    stepped,
+    stepped_async,
+)
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -616,3 +623,65 @@ async def test_a_handler_without_steps_sends_nothing_for_them(
         await job.wait(SOON)
     assert sent == []
     assert "steps" not in raw.hkeys(queue.keys.job(job.id))
+
+
+async def test_code_of_another_version_fails_a_job_that_has_steps(queue: AsyncQueue, server_url: str) -> None:
+    def make(version: str | None) -> Tasks:
+        tasks = Tasks()
+
+        @tasks.task(version=version)
+        async def work(job: AsyncActiveJob) -> Any:
+            await job.step("a", int)
+            if version != "3":
+                raise ValueError("a bug")
+            return version
+
+        return tasks
+
+    async with working(queue, make(None), server_url):
+        job = await queue.add("work")
+        with pytest.raises(JobFailedError, match="a bug"):
+            await job.wait(SOON)
+    async with working(queue, make("2"), server_url):
+        await job.retry()  # steps without a version get the next one
+        with pytest.raises(JobFailedError, match="a bug"):
+            await job.wait(SOON)
+    assert [(step.name, step.kind) for step in await job.steps()] == [
+        ("a", StepKind.RETURNED), ("oq.version", StepKind.RETURNED),
+    ]  # fmt: skip
+    async with working(queue, make("3"), server_url):
+        await job.retry()
+        with pytest.raises(JobFailedError, match=r"Version '2' of the code has stored steps of job .* has version '3'"):
+            await job.wait(SOON)
+        await job.forget_step("oq.version")
+        await job.retry()
+        assert await job.wait(SOON) == "3"
+
+
+@pytest.mark.parametrize("new", ["2", "2 in a process"])
+async def test_a_job_of_another_version_waits_for_its_own_workers(queue: AsyncQueue, server_url: str, new: str) -> None:
+    async with working(queue, VERSIONS["1"], server_url):
+        job = await queue.add("work")
+        await settled_state(queue, job.id, JobState.SUSPENDED)
+    async with working(queue, VERSIONS[new], server_url):
+        await until(partial(job.signal, "go"))
+        await settled_state(queue, job.id, JobState.DELAYED)
+    async with working(queue, VERSIONS["1"], server_url):
+        assert await job.wait(SOON) == "by version 1"
+    assert (await job.refresh()).attempts_made == 0
+
+
+def test_a_version_is_text() -> None:
+    tasks = Tasks()
+    with pytest.raises(UsageError, match="A code's version must be 1 to 100 printable characters, got 2"):
+        tasks.task(version=2)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="must be 'fail' or 'wait', got 'run'"):
+        tasks.task(version="2", other_versions="run")  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="`other_versions` is given without `version`"):
+        tasks.task(other_versions="wait")
+
+
+async def test_the_step_of_the_version_is_reserved(queue: AsyncQueue, server_url: str) -> None:
+    async with working(queue, lambda job: job.step("oq.version", int), server_url):
+        with pytest.raises(JobFailedError, match="has the version of the code"):
+            await (await queue.add("work")).wait(SOON)

@@ -94,7 +94,7 @@ def test_translations_are_options() -> None:
     [
         ("timeout", "pass `options=JobOptions(timeout=...)`."),
         ("max_retries", "pass `options=JobOptions(...)` with 'attempts', which counts the first run, too."),
-        ("bind", "pass name, queue, options or isolation."),
+        ("bind", "pass name, queue, options, isolation or version."),
     ],
 )
 def test_an_argument_of_task_says_where_it_belongs(name: str, advice: str) -> None:

@@ -27,6 +27,7 @@ from orchestration_queue.protocol.record import when
 __all__ = [
     "CALLS_PER_CALL",
     "COUNTER",
+    "VERSION",
     "JobStep",
     "StepKind",
     "StoredOutcome",
@@ -41,6 +42,8 @@ __all__ = [
     "store_step",
 ]
 
+VERSION = "oq.version"
+"""The step whose result is the version of the code that stored a job's steps."""
 COUNTER = "steps"
 """The record's field that counts stored steps; absent from jobs without any."""
 _HEADER, _RESULT = "h:", "r:"
