@@ -17,12 +17,12 @@ from pydantic import BeforeValidator, Field
 
 from orchestration_queue.dagster._compat import StepContext, attempt_of, storage_id
 from orchestration_queue.dagster.steps.envelope import INSTANCE
-from orchestration_queue.dagster.steps.work_item import Isolation
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.base import MAX_PRIORITY, Options, suggestion
 from orchestration_queue.options.checks import check_job_share, check_weights
 from orchestration_queue.options.durations import Positive
+from orchestration_queue.options.isolation import Isolation
 from orchestration_queue.options.job import Headers
 
 __all__ = [

@@ -17,8 +17,9 @@ from dagster._grpc.types import ExecuteStepArgs
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.routing import JobRoute, wire_priority
-from orchestration_queue.dagster.steps.work_item import Isolation, WorkItem
+from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.errors import InvalidOptionError, UsageError
+from orchestration_queue.options.isolation import Isolation
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.states import JobState
 from tests.dagster import steps

@@ -98,7 +98,7 @@ processor = BatchSpanProcessor(ConsoleSpanExporter())""",
 _PROGRAM = """
 import gc, os, signal, sys
 gc.disable()  # as a fork server does until all is loaded: it saves a quarter of a second for each library
-from orchestration_queue.dagster.steps import fork_safety
+from orchestration_queue.worker.forks import fork_safety
 known = fork_safety.open_descriptors()
 exec(sys.argv[1])
 repairs = [*fork_safety.close_idle_connections(), *fork_safety.find_repairs()]

@@ -43,9 +43,8 @@ from orchestration_queue.dagster.pipes import (
     PipesStreamMessageReader,
 )
 from orchestration_queue.dagster.routing import JobRoute
-from orchestration_queue.dagster.steps.envelope import Isolation
-from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.errors import TransportError, UsageError
+from orchestration_queue.options.isolation import Isolation
 from orchestration_queue.wires.chasquimq.dagster import (
     ChasquiResource,
     chasqui_dead_letter_sensor,
@@ -57,6 +56,7 @@ from orchestration_queue.wires.qless.dagster import (
     qless_failure_sensor,
     qless_stalled_sensor,
 )
+from orchestration_queue.worker.forks.fork_pool import Recycling
 
 pytestmark = pytest.mark.dagster
 

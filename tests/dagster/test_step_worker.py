@@ -25,12 +25,12 @@ from orchestration_queue.dagster._compat import rehearse
 from orchestration_queue.dagster.job_health import Cause, cause_of, last_lines
 from orchestration_queue.dagster.steps.envelope import INSTANCE
 from orchestration_queue.dagster.steps.work_item import WorkItem
-from orchestration_queue.dagster.steps.write_fence import WriteFence, WriteFences, now
 from orchestration_queue.doctor import run_checks
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.options import JobOptions
 from orchestration_queue.options.job import Headers
 from orchestration_queue.states import JobState
+from orchestration_queue.worker.forks.write_fence import WriteFence, WriteFences, now
 from tests.dagster import steps
 from tests.dagster.step_workers import Fleet, home_is
 from tests.processes import OQ, running_process

@@ -12,9 +12,10 @@ import pytest
 from dagster._core.definitions.reconstruct import reconstructable
 from dagster._grpc.types import ExecuteRunArgs, ExecuteStepArgs, ResumeRunArgs
 
-from orchestration_queue.dagster.steps.work_item import Isolation, WorkItem, WorkKind, perform
+from orchestration_queue.dagster.steps.work_item import WorkItem, WorkKind, perform
 from orchestration_queue.errors import PayloadError, StateError
 from orchestration_queue.options import JobOptions
+from orchestration_queue.options.isolation import Isolation
 
 
 @dg.op

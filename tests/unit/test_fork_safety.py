@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestration_queue.dagster.steps import fork_safety
-from orchestration_queue.dagster.steps.fork_safety import changed_files, source_files
+from orchestration_queue.worker.forks import fork_safety
+from orchestration_queue.worker.forks.fork_safety import changed_files, source_files
 
 # Programs import the module alone: importing it in its package imports Dagster, in a second of a core.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fork_safety.__file__).parent)}

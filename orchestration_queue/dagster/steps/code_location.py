@@ -52,6 +52,11 @@ class CodeLocation:
         if not self.name:
             object.__setattr__(self, "name", Path(self.file).name if self.file else given[0])
 
+    @property
+    def label(self) -> str:
+        """What it is called in logs and errors."""
+        return f"Code location {self.name!r}"
+
     @classmethod
     def of_workspace(cls, files: Sequence[str]) -> list[CodeLocation]:
         """Return the code locations of workspace files, except servers.

@@ -6,7 +6,9 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["INSTANCE", "Isolation", "WorkEnvelope", "WorkKind", "run_job_id", "run_prefix"]
+from orchestration_queue.options.isolation import Isolation
+
+__all__ = ["INSTANCE", "WorkEnvelope", "WorkKind", "run_job_id", "run_prefix"]
 
 
 INSTANCE = "dagster.instance"
@@ -19,19 +21,6 @@ class WorkKind(StrEnum):
     STEP = "dagster.step"
     RUN = "dagster.run"
     RESUME = "dagster.resume_run"
-
-
-class Isolation(StrEnum):
-    """The process of a work item."""
-
-    AUTO = "auto"
-    """A fork if the loaded code allows one, else a new process."""
-    FORK = "fork"
-    """A fork of a process that has the user's code loaded, started within milliseconds."""
-    IN_PROCESS = "in_process"
-    """A process that runs one work item after another and keeps their state, such as a Spark session."""
-    SPAWN = "spawn"
-    """A new process that loads the code itself: for code that cannot be forked."""
 
 
 class WorkEnvelope(BaseModel):

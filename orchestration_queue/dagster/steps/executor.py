@@ -24,7 +24,7 @@ from orchestration_queue.dagster.steps.pools import PoolSlots
 from orchestration_queue.dagster.steps.run_log import refuse_memory
 from orchestration_queue.dagster.steps.run_loop import RunLoop
 from orchestration_queue.dagster.steps.step_handler import ExecutorOptions, QueueStepHandler
-from orchestration_queue.dagster.steps.work_item import Isolation
+from orchestration_queue.options.isolation import Isolation
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["QueueExecutor", "queue_executor"]

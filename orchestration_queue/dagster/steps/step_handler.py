@@ -25,11 +25,12 @@ from orchestration_queue.dagster._compat import (
 from orchestration_queue.dagster.job_health import OVERTIME, Cause, has_stopped
 from orchestration_queue.dagster.routing import JobRoute, console_link, headers_of, wire_priority
 from orchestration_queue.dagster.steps.step_health import StepHealth, StepVerdict
-from orchestration_queue.dagster.steps.work_item import KEPT, Isolation, WorkItem
+from orchestration_queue.dagster.steps.work_item import KEPT, WorkItem
 from orchestration_queue.errors import JobNotFoundError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import JobOptions, as_timedelta
 from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import Positive
+from orchestration_queue.options.isolation import Isolation
 from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection

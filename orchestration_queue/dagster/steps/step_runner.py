@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,32 +14,28 @@ from pydantic import ValidationError
 from orchestration_queue._logging import get_logger
 from orchestration_queue.dagster.job_health import CRASHED, LOST, STOPPED, last_lines
 from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.envelope import INSTANCE, Isolation, WorkEnvelope, WorkKind
-from orchestration_queue.dagster.steps.fork_pool import ForkPool, Recycling
-from orchestration_queue.dagster.steps.fork_server_process import Running
-from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences, now
+from orchestration_queue.dagster.steps.envelope import INSTANCE, WorkEnvelope, WorkKind
 from orchestration_queue.errors import OrchestrationQueueError, PayloadError, UnrecoverableError
-from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations.exchanges import Renewal
-from orchestration_queue.protocol.record import JobRecord
-from orchestration_queue.worker import AsyncActiveJob, Middleware
+from orchestration_queue.options.isolation import Isolation
+from orchestration_queue.worker import AsyncActiveJob
+from orchestration_queue.worker.forks.fork_pool import Recycling
+from orchestration_queue.worker.forks.fork_runner import ForkRunner
+from orchestration_queue.worker.forks.fork_server_process import Running
+from orchestration_queue.worker.forks.write_fence import FenceSlot
 from orchestration_queue.worker.sandbox.supervised import describe_exit
 
 __all__ = ["StepRunner"]
 
 log = get_logger("orchestration_queue.dagster")
 
-_CHECK_EVERY_S = 0.25
-"""How often to check whether running jobs were revoked. Heartbeats detect it, too, but are rare."""
-_OVERDUE_GRACE_S = 4.0
-"""Maximum grace after a timeout: the job fails at most 5 s later, and then the next attempt may start."""
+_PROGRAM = "orchestration_queue.dagster.steps.fork_server"
 _RUN_GRACE_S = 5.0
 """How much longer than its steps a cancelled run may take to end: it waits for them, and reports their ends."""
 _PUT_BACK = timedelta(seconds=1)
 """The delay of a job that requires another version of the code."""
 
 
-class StepRunner:
+class StepRunner(ForkRunner):
     """The handlers of Dagster's jobs and what they need while the worker runs.
 
     Args:
@@ -69,21 +63,11 @@ class StepRunner:
         code_version: str,
         first_sign: timedelta,
     ) -> None:
-        self.middleware: tuple[Middleware, ...] = ()
-        self._locations = locations
-        self._concurrency = slots
-        self._usual_lease_s = lease.total_seconds()
-        self._now_ms = now_ms
-        self._stop_revoked = revoked
-        self._recycling = recycling
-        self._grace_s = grace.total_seconds()
+        super().__init__(_PROGRAM, slots, lease=lease, now_ms=now_ms, revoked=revoked, recycling=recycling, grace=grace)
+        self._locations = {location.name: location for location in locations}
         self._code_version = code_version
         self._first_sign_s = first_sign.total_seconds()
-        self._slots: dict[str, FenceSlot] = {}
-        self._revoked: set[str] = set()
         self._foreign: set[str] = set()
-        self._fence: WriteFences
-        self._pool: ForkPool
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
@@ -92,23 +76,8 @@ class StepRunner:
         Raises:
             UsageError: A code location cannot be loaded.
         """
-        self._fence = WriteFences(self._concurrency)
-        self._pool = ForkPool(self._locations, self._fence, self._recycling)
-        checking = asyncio.create_task(self._check_revoked())
-        try:
-            await self._pool.start()
+        async with self.serving(self._locations.values()):
             yield
-        finally:
-            checking.cancel()
-            with suppress(asyncio.CancelledError):
-                await checking
-            await self._pool.aclose()
-            self._fence.close()
-
-    @property
-    def decisions(self) -> dict[str, str]:
-        """The isolation of the work items of each code location, and its reason; empty before the code is loaded."""
-        return self._pool.decisions if hasattr(self, "_pool") else {}
 
     def handler(self, name: str) -> Callable[[AsyncActiveJob], Awaitable[dict[str, object]]]:
         """Return the handler of jobs with this name.
@@ -120,36 +89,6 @@ class StepRunner:
             raise UnrecoverableError(f"A Dagster worker has no handler for {name!r}; give other jobs their own queue.")
         return self._handle
 
-    def observe_renewal(self, leases: Sequence[Lease], renew: Callable[[], list[Renewal]]) -> list[Renewal]:
-        """Renew leases, and extend the write fences of their jobs accordingly."""
-        # The lease may have been renewed at any time since the request, so the fence counts from there.
-        asked = now()
-        answers = renew()
-        for lease, answer in zip(leases, answers, strict=True):
-            if answer is Renewal.REVOKED:
-                self.cancel(lease.job_id)
-            elif answer is Renewal.RENEWED and (slot := self._slots.get(lease.job_id)) is not None:
-                slot.extend(asked + self._lease_s(lease))
-        return answers
-
-    def _lease_s(self, lease: Lease) -> float:
-        return lease.lock_ms / 1000 if lease.lock_ms else self._usual_lease_s
-
-    def _first_deadline(self, record: JobRecord) -> float:
-        """Return when the first lease of a job expires."""
-        lease = Lease(record, "")
-        return now() + self._lease_s(lease) - (self._now_ms() - lease.taken_ms) / 1000
-
-    def cancel(self, job_id: str) -> None:
-        """Mark a job as canceled, so that its work may clean up when its handler is cancelled."""
-        self._revoked.add(job_id)
-
-    async def _check_revoked(self) -> None:
-        while True:
-            await asyncio.sleep(_CHECK_EVERY_S)
-            if running := [job_id for job_id in self._slots if job_id not in self._revoked]:
-                await self._stop_revoked(running)
-
     async def _handle(self, job: AsyncActiveJob) -> dict[str, object]:
         try:
             work = WorkEnvelope.model_validate(job.data)
@@ -159,33 +98,43 @@ class StepRunner:
             job.move_to_delayed(_PUT_BACK)
         self._put_back_foreign(job)
         started = time.monotonic()
-        with self._fence.slot(self._first_deadline(job.record)) as slot:
-            self._slots[job.id] = slot
+        with self.fenced(job.record) as slot:
+            running = await self._run(job, work, work.isolation, started)
+            if not running.has_begun:
+                notice = (
+                    f"The process did not start within {self._first_sign_s:g} s and was killed; this is another "
+                    "attempt in a new process. Pass `isolation: spawn` if the code cannot be forked."
+                )
+                log.warning("Job %s: %s", job.id, notice)
+                slot.clear()
+                running = await self._run(job, work, Isolation.SPAWN, started, notice)
             try:
-                running = await self._run(job, work, work.isolation, started)
-                if not running.has_begun:
-                    notice = (
-                        f"The process did not start within {self._first_sign_s:g} s and was killed; this is another "
-                        "attempt in a new process. Pass `isolation: spawn` if the code cannot be forked."
-                    )
-                    log.warning("Job %s: %s", job.id, notice)
-                    slot.clear()
-                    running = await self._run(job, work, Isolation.SPAWN, started, notice)
-                try:
-                    return self._settle(slot, running)
-                except UnrecoverableError as error:
-                    if job.name != WorkKind.STEP:  # the run handles the crash of a step
-                        await self._report_crash(job, work, slot, str(error))
-                    raise
-            finally:
-                del self._slots[job.id]
-                self._revoked.discard(job.id)
+                return self._settle(slot, running)
+            except UnrecoverableError as error:
+                if job.name != WorkKind.STEP:  # the run handles the crash of a step
+                    await self._report_crash(job, work, slot, str(error))
+                raise
+
+    def _find(self, name: str) -> CodeLocation:
+        """Return a code location.
+
+        Raises:
+            UnrecoverableError: This worker does not have it.
+        """
+        if (found := self._locations.get(name)) is not None:
+            return found
+        if len(self._locations) == 1:
+            return next(iter(self._locations.values()))  # its name may differ elsewhere
+        raise UnrecoverableError(
+            f"This worker has no code location {name!r}, only {', '.join(sorted(self._locations))}; set the "
+            "executor's queue to one whose workers have it, or add it to this worker."
+        )
 
     async def _report_crash(self, job: AsyncActiveJob, work: WorkEnvelope, slot: FenceSlot, reason: str) -> None:
         """Start a process that reports a run as failed."""
         slot.clear()
-        async with self._pool.lend(work.location, Isolation.SPAWN) as loan:
-            running = loan.server.begin(job.data, slot, is_redelivered=False, crash=reason)
+        async with self.pool.lend(self._find(work.location), Isolation.SPAWN) as loan:
+            running = loan.server.begin(job.data, slot, is_redelivered=False, notice="", crash=reason)
             try:
                 # Shielded: cancelling this wait must not cancel the future that the server's report sets.
                 await asyncio.shield(running.ended)
@@ -195,7 +144,8 @@ class StepRunner:
 
     def _put_back_foreign(self, job: AsyncActiveJob) -> None:
         """Put back jobs of other Dagster instances."""
-        theirs, ours = job.record.headers.get(INSTANCE), self._pool.instance
+        theirs = job.record.headers.get(INSTANCE)
+        ours = next((str(server.facts["instance"]) for server in self.pool.servers.values()), "")
         if theirs and ours and theirs != ours:
             if theirs not in self._foreign:
                 log.warning(
@@ -210,16 +160,20 @@ class StepRunner:
         self, job: AsyncActiveJob, work: WorkEnvelope, isolation: Isolation, started: float, notice: str = ""
     ) -> Running:
         """Run a work item, or kill it if a forked process does not start it in time."""
-        slot = self._slots[job.id]
-        async with self._pool.lend(work.location, isolation) as loan:
+        slot = self.slots[job.id]
+        async with self.pool.lend(self._find(work.location), isolation) as loan:
             running = loan.server.begin(
-                job.data, slot, is_redelivered=job.record.stalled_count > 0, notice=notice or loan.notice
+                job.data,
+                slot,
+                is_redelivered=job.record.stalled_count > 0,
+                notice=notice or loan.notice,
+                crash="",
             )
             if loan.is_warm and not await self._await_start(running, slot, job, work, started):
-                self._pool.distrust(loan.server, "processes that do not start")
+                self.pool.distrust(loan.server, "processes that do not start")
                 running.has_begun = False
             else:
-                await self._end(running, job, work, started)
+                await self.end(running, job, work.timeout_ms, started)
             return running
 
     async def _await_start(
@@ -229,40 +183,27 @@ class StepRunner:
         try:
             await asyncio.wait({running.ended}, timeout=self._first_sign_s)
         except asyncio.CancelledError:
-            await self._stop(running, job, work, started)
+            await self.stop(running, job, work.timeout_ms, started)
             raise
         if running.ended.done() or slot.has_signed:
             return True
         await running.stop(0)
         return slot.has_signed  # it may have started just before it was killed
 
-    async def _end(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
-        """Wait until a work item ends; stop it when its job is cancelled."""
-        try:
-            await asyncio.shield(running.ended)
-        except asyncio.CancelledError:
-            await self._stop(running, job, work, started)
-            raise
-
-    async def _stop(self, running: Running, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> None:
+    async def stop(self, running: Running, job: AsyncActiveJob, timeout_ms: int | None, started: float) -> None:
         """Stop a work item. It may clean up and report its end to Dagster unless it will run again."""
-        grace_s = self._grace(job, work, started)
-        # First, or the fence would end the cleanup together with the lease.
-        self._slots[job.id].prolong(grace_s)
-        await running.stop(grace_s)
-        if job.id in self._revoked:
+        await super().stop(running, job, timeout_ms, started)
+        if job.id in self.revoked:
             with suppress(OrchestrationQueueError):
                 await job.log(STOPPED)  # the job has already failed as revoked
 
-    def _grace(self, job: AsyncActiveJob, work: WorkEnvelope, started: float) -> float:
-        """Return how long work that must stop may clean up; 0 if its job was released to run again."""
-        if job.id in self._revoked:
-            return self._grace_s + (0 if job.name == WorkKind.STEP else _RUN_GRACE_S)
-        is_overdue = work.timeout_ms is not None and time.monotonic() - started >= work.timeout_ms / 1000
-        return min(self._grace_s, _OVERDUE_GRACE_S) if is_overdue else 0
+    def grace(self, job: AsyncActiveJob, timeout_ms: int | None, started: float) -> float:
+        """Return how long work that must stop may clean up; a run gets longer than its steps."""
+        is_run = job.id in self.revoked and job.name != WorkKind.STEP
+        return super().grace(job, timeout_ms, started) + (_RUN_GRACE_S if is_run else 0)
 
-    @staticmethod
-    def _settle(slot: FenceSlot, running: Running) -> dict[str, object]:
+    @classmethod
+    def _settle(cls, slot: FenceSlot, running: Running) -> dict[str, object]:
         """Return the result of the job of a work item that ended on its own.
 
         Raises:
@@ -272,9 +213,7 @@ class StepRunner:
         where = {"host": socket.gethostname(), "pid": int(note.get("pid", 0))}
         if code == 0:
             return {"exit_code": int(note.get("exit_code", 0)), **where}
-        with suppress(ProcessLookupError, PermissionError):
-            if where["pid"]:
-                os.killpg(int(note["pid"]), signal.SIGKILL)  # its children, in case its fork server is gone too
+        cls.kill_left(slot)
         if "lost" in note:
             raise UnrecoverableError(f"{LOST}{note['lost']}")
         if "reason" in note:

@@ -27,11 +27,12 @@ from orchestration_queue.dagster._compat import (
     replace,
     resume_run,
 )
-from orchestration_queue.dagster.steps.envelope import Isolation, WorkEnvelope, WorkKind, run_job_id, run_prefix
+from orchestration_queue.dagster.steps.envelope import WorkEnvelope, WorkKind, run_job_id, run_prefix
 from orchestration_queue.errors import PayloadError, StateError
 from orchestration_queue.options import Retention, milliseconds
+from orchestration_queue.options.isolation import Isolation
 
-__all__ = ["KEPT", "Isolation", "WorkItem", "WorkKind", "perform", "run_prefix"]
+__all__ = ["KEPT", "WorkItem", "WorkKind", "perform", "run_prefix"]
 
 KEPT = Retention(age=timedelta(days=1))
 """How long to keep jobs of Dagster's after their end, for inspection; Dagster's own log has all of their events."""

@@ -7,22 +7,21 @@ from datetime import timedelta
 
 from orchestration_queue.dagster.checks import check_items, checked
 from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.fork_pool import Recycling
 from orchestration_queue.dagster.steps.step_runner import StepRunner
-from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, UsageError
+from orchestration_queue.errors import InvalidOptionError, UsageError
 from orchestration_queue.options import WorkerOptions, as_timedelta
 from orchestration_queue.options.durations import Duration, check_duration
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
-from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.server import ServerUrl, parse_url
-from orchestration_queue.worker import Worker
+from orchestration_queue.worker.forks.fork_pool import Recycling
+from orchestration_queue.worker.forks.fork_worker import ForkWorker
 
 __all__ = ["DagsterWorker"]
 
 _NO_RECYCLING = Recycling()
 
 
-class DagsterWorker(Worker):
+class DagsterWorker(ForkWorker):
     """Runs the steps and runs that Dagster's executors and launchers add to one queue.
 
     Each work item runs in a separate process, forked within milliseconds from one that has the user's code loaded. In
@@ -47,8 +46,6 @@ class DagsterWorker(Worker):
     Raises:
         UsageError: There is no code location, or two have the same name.
     """
-
-    can_resize = False
 
     def __init__(
         self,
@@ -76,7 +73,7 @@ class DagsterWorker(Worker):
         options = WorkerOptions.coerce(options, "options")
         if code_version and not options.code_version:
             options = options.model_copy(update={"code_version": code_version})
-        self._step_runner = StepRunner(
+        runner = StepRunner(
             locations,
             options.concurrency,
             lease=as_timedelta(options.lease),
@@ -87,25 +84,4 @@ class DagsterWorker(Worker):
             code_version=code_version,
             first_sign=check_duration(first_sign, "first_sign"),
         )
-        super().__init__(queue, self._step_runner, url=url, options=options, prefix=prefix)
-
-    def _describe(self) -> dict[str, object]:
-        """Return additional data for the registry: the isolation of each code location, and its reason."""
-        return {"isolation": self._step_runner.decisions}
-
-    def cancel(self, job_id: str) -> bool:
-        """Stop a job that runs here; see :meth:`Worker.cancel`. Its process is asked to end, then killed."""
-        self._step_runner.cancel(job_id)
-        return super().cancel(job_id)
-
-    async def _stop_revoked(self, job_ids: Sequence[str]) -> None:
-        """Stop the revoked ones of these jobs. One exchange."""
-        try:
-            found = await self.io.calls.follow(
-                job_records.jobs([(self.keys, job_id) for job_id in job_ids], ("revoked",))
-            )
-        except OrchestrationQueueError:
-            return  # the heartbeat or the next check detects it
-        for record in found:
-            if record is not None and record.fields.get("revoked") == "1":
-                self.cancel(record.id)
+        super().__init__(queue, runner, url=url, options=options, prefix=prefix)

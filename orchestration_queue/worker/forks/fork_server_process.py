@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import cast
 
 from orchestration_queue._logging import get_logger
-from orchestration_queue.dagster.steps.code_location import CodeLocation
-from orchestration_queue.dagster.steps.fork_safety import changed_files
-from orchestration_queue.dagster.steps.write_fence import FenceSlot, WriteFences
 from orchestration_queue.errors import SandboxDiedError, UsageError
+from orchestration_queue.worker.forks.code import Code
+from orchestration_queue.worker.forks.fork_safety import changed_files
+from orchestration_queue.worker.forks.write_fence import FenceSlot, WriteFences
 from orchestration_queue.worker.sandbox.frames import FrameChannel
 from orchestration_queue.worker.sandbox.supervised import KILL_WAIT_S, ChildOutput, ChildProcess, describe_exit
 
 __all__ = ["ForkServerProcess", "Running"]
 
-log = get_logger("orchestration_queue.dagster")
+log = get_logger("orchestration_queue.worker.forks")
 
-_PROGRAM = "orchestration_queue.dagster.steps.fork_server"
 _BY_ITSELF = -signal.SIGKILL
+_ASKING = (signal.SIGINT, signal.SIGTERM)
 
 
 class ForkServerProcess(ChildProcess):
@@ -34,8 +34,8 @@ class ForkServerProcess(ChildProcess):
         is_resident: Whether work items run in the server itself, one at a time.
         hazards: The reasons why forks of it are unsafe; empty if they are safe.
         repairs: The repairs before or after a fork.
-        instance: The id of its Dagster instance; empty if that has none.
         sources: The files of its code, with their times of modification.
+        facts: All that the program last reported about the code.
     """
 
     def __init__(self, transport: asyncio.SubprocessTransport, output: ChildOutput, channel: FrameChannel) -> None:
@@ -45,7 +45,7 @@ class ForkServerProcess(ChildProcess):
         self.hazards: list[str] = []
         self.repairs: list[str] = []
         self.sources: dict[str, int] = {}
-        self.instance = ""
+        self.facts: Mapping[str, object] = {}
         self.is_resident = False
         self._numbers = itertools.count()
         self._running: dict[int, Running] = {}
@@ -54,29 +54,34 @@ class ForkServerProcess(ChildProcess):
 
     @classmethod
     async def start(
-        cls, fence: WriteFences, location: CodeLocation | None, *, is_resident: bool = False
+        cls, program: str, fence: WriteFences, code: Code | None, *, is_resident: bool = False
     ) -> ForkServerProcess:
         """Start a server and wait until it has loaded the code.
+
+        Args:
+            program: The module of its program, which starts a :class:`ForkServer`.
+            fence: The write fences of running work items.
+            code: What it loads; None for nothing, as the work item loads it.
+            is_resident: Whether work items run in the server itself, one at a time.
 
         Raises:
             UsageError: The code cannot be loaded, or the process died while loading it.
         """
         settings = {
             "fence": fence.descriptor,
-            "location": location and location.settings(),
+            "location": code and code.settings(),
             "is_resident": is_resident,
         }
-        server = await cls.launch(_PROGRAM, settings, (fence.descriptor,))
+        server = await cls.launch(program, settings, (fence.descriptor,))
         server.is_resident = is_resident
-        server._output.begin(f"Code location {location.name}" if location else "A spawned process")
+        server._output.begin(code.label if code else "A spawned process")
         try:
             await server._ready
         except BaseException as error:
             # Shielded: a start that is cancelled once more must not leave the process behind.
             await asyncio.shield(server.end(0))
             if isinstance(error, SandboxDiedError):
-                name = location.name if location else "of the work"
-                raise UsageError(f"The code location {name!r} cannot be loaded: {error}") from None
+                raise UsageError(f"{code.label if code else 'A new process'} cannot be loaded: {error}") from None
             raise
         return server
 
@@ -90,27 +95,26 @@ class ForkServerProcess(ChildProcess):
         """Whether no work item runs."""
         return not self._running
 
-    def begin(
-        self, data: object, slot: FenceSlot, *, is_redelivered: bool, notice: str = "", crash: str = ""
-    ) -> Running:
+    def begin(self, data: object, slot: FenceSlot, **details: object) -> Running:
         """Start a work item.
 
         Args:
             data: The data of its job.
             slot: Its write fence.
-            is_redelivered: Whether another worker took the job before and was lost.
-            notice: A message to write to the run's log first.
-            crash: Why the process of a run ended; then only report the run as failed.
+            details: What else its program needs of it, as JSON.
         """
         self.items += 1
         number = next(self._numbers)
         running = self._running[number] = Running(self, number)
-        frame = {"number": number, "data": data, "slot": slot.index, "is_redelivered": is_redelivered}
-        frame |= {"notice": notice, "crash": crash}
-        self._channel.send({"kind": "run", **frame})
+        self._channel.send({"kind": "run", "number": number, "data": data, "slot": slot.index, **details})
         if not self.is_alive:
             running.died(None)
         return running
+
+    def tell(self, kind: str, **details: object) -> None:
+        """Send the program a message of its own. After it has loaded more, it reports ``examined``, with new facts."""
+        if self.is_alive:
+            self._channel.send({"kind": kind, **details})
 
     def signal_work(self, number: int, which: signal.Signals) -> None:
         """Signal a work item and every process that it started."""
@@ -137,18 +141,23 @@ class ForkServerProcess(ChildProcess):
     def _handle(self, frame: Mapping[str, object]) -> None:
         match frame["kind"]:
             case "ready":
-                self._store_memory(frame)
-                self.hazards = cast("list[str]", frame["hazards"])
-                self.repairs = cast("list[str]", frame["repairs"])
-                self.sources = cast("dict[str, int]", frame["sources"])
-                self.instance = str(frame["instance"])
+                self._store_facts(frame)
                 self._ready.set_result(None)
+            case "examined":
+                self._store_facts(frame)
             case "unready":
                 self._ready.set_exception(SandboxDiedError(str(frame["reason"])))
             case _:
                 self._store_memory(frame)
                 running = self._running.pop(int(str(frame["number"])))
                 running.ended.set_result(int(str(frame["code"])))
+
+    def _store_facts(self, frame: Mapping[str, object]) -> None:
+        self._store_memory(frame)
+        self.hazards = cast("list[str]", frame["hazards"])
+        self.repairs = cast("list[str]", frame["repairs"])
+        self.sources = cast("dict[str, int]", frame["sources"])
+        self.facts = frame
 
     def _store_memory(self, frame: Mapping[str, object]) -> None:
         self.memory_bytes = int(str(frame.get("memory_bytes", self.memory_bytes)))
@@ -176,9 +185,14 @@ class Running:
             self.is_lost = not self._server.is_resident
             self.ended.set_result(_BY_ITSELF if host_code is None else host_code or _BY_ITSELF)
 
-    async def stop(self, grace_s: float) -> None:
-        """Stop the work item by SIGINT, SIGTERM and SIGKILL, without grace by SIGKILL; return when it has ended."""
-        requests = ((signal.SIGINT, grace_s / 2), (signal.SIGTERM, grace_s / 2)) if grace_s else ()
+    async def stop(self, grace_s: float, asking: Sequence[signal.Signals] = _ASKING) -> None:
+        """Stop the work item; return when it has ended.
+
+        Args:
+            grace_s: How long it may take to end after the signals that ask for it; 0 kills it at once.
+            asking: These signals.
+        """
+        requests = [(which, grace_s / len(asking)) for which in asking] if grace_s else []
         for which, timeout_s in (*requests, (signal.SIGKILL, KILL_WAIT_S)):
             if self.ended.done():
                 return

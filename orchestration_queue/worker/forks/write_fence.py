@@ -2,7 +2,7 @@
 
 The worker's heartbeat extends a work item's deadline with every renewal of its lease. The work item checks it before it
 writes an event. So a process that was suspended beyond its lease, or whose worker was, no longer writes anything:
-another process may be running the next attempt, and Dagster's events don't name their attempt.
+another process may be running the next attempt.
 """
 
 from __future__ import annotations
