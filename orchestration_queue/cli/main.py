@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from orchestration_queue import __version__
 from orchestration_queue.cli import (
+    airflow,
     alert,
     bench,
     broadcast,
@@ -161,6 +162,7 @@ app.add_typer(server.library_app, name="library")
 for wire in WIRES:
     commands = wire.load("cli")
     app.add_typer(commands.app, name=commands.NAME)
+app.add_typer(airflow.app, name="airflow")
 app.add_typer(dagster.app, name="dagster")
 app.add_typer(spark.app, name="spark")
 app.add_typer(worker.app, name="worker")

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("airflow") else ["*"]
+if TYPE_CHECKING:
+    from tests.airflow.deployment import Airflow
+
+collect_ignore_glob = ["dags/*"] if find_spec("airflow") else ["*"]
 
 # Airflow reads its configuration where it is first imported, and writes a file there.
 _HOME = TemporaryDirectory(prefix="oq-airflow-")
 os.environ["AIRFLOW_HOME"] = _HOME.name
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
-os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "False"
 
 
-@pytest.fixture
-def airflow_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty AIRFLOW_HOME for programs that a test starts."""
-    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
-    return tmp_path
+@pytest.fixture(scope="session")
+def airflow(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    """A whole Airflow without workers, as long as the test session lives."""
+    from tests.airflow.deployment import Airflow
+
+    with Airflow(tmp_path_factory.mktemp("airflow"), server_url).running() as deployment:
+        yield deployment

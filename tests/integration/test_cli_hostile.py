@@ -158,6 +158,7 @@ SHOWN: list[tuple[str, ...]] = [
 PRINT_NO_DATA = {
     "alert run",
     *("server bench", "flow keep", "dagster daemon", "dagster dev", "dagster sweep", "dagster worker"),
+    "airflow worker",
     *("qless failed", "qless events", "qless workers", "qless check"),
     *("chasqui inspect", "chasqui events", "chasqui dead ls", "chasqui dead replay", "chasqui scheduler ls"),
     *("library status", "qless script", "spark archive"),

@@ -174,6 +174,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("library status --url http://x", 2, "The server URL 'http://x' cannot be read"),
     ("library load nix", 2, "Library 'nix' is unknown"),
     ("library load --url http://x", 2, "The server URL 'http://x' cannot be read"),
+    ("airflow worker", 2, "orchestration-queue[airflow]"),
     ("dagster worker", 2, "DAGSTER_HOME is not set"),
     ("dagster dev --port x", 2, "--port"),
     ("dagster daemon", 2, "DAGSTER_HOME is not set"),

@@ -268,6 +268,7 @@ OFFLINE = {
     "alert run",
     *("flow submit", "flow explain"),  # the hostile table's file does not exist; the client is in this file's table
     *("worker run", "qless worker", "chasqui worker", "dagster worker", "dagster dev", "dagster daemon"),
+    "airflow worker",
     *("library dump", "qless script", "token", "spark archive", "serve", "ui", "dagster sweep"),
     *("server start", "server stop", "server status"),
 }

@@ -1,0 +1,136 @@
+"""The fork server of an Airflow worker: it has imported Airflow, and DAG files whose tasks ran well before."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import selectors
+from typing import Any, Final
+
+from airflow.executors import workloads
+from airflow.executors.base_executor import BaseExecutor
+from airflow.sdk.exceptions import TaskAlreadyRunningError
+from pydantic import TypeAdapter
+
+from orchestration_queue._logging import get_logger
+from orchestration_queue._process import die_with_parent
+from orchestration_queue.airflow.envelope import ALREADY_RUNNING, DagBundle, WorkloadEnvelope
+from orchestration_queue.airflow.tokens import unseal
+from orchestration_queue.airflow.warm_dags import WarmDags, preload
+from orchestration_queue.worker.forks.fork_safety import (
+    close_idle_connections,
+    find_hazards,
+    find_repairs,
+    open_descriptors,
+    source_files,
+)
+from orchestration_queue.worker.forks.fork_server import ForkServer, explain
+from orchestration_queue.worker.forks.write_fence import WriteFence
+from orchestration_queue.worker.sandbox.frames import Frame
+
+__all__ = ["main"]
+
+log = get_logger("orchestration_queue.airflow")
+
+_EXIT_S: Final = 0.01
+_WORKLOADS: Final[TypeAdapter[Any]] = TypeAdapter(workloads.All)
+
+
+def main(
+    descriptor: int,
+    parent: int,
+    log_level: int,
+    fence: int,
+    location: dict[str, str] | None,
+    *,
+    is_resident: bool,
+) -> None:
+    """Serve workloads until the worker disconnects.
+
+    Args:
+        descriptor: The socket to the worker.
+        parent: The worker's process id.
+        log_level: The worker's log level.
+        fence: The shared memory of the write fences.
+        location: The DAG bundle; None for a process that runs one workload.
+        is_resident: Unused: workloads always run in forks.
+    """
+    server = _WorkloadServer(descriptor, parent, log_level, fence, is_resident=is_resident)
+    server.bundle = DagBundle(**location) if location is not None else DagBundle()
+    server.main(server.load, server.examine)
+
+
+class _WorkloadServer(ForkServer):
+    bundle = DagBundle()
+    _known: frozenset[int] = frozenset()
+    _latest = ""
+
+    def load(self) -> None:
+        """Import what every task needs of Airflow."""
+        self.dags = WarmDags()
+        preload()
+        self._known = open_descriptors()
+
+    def examine(self) -> dict[str, object]:
+        """Return facts about the loaded code for the worker: its files, and whether it can be forked."""
+        repairs = [*close_idle_connections(), *find_repairs()]
+        return {
+            "latest": self._latest,
+            "hazards": find_hazards(self._known),
+            "repairs": repairs,
+            "sources": source_files(self.dags.paths),
+        }
+
+    def receive(self, frame: Frame) -> None:
+        """Import a DAG file, and report to the worker what that left."""
+        if frame["kind"] != "import" or frame["path"] in self.dags.paths:
+            return
+        self._latest = frame["path"]
+        if reason := self.dags.load(frame["path"], frame["bundle_path"], frame["bundle_name"]):
+            log.info("%s is imported again by each of its tasks: %s", frame["path"], reason)
+        self.freeze()
+        self.send(kind="examined", **self.examine())
+
+    def run(self, frame: Frame, fence: WriteFence) -> int:
+        """Run a workload under Airflow's supervisor; Airflow's database gets the state of its task from there."""
+        work = WorkloadEnvelope.model_validate(frame["data"])
+        os.environ.update(work.env)
+        if work.memory_mib is not None:  # data, not address space, because Java and torch reserve much of that
+            resource.setrlimit(resource.RLIMIT_DATA, (work.memory_mib << 20, resource.RLIM_INFINITY))
+        if work.cpu_seconds is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (work.cpu_seconds, resource.RLIM_INFINITY))
+        workload = _WORKLOADS.validate_python({**work.workload, "token": unseal(work.token)})
+        self.dags.offer(lambda **file: fence.report(parsed=json.dumps(file)))
+        # The task's process is a child of this one and leads a group of its own: it must not outlive its supervisor.
+        supervisor = os.getpid()
+        os.register_at_fork(after_in_child=lambda: _end_with(supervisor))
+        _notice_exit_soon()
+        try:
+            code = BaseExecutor.run_workload(workload)
+        except TaskAlreadyRunningError:
+            fence.report(outcome=ALREADY_RUNNING)
+            return 0
+        except Exception as error:
+            fence.report(reason=explain(error))
+            raise
+        fence.report(outcome=str(code))
+        return 0
+
+
+def _end_with(supervisor: int) -> None:
+    if os.getppid() == supervisor:
+        die_with_parent(supervisor)
+
+
+def _notice_exit_soon() -> None:
+    """Shorten the wait of Airflow's supervisor once its task has closed all sockets, and only has to exit.
+
+    It would wait for its next heartbeat, up to 5 s, with nothing to read, and the job would hold its slot as long.
+    """
+    wait = selectors.DefaultSelector.select
+
+    def select(self: selectors.DefaultSelector, timeout: float | None = None) -> Any:
+        return wait(self, timeout if self.get_map() or timeout is None else min(timeout, _EXIT_S))
+
+    selectors.DefaultSelector.select = select  # type: ignore[method-assign]

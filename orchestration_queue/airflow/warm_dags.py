@@ -1,0 +1,120 @@
+"""DAG files that are imported before their tasks are forked.
+
+Airflow's task process imports its DAG file first of all. Here it finds the DAGs of that file in memory instead, if the
+file was imported without asking for what only a running task may ask: variables, connections, XComs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import airflow.dag_processing.dagbag as dagbag
+from airflow.sdk.execution_time import task_runner
+
+__all__ = ["WarmDags", "preload"]
+
+_USED: Final = (
+    "airflow.sdk.execution_time.supervisor",
+    "airflow.sdk.execution_time.callback_supervisor",
+    "airflow.dag_processing.bundles.manager",
+    "airflow.providers.standard.operators.python",
+    "airflow.providers.standard.operators.bash",
+    "airflow.providers.standard.decorators.python",
+)
+"""Modules that nearly every task imports."""
+
+
+def preload() -> None:
+    """Import what nearly every task needs."""
+    for name in _USED:
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
+class _Refused(Exception):  # noqa: N818  it reports no error of ours
+    """A DAG file asked for something that needs a running task."""
+
+
+class _NoTask:
+    """Stands for the connection of a task process to its supervisor, while no task runs."""
+
+    asked = ""
+
+    def send(self, msg: Any) -> Any:
+        """Refuse a request."""
+        self.asked = self.asked or type(msg).__name__
+        raise _Refused(self.asked)
+
+    async def asend(self, msg: Any) -> Any:
+        """Refuse a request."""
+        return self.send(msg)
+
+
+class WarmDags:
+    """The DAG files of a fork server.
+
+    Attributes:
+        paths: The files that are not imported again, because they are warm, or because they can't be.
+    """
+
+    def __init__(self) -> None:
+        self._bags: dict[str, dagbag.BundleDagBag] = {}
+        self.paths: set[str] = set()
+        self._import = dagbag.BundleDagBag
+
+    def load(self, path: str, bundle_path: str, bundle_name: str) -> str:
+        """Import a file; return why its tasks have to import it themselves, '' if they need not."""
+        self.paths.add(path)
+        with _no_task() as comms:
+            try:
+                bag = self._import(
+                    dag_folder=path,
+                    safe_mode=False,
+                    load_op_links=False,
+                    bundle_path=bundle_path,  # type: ignore[arg-type]  # as Airflow's task process passes it
+                    bundle_name=bundle_name,
+                )
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"
+        if comms.asked:
+            return f"it asks for {comms.asked} while it is imported"
+        if bag.import_errors:
+            return next(iter(bag.import_errors.values())).strip().rpartition("\n")[2]
+        self._bags[path] = bag
+        return ""
+
+    def offer(self, report: Callable[..., None]) -> None:
+        """Have the task process that is forked next find the DAGs here; report what it imports itself."""
+
+        def find(*args: Any, **options: Any) -> dagbag.BundleDagBag:
+            path = os.fspath(options.get("dag_folder", ""))
+            if (warm := self._bags.get(path)) is not None:
+                return warm
+            bag = self._import(*args, **options)
+            if not bag.import_errors and path not in self.paths:
+                report(path=path, bundle_path=os.fspath(options["bundle_path"]), bundle_name=options["bundle_name"])
+            return bag
+
+        dagbag.BundleDagBag = find  # type: ignore[assignment,misc]  # Airflow imports the name when a task starts
+
+
+@contextmanager
+def _no_task() -> Iterator[_NoTask]:
+    """Import as a task process does, which has a connection to its supervisor."""
+    comms = _NoTask()
+    context = "_AIRFLOW_PROCESS_CONTEXT"
+    before = os.environ.get(context)
+    os.environ[context] = "client"
+    task_runner.SUPERVISOR_COMMS = comms  # type: ignore[assignment]
+    try:
+        yield comms
+    finally:
+        del task_runner.SUPERVISOR_COMMS
+        if before is None:
+            del os.environ[context]
+        else:
+            os.environ[context] = before

@@ -1,0 +1,43 @@
+"""DAGs whose workers or schedulers are killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG, get_current_context, task
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+MARKS = Path(os.environ["OQ_TEST_MARKS"])
+
+
+def mark(name: str) -> None:
+    with (MARKS / name).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+
+
+@task(queue="mortal", retries=1, retry_delay=timedelta(0))
+def endless_at_first() -> str:
+    mark("endless")
+    ti: Any = get_current_context()["ti"]
+    if ti.try_number == 1:
+        time.sleep(3600)
+    return "second try"
+
+
+@task(queue="steady")
+def wait_for_release(x: int) -> int:
+    mark(f"steady-{x}")
+    while not (MARKS / "released").exists():
+        time.sleep(0.05)
+    return x
+
+
+with DAG("worker_killed", schedule=None, start_date=START):
+    endless_at_first()
+
+with DAG("scheduler_killed", schedule=None, start_date=START):
+    wait_for_release.expand(x=list(range(4)))

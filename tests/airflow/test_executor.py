@@ -1,0 +1,73 @@
+"""Tasks on the queue, in a whole Airflow: what LocalExecutor makes of them, with kills in the middle, too."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.airflow.deployment import LONG_S, Airflow
+from tests.waiting import wait_until_sync
+
+if TYPE_CHECKING:
+    import subprocess
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def is_running(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def test_tasks_end_as_with_local_executor(airflow: Airflow) -> None:
+    local = airflow.trigger("features_local")
+    with airflow.worker("default", "--concurrency", "4"):
+        queued = airflow.trigger("features_on_queue")
+        assert airflow.wait(queued) == airflow.wait(local) == "failed"
+    assert airflow.outcomes(queued) == airflow.outcomes(local)
+    assert airflow.xcoms(queued) == airflow.xcoms(local)
+    assert airflow.outcomes(queued)["dies_once"] == ("success", 2)
+
+
+def test_a_task_whose_worker_is_killed_is_retried_by_airflow_s_rules(airflow: Airflow) -> None:
+    with airflow.worker("mortal") as first:
+        run = airflow.trigger("worker_killed")
+        wait_until_sync(lambda: airflow.lines("endless"), "the task runs", LONG_S)
+        kill(airflow, first)
+    with airflow.worker("mortal"):
+        assert airflow.wait(run) == "success"
+    assert airflow.outcomes(run) == {"endless_at_first": ("success", 2)}
+    pids = [int(line) for line in airflow.lines("endless")]
+    assert len(pids) == 2
+    assert not is_running(pids[0]), "the first attempt ended with its worker"
+
+
+def kill(airflow: Airflow, process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+
+
+def test_a_new_scheduler_adopts_the_jobs_of_one_that_was_killed(airflow: Airflow) -> None:
+    with airflow.worker("steady", "--concurrency", "2"):
+        run = airflow.trigger("scheduler_killed")
+        wait_until_sync(
+            lambda: (
+                [state for state, _ in airflow.outcomes(run).values()].count("queued") == 2
+                and sum(bool(airflow.lines(f"steady-{x}")) for x in range(4)) == 2
+            ),
+            "two run and two wait",
+            LONG_S,
+        )
+        airflow.kill("scheduler")
+        airflow.start_scheduler()
+        wait_until_sync(lambda: "Adopting or resetting" in airflow.log("scheduler"), "it starts", LONG_S)
+        (airflow.marks / "released").touch()
+        assert airflow.wait(run) == "success"
+    assert set(airflow.outcomes(run).values()) == {("success", 1)}
+    assert [len(airflow.lines(f"steady-{x}")) for x in range(4)] == [1, 1, 1, 1], "none ran twice"
