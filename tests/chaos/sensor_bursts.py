@@ -75,7 +75,7 @@ def target() -> None:
 def heard(event: QueueEvent, _queue: QueueResource) -> dg.RunRequest | None:
     """Note each completed job, and request a run for some."""
     with Path(os.environ["OQ_BURSTS_NOTES"]).open("a") as notes:
-        notes.write(f"{event.job_id}\n")
+        notes.write(f"{event.job_id} {event.id}\n")
     number = int(event.job_id.rpartition("-")[2])
     return None if number % EVERY else dg.RunRequest(tags={"job": event.job_id})
 
@@ -137,7 +137,7 @@ class Deployment:
         if name == "server":
             self.server.kill()
             self.server.start()
-        elif name in self._processes:
+        else:
             self.end(name)
             self.start(name)
         self.faults[name] += 1
@@ -153,7 +153,7 @@ class Deployment:
 
 @contextmanager
 def saboteur(deployment: Deployment, chance: random.Random, names: Sequence[str], pause_s: float) -> Iterator[None]:
-    """Kill something every now and then, until the block ends."""
+    """Kill one of these every now and then, until the block ends."""
     stop = threading.Event()
 
     def sabotage() -> None:
@@ -187,7 +187,7 @@ def insist(act: Callable[[], object]) -> None:
 
 def burst_own(deployment: Deployment, names: Sequence[str]) -> None:
     """Add jobs as our producers do; a worker of ours completes them."""
-    with deployment.running("worker"), Queue(QUEUE, url=deployment.server.url) as queue:
+    with Queue(QUEUE, url=deployment.server.url) as queue:
         total = queue.counts().completed + len(names)
         for first in range(0, len(names), 2000):
             jobs = [NewJob("work", {"seconds": 0}, JobOptions(job_id=name)) for name in names[first : first + 2000]]
@@ -244,8 +244,17 @@ def burst_node(deployment: Deployment, names: Sequence[str]) -> None:
 
 def read_notes(home: Path) -> Counter[str]:
     """Return how often the sensor noted each job."""
+    return Counter(line.partition(" ")[0] for line in _lines(home))
+
+
+def peak(home: Path) -> int:
+    """Return the most events in one second, by their ids."""
+    return max(Counter(line.partition(" ")[2].partition("-")[0][:-3] for line in set(_lines(home))).values())
+
+
+def _lines(home: Path) -> list[str]:
     file = home / "notes"
-    return Counter(file.read_text().split("\n")[:-1]) if file.exists() else Counter()
+    return file.read_text().split("\n")[:-1] if file.exists() else []
 
 
 def main() -> int:
@@ -275,7 +284,12 @@ def run(deployment: Deployment, instance: dg.DagsterInstance, given: argparse.Na
         burst = [f"{fleet}-{number}-{job}" for job in range(given.jobs)]
         names.update(burst)
         begun = time.monotonic()
-        with saboteur(deployment, chance, ("daemon", "worker", "server"), given.pause):
+        with ExitStack() as stack:
+            names_of = ["daemon", "server"]
+            if fleet == "own":
+                stack.enter_context(deployment.running("worker"))
+                names_of.append("worker")
+            stack.enter_context(saboteur(deployment, chance, names_of, given.pause))
             {"own": burst_own, "node": burst_node}[fleet](deployment, burst)
         taken = time.monotonic() - begun
         behind = len(names) - len(read_notes(deployment.home))
@@ -296,7 +310,8 @@ def run(deployment: Deployment, instance: dg.DagsterInstance, given: argparse.Na
     lost, missing = names - set(notes), expected - set(runs)
     twice = sum(count > 1 for count in runs.values())
     print(f"read to the end {time.monotonic() - begun:,.0f} s after the last burst; killed: {dict(deployment.faults)}")
-    print(f"{len(names):,} completions, {len(lost)} lost, {sum(notes.values()) - len(notes):,} read again")
+    again, most = sum(notes.values()) - len(notes), peak(deployment.home)
+    print(f"{len(names):,} completions, up to {most:,}/s, {len(lost)} lost, {again:,} read again")
     print(f"{len(expected)} runs to request, {len(missing)} lost, {twice} twice")
     raw.close()
     return int(bool(lost or missing or twice))
