@@ -198,6 +198,7 @@ def show(
             "finished": time_text(record.finished_at),
             "seconds": None if record.seconds is None else seconds_text(record.seconds),
             "attempts failed": f"{record.attempts_made} of {max(1, record.max_attempts)}",
+            "stalled": f"{record.stalled_count} times" if record.stalled_count else None,
             "reason": record.failed_reason,
             "failure kind": record.failure_kind,
             "traceback": "\n".join(clean(line) for line in (record.traceback or "").splitlines()),
@@ -206,12 +207,13 @@ def show(
             "tags": ", ".join(record.tags),
             "pools": ", ".join(f"{pool}={slots}" for pool, slots in record.pools.items()),
             "share": record.share,
+            "ordering key": record.group,
             "tracked": "yes" if record.is_tracked else None,
             "progress": None if record.progress is None else dump(record.progress),
             "data": read_field(job, "data"),
             "result": read_field(job, "returnvalue"),
             "options": record.fields.get("opts"),
-            "waited for by": record.parent_id,
+            "waited for by": record.parent_id and f"{record.parent_id} of queue {record.parent_queue or queue}",
             "logs": "\n".join(clean(line) for line in logs),
         }
     )

@@ -9,7 +9,6 @@ from typing import Any
 from orchestration_queue.cli.common import seconds_text, time_text
 from orchestration_queue.cli.text import dump
 from orchestration_queue.client import Job
-from orchestration_queue.errors import PayloadError
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.operations.steps import JobStep
 
@@ -36,45 +35,12 @@ def step_texts(steps: Sequence[JobStep]) -> list[str]:
 
 def describe(job: Job) -> dict[str, Any]:
     """Return a job as JSON has it."""
-    record = job.record
-    return {
-        "id": record.id,
-        "name": record.name,
-        "state": record.state,
-        "added_at": record.added_at,
-        "started_at": record.started_at,
-        "finished_at": record.finished_at,
-        "seconds": record.seconds,
-        "attempts_made": record.attempts_made,
-        "max_attempts": record.max_attempts,
-        "stalled_count": record.stalled_count,
-        "priority": record.priority,
-        "failed_reason": record.failed_reason,
-        "failure_kind": record.failure_kind,
-        "traceback": record.traceback,
-        "history": [asdict(entry) for entry in record.history],
-        "tags": record.tags,
-        "pools": record.pools,
-        "share": record.share,
-        "tracked": record.is_tracked,
-        "progress": record.progress,
-        "data": _readable(job, "data"),
-        "result": _readable(job, "returnvalue"),
-        "options": record.options,
-        "parent_id": record.parent_id,
-    }
-
-
-def _readable(job: Job, field: str) -> Any:
-    """Return a decoded payload, or the stored text when another client's serializer wrote it."""
-    try:
-        return job.record.data if field == "data" else job.record.result
-    except PayloadError:
-        return job.record.fields.get(field)
+    shown = job.record.describe()
+    return shown | {"history": [asdict(entry) for entry in job.record.history]}
 
 
 def read_field(job: Job, field: str) -> str | None:
     """Return a payload of the job as text; None without one."""
     if field not in job.record.fields:
         return None
-    return dump(_readable(job, field))
+    return dump(job.record.readable("data" if field == "data" else "result"))

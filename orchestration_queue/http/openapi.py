@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orchestration_queue.http.job_options import OPTIONS
+from orchestration_queue.http.job_schema import job_schema
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.wires import WIRES
 
@@ -199,6 +200,15 @@ _QUERIES: dict[str, tuple[str, ...]] = OWN_QUERIES | {
     "GET /broadcast/:name/events": ("subscription!", "subjects"),
 }
 """Query parameters by route; those with an exclamation mark are required."""
+_REF: dict[str, Any] = {"$ref": "#/components/schemas/Job"}
+_SOME: dict[str, Any] = {"type": "object", "properties": {"jobs": {"type": "array", "items": _REF}}}
+_ANSWERS: dict[str, dict[str, Any]] = {
+    f"GET {_Q}/jobs/:id": _REF,
+    f"POST {_Q}/jobs/:id/move": _REF,
+    f"GET {_Q}/search": _SOME,
+    f"GET {_Q}/tags/:tag/jobs": _SOME,
+}
+"""Answers that have jobs, by route."""
 _ERROR = {
     "description": "Refused; `error` says why.",
     "content": {
@@ -229,7 +239,10 @@ def openapi(routes: Sequence[Route]) -> dict[str, Any]:
             "description": "The routes of glide-mq's HTTP proxy 0.15.4, and below /v1 those of this package.",
         },
         "paths": paths,
-        "components": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "schemas": {"Job": job_schema()},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
     }
 
 
@@ -239,6 +252,7 @@ def _operation(route: Route, queries: Sequence[str], body: dict[str, Any] | None
     kind = "text/event-stream" if is_stream else "application/json"
     refused = PROBLEM if route.is_own else _ERROR
     wire = f"{route.path.split('/')[2]}_" if route.is_of_wire else ""
+    answer = _TEXT if is_stream else _ANSWERS.get(f"{route.method} {route.path}", _OBJECT)
     operation: dict[str, Any] = {
         "operationId": f"v1_{wire}{route.handler.__name__.lstrip('_')}" if route.is_own else route.handler.__name__,
         "summary": summary,
@@ -253,7 +267,7 @@ def _operation(route: Route, queries: Sequence[str], body: dict[str, Any] | None
             ),
         ],
         "responses": {
-            "2XX": {"description": summary, "content": {kind: {"schema": _TEXT if is_stream else _OBJECT}}},
+            "2XX": {"description": summary, "content": {kind: {"schema": answer}}},
             "4XX": refused,
             "5XX": refused,
         },

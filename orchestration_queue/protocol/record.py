@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
-from orchestration_queue.errors import STALLED_REASON
+from orchestration_queue.errors import STALLED_REASON, PayloadError
 from orchestration_queue.options import headers_from_wire, plain_number, pools_from_wire, tags_from_wire, wire_number
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.history import HistoryEntry, read_history
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
 
-__all__ = ["JobRecord", "entry_job_id", "pairs", "stored_number", "when", "whole_number"]
+__all__ = ["SHOWN", "JobRecord", "entry_job_id", "pairs", "stored_number", "when", "whole_number"]
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _WHOLE_FIELDS = (
@@ -26,6 +26,17 @@ _WHOLE_FIELDS = (
 _TEXT_FIELDS = (
     "name", "groupKey", "orderingKey", "parentId", "parentQueue", "budgetKey", "schedulerName", "parentIds",
 )  # fmt: skip
+SHOWN: Final[Mapping[str, str]] = {
+    of.removeprefix("is_"): of
+    for of in (
+        "id", "name", "state", "added_at", "started_at", "finished_at", "seconds", "attempts_made", "max_attempts",
+        "stalled_count", "priority", "failed_reason", "failure_kind", "traceback", "history", "tags", "pools", "share",
+        "group", "headers", "is_tracked", "progress", "data", "result", "options", "parent_id", "parent_queue",
+    )
+}  # fmt: skip
+"""What views show of a job, in this order: the name in JSON, and the property. `oq`, HTTP, and OpenAPI follow it."""
+_LONG = frozenset({"traceback", "history"})
+_PAYLOADS = {"data": "data", "result": "returnvalue"}
 _PLAIN_DIGITS = 13
 """Digits of epoch milliseconds until 2286: any shorter number is also a valid time."""
 _KINDS = frozenset(FailureKind)
@@ -99,6 +110,24 @@ class JobRecord:
 
     def _number(self, name: str) -> int:
         return whole_number(self.fields.get(name)) or 0
+
+    def describe(self, *, in_full: bool = True) -> dict[str, Any]:
+        """Return the record as every view shows it, by the names of ``SHOWN``.
+
+        Args:
+            in_full: Also the traceback and the history, which can have 32 KiB.
+        """
+        names = {name: of for name, of in SHOWN.items() if in_full or name not in _LONG}
+        return {name: self.readable(of) for name, of in names.items()}
+
+    def readable(self, name: str) -> Any:
+        """Return a property; the stored text of a state that is unknown, or of another serializer's payload."""
+        if name == "state":
+            return self.fields.get("state", "unknown")
+        try:
+            return getattr(self, name)
+        except PayloadError:
+            return self.fields.get(_PAYLOADS[name])
 
     @property
     def name(self) -> str:

@@ -49,6 +49,7 @@ __all__ = [
     "retry_failures",
     "retry_tagged",
     "search_jobs",
+    "show_job",
     "show_letter",
     "tag_job",
 ]
@@ -147,6 +148,12 @@ async def bounded(advice: str) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise HttpError(504, f"This took longer than {_LONGEST_S} s, because it {advice}") from None
+
+
+async def show_job(request: Request) -> Json:
+    """Return a job, with its history and its last traceback."""
+    job = await request.service.queue(request.params["name"]).get(request.params["id"])
+    return Json(job_shape(job, in_full=True))
 
 
 async def explain_job(request: Request) -> Json:

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from typing import Any
 
 from orchestration_queue.client import AsyncJob
-from orchestration_queue.errors import PayloadError, UsageError
+from orchestration_queue.errors import UsageError
 from orchestration_queue.http.messages import MISSING, Request
 from orchestration_queue.options import Options
 from orchestration_queue.options.durations import check_duration
@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 _MOST_DIGITS = 9
+_JSON = frozenset({"data", "result", "progress", "options"})
+"""Of a job, what came as JSON."""
 
 
 def whole(request: Request, name: str, default: int, *, least: int = 1, most: int) -> int:
@@ -128,35 +130,8 @@ def wire_shape(value: Any, *left_out: str) -> Any:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def job_shape(job: AsyncJob) -> dict[str, Any]:
+def job_shape(job: AsyncJob, *, in_full: bool = False) -> dict[str, Any]:
     """Return a job as JSON, with the names of its attributes."""
-    record = job.record
-    return {
-        "id": record.id,
-        "queue": job.queue,
-        "name": record.name,
-        "state": record.fields.get("state", "unknown"),
-        "added_at": plain(record.added_at),
-        "started_at": plain(record.started_at),
-        "finished_at": plain(record.finished_at),
-        "seconds": record.seconds,
-        "attempts_made": record.attempts_made,
-        "max_attempts": record.max_attempts,
-        "priority": record.priority,
-        "failed_reason": record.failed_reason,
-        "failure_kind": record.failure_kind,
-        "progress": record.progress,
-        "data": _readable(job, "data"),
-        "result": _readable(job, "returnvalue"),
-        "tags": list(job.tags),
-        "options": record.options,
-        "parent_id": record.parent_id,
-    }
-
-
-def _readable(job: AsyncJob, field: str) -> Any:
-    """Return a decoded payload, or the stored text when another client's serializer wrote it."""
-    try:
-        return job.record.data if field == "data" else job.record.result
-    except PayloadError:
-        return job.record.fields.get(field)
+    described = job.record.describe(in_full=in_full)
+    shown = {name: value if name in _JSON else plain(value) for name, value in described.items()}
+    return {"id": job.id, "queue": job.queue} | shown

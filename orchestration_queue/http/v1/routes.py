@@ -101,6 +101,7 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_Q}/search/:verb", _ACT, jobs.change_found),
     Route("GET", f"{_Q}/failures", _READ, jobs.list_failures),
     Route("POST", f"{_Q}/failures/retry", _ACT, jobs.retry_failures),
+    Route("GET", f"{_J}/:id", _READ, jobs.show_job),
     Route("POST", f"{_J}/:id/move", _ACT, jobs.move_job),
     Route("GET", f"{_J}/:id/explanation", _READ, jobs.explain_job),
     Route("GET", f"{_J}/:id/history", _READ, jobs.job_history),
