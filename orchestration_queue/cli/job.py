@@ -32,6 +32,7 @@ from orchestration_queue.cli.common import (
     time_text,
     warn,
 )
+from orchestration_queue.cli.declared import takes_declared
 from orchestration_queue.cli.job_text import describe, history_text, read_field, step_texts
 from orchestration_queue.cli.limits import parse_pools
 from orchestration_queue.cli.text import clean, dump, print_line
@@ -64,6 +65,7 @@ _LISTED = (
 
 
 @app.command("add")
+@takes_declared
 def add(
     queue: QueueName,
     name: Annotated[str, typer.Argument(help="The job's name: the task to run.")],
@@ -109,11 +111,12 @@ def add(
         list[str] | None,
         typer.Option(help="A pool in which it holds one slot, or two with warehouse=2; can be repeated."),
     ] = None,
-    share: Annotated[str | None, typer.Option(help="The fair share it belongs to, such as a tenant.")] = None,
     wait: Annotated[float | None, typer.Option(help="Wait this many seconds for the result, and print it.")] = None,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
     as_json: JsonFlag = False,
+    *,
+    declared: dict[str, Any],
 ) -> None:
     """Add a job."""
     options = JobOptions(
@@ -136,7 +139,7 @@ def add(
         headers=dict(map(parse_header, header or ())),
         tags=tuple(tag or ()),
         pools=parse_pools(pool),
-        share=share,
+        **declared,
     )
     with Queue(queue, url=url, prefix=prefix) as client:
         job = client.add(name, parse_json(data), options)

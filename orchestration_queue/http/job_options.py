@@ -9,12 +9,11 @@ from typing import Any, Final
 from orchestration_queue.errors import InvalidOptionError, PayloadError
 from orchestration_queue.http.messages import HttpError, is_number
 from orchestration_queue.options import (
+    DECLARED,
     MAX_DURATION,
     MAX_HEADER_LENGTH,
     MAX_NAME_LENGTH,
-    MAX_POOL_SLOTS,
     MAX_PRIORITY,
-    MAX_TAGS,
     Deduplication,
     JobOptions,
     milliseconds,
@@ -50,9 +49,7 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     # The original refuses these.
     "lockDuration": {"type": "number", "minimum": 1_000, "maximum": 86_400_000, "description": "ms"},
     "headers": {"type": "object", "additionalProperties": {"type": "string", "maxLength": MAX_HEADER_LENGTH}},
-    "tags": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_TAGS},
-    "pools": {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_POOL_SLOTS}},
-    "share": {"type": "string", "minLength": 1},
+    **{on_wire.name: dict(on_wire.schema) for on_wire in DECLARED.values()},
     "fallbacks": {
         "type": "array",
         "items": {
@@ -63,7 +60,9 @@ OPTIONS: Final[dict[str, dict[str, Any]]] = {
     },
 }
 """JSON schemas of a job's options by name, in the order in which the original checks them."""
-_OWN: Final = {"lockDuration": "lease"} | {name: name for name in ("headers", "tags", "pools", "share", "fallbacks")}
+_OWN: Final = {"lockDuration": "lease", "headers": "headers", "fallbacks": "fallbacks"} | {
+    on_wire.name: name for name, on_wire in DECLARED.items()
+}
 """Fields of :class:`~orchestration_queue.options.JobOptions` by the name of an option that the original refuses."""
 _INTERNAL = HttpError(500, "Internal server error")
 """glide-mq hides some mistakes of the caller; its clients expect that status."""

@@ -13,7 +13,6 @@ from orchestration_queue.options.base import (
     name_problem,
 )
 from orchestration_queue.options.checks import (
-    MAX_POOL_SLOTS,
     MAX_TAGS,
     check_pool,
     check_pool_slots,
@@ -27,6 +26,7 @@ from orchestration_queue.options.checks import (
 )
 from orchestration_queue.options.durations import MAX_DURATION, Duration, as_timedelta, milliseconds, seconds
 from orchestration_queue.options.job import (
+    DECLARED,
     MAX_HEADER_LENGTH,
     Backoff,
     Deduplication,
@@ -51,11 +51,11 @@ from orchestration_queue.options.wire import (
 from orchestration_queue.options.worker import Batch, TokenLimit, WorkerOptions
 
 __all__ = [
+    "DECLARED",
     "FORBIDDEN_IN_NAMES",
     "MAX_DURATION",
     "MAX_HEADER_LENGTH",
     "MAX_NAME_LENGTH",
-    "MAX_POOL_SLOTS",
     "MAX_PRIORITY",
     "MAX_TAGS",
     "AlertKind",

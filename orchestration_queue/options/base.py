@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Self, TypeVar
 
@@ -18,6 +19,7 @@ __all__ = [
     "MAX_NAME_LENGTH",
     "MAX_PRIORITY",
     "HashableDict",
+    "OnWire",
     "Options",
     "name_problem",
     "suggestion",
@@ -33,6 +35,25 @@ _FORBIDDEN = re.compile(r"[{}:\x00-\x1f\x7f]")
 
 
 V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class OnWire:
+    """How an option that only this package knows is stored with a job. HTTP and `oq job add` follow it.
+
+    Attributes:
+        name: Its name among the stored options.
+        read: Returns its value from what any client stored; its default for anything invalid.
+        schema: The JSON schema of what is stored.
+        write: Returns what is stored; None for nothing.
+        metavar: What `oq job add` takes, for an option that is text or a number; None for one with a form of its own.
+    """
+
+    name: str
+    read: Callable[[object], Any]
+    schema: Mapping[str, Any]
+    write: Callable[[Any], Any] = lambda value: value or None
+    metavar: str | None = None
 
 
 class HashableDict(dict[str, V]):

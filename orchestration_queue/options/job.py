@@ -15,11 +15,22 @@ from orchestration_queue.options.base import (
     MAX_NAME_LENGTH,
     MAX_PRIORITY,
     HashableDict,
+    OnWire,
     Options,
     name_problem,
     suggestion,
 )
-from orchestration_queue.options.checks import PoolWeights, check_job_share, check_tags, check_weights
+from orchestration_queue.options.checks import (
+    MAX_POOL_SLOTS,
+    MAX_TAGS,
+    PoolWeights,
+    check_job_share,
+    check_tags,
+    check_weights,
+    pools_from_wire,
+    share_from_wire,
+    tags_from_wire,
+)
 from orchestration_queue.options.durations import (
     MAX_DURATION,
     DurationField,
@@ -31,6 +42,7 @@ from orchestration_queue.options.durations import (
 )
 
 __all__ = [
+    "DECLARED",
     "NO_OPTIONS",
     "Backoff",
     "Deduplication",
@@ -173,6 +185,21 @@ class Retention(Options):
         return mode == "true" or (count if mode == "count" else False)
 
 
+_TAGS = OnWire(
+    "tags",
+    tags_from_wire,
+    {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MAX_TAGS},
+    write=lambda tags: list(tags) or None,
+)
+_POOLS = OnWire(
+    "pools",
+    pools_from_wire,
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": MAX_POOL_SLOTS}},
+    write=lambda pools: dict(pools) or None,
+)
+_SHARE = OnWire("share", share_from_wire, {"type": "string", "minLength": 1}, metavar="NAME")
+
+
 class JobOptions(Options):
     """How one job is placed, retried, limited and kept."""
 
@@ -209,11 +236,13 @@ class JobOptions(Options):
         Headers()
     )
     """Strings stored with the job, such as a trace context; handlers read them as ``job.headers``."""
-    tags: Annotated[Sequence[str], BeforeValidator(check_tags)] = ()
+    tags: Annotated[Sequence[str], BeforeValidator(check_tags), _TAGS] = ()
     """At most 20 strings, such as ``tenant:acme``, by which jobs are found, cancelled, retried and removed together."""
-    pools: Annotated[Mapping[str, int], BeforeValidator(check_weights), AfterValidator(PoolWeights)] = PoolWeights()
+    pools: Annotated[Mapping[str, int], BeforeValidator(check_weights), AfterValidator(PoolWeights), _POOLS] = (
+        PoolWeights()
+    )
     """Slots that it holds while it runs, by pool: ``{"warehouse": 2}``. At most 8 pools. See ``Queue.pools``."""
-    share: Annotated[str | None, BeforeValidator(check_job_share)] = None
+    share: Annotated[str | None, BeforeValidator(check_job_share), _SHARE] = None
     """The share that it belongs to, such as a tenant.
 
     Shares with waiting jobs start them in proportion to their weights. Within a share, jobs start by ``priority`` and
@@ -287,9 +316,7 @@ class JobOptions(Options):
             "lockDuration": milliseconds(self.lease) if self.lease else None,
             "cost": self.cost or None,
             "headers": dict(self.headers) or None,
-            "tags": list(self.tags) or None,
-            "pools": dict(self.pools) or None,
-            "share": self.share,
+            **{on_wire.name: on_wire.write(getattr(self, name)) for name, on_wire in DECLARED.items()},
             "removeOnComplete": self.remove_on_complete and self.remove_on_complete.wire_option,
             "removeOnFail": self.remove_on_fail and self.remove_on_fail.wire_option,
         }
@@ -315,5 +342,9 @@ def _wire_ordering(ordering: Ordering) -> dict[str, Any]:
     return wire
 
 
+DECLARED: Final = {
+    name: kind for name, field in JobOptions.model_fields.items() for kind in field.metadata if isinstance(kind, OnWire)
+}
+"""Options of this package alone, by field, as they are stored: the next one is declared in its field alone."""
 NO_OPTIONS: Final = JobOptions()
 """The options of a job added without options."""

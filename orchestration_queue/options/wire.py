@@ -8,9 +8,9 @@ from typing import Any
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options.base import MAX_COUNT, MAX_NAME_LENGTH, MAX_PRIORITY
-from orchestration_queue.options.checks import pools_from_wire, share_from_wire, tags_from_wire
 from orchestration_queue.options.durations import MAX_DURATION, milliseconds
 from orchestration_queue.options.job import (
+    DECLARED,
     MAX_HEADER_LENGTH,
     MAX_TOKENS,
     MIN_TOKENS,
@@ -103,6 +103,9 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
     bucket = ordering.token_bucket if ordering else None
     is_lifo = options.get("lifo") is True and ordering is None
     lease_ms = lease_from_wire(options.get("lockDuration"))
+    declared = {name: on_wire.read(options.get(on_wire.name)) for name, on_wire in DECLARED.items()}
+    if is_lifo or ordering:
+        del declared["share"]
     return JobOptions(
         priority=int(wire_number(options.get("priority"), MAX_PRIORITY)),
         lifo=is_lifo,
@@ -116,9 +119,7 @@ def placement_from_wire(options: Mapping[str, Any]) -> JobOptions:
         remove_on_fail=retention_from_wire(options.get("removeOnFail")),
         fallbacks=_fallbacks_from_wire(options.get("fallbacks")),
         headers={name: value[:MAX_HEADER_LENGTH] for name, value in headers_from_wire(options).items()},
-        tags=tags_from_wire(options.get("tags")),
-        pools=pools_from_wire(options.get("pools")),
-        share=None if is_lifo or ordering else share_from_wire(options.get("share")),
+        **declared,
     ).model_copy(update={"backoff": backoff_from_wire(options)})
 
 
