@@ -39,7 +39,7 @@ from tests.waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
 EVERY = 1000
-"""One completion in this number of them requests a run."""
+"""One job in this number of them requests a run."""
 FLEETS = ("own", "node")
 INSTANCE = """\
 telemetry: {enabled: false}
@@ -66,14 +66,14 @@ def target() -> None:
 @queue_event_sensor(
     queue=QUEUE,
     job=target,
-    events=["completed"],
+    events=["completed", "failed"],
     start="oldest",
     limit=5000,
     on_gap="fail",
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def heard(event: QueueEvent, _queue: QueueResource) -> dg.RunRequest | None:
-    """Note each completed job, and request a run for some."""
+    """Note each job that ended, and request a run for some."""
     with Path(os.environ["OQ_BURSTS_NOTES"]).open("a") as notes:
         notes.write(f"{event.job_id} {event.id}\n")
     number = int(event.job_id.rpartition("-")[2])
@@ -186,16 +186,18 @@ def insist(act: Callable[[], object]) -> None:
 
 
 def burst_own(deployment: Deployment, names: Sequence[str]) -> None:
-    """Add jobs as our producers do; a worker of ours completes them."""
+    """Add jobs as our producers do; a worker of ours ends them. Those fail that several of its deaths have met."""
     with Queue(QUEUE, url=deployment.server.url) as queue:
-        total = queue.counts().completed + len(names)
+        before = queue.counts()
+        total = before.completed + before.failed + len(names)
         for first in range(0, len(names), 2000):
             jobs = [NewJob("work", {"seconds": 0}, JobOptions(job_id=name)) for name in names[first : first + 2000]]
             insist(lambda jobs=jobs: queue.add_bulk(jobs))  # type: ignore[misc]
 
         def ended() -> bool:
             with suppress(OrchestrationQueueError):
-                return queue.counts().completed >= total
+                counts = queue.counts()
+                return counts.completed + counts.failed >= total
             return False
 
         wait_until_sync(ended, "the burst", 1800)
@@ -311,7 +313,7 @@ def run(deployment: Deployment, instance: dg.DagsterInstance, given: argparse.Na
     twice = sum(count > 1 for count in runs.values())
     print(f"read to the end {time.monotonic() - begun:,.0f} s after the last burst; killed: {dict(deployment.faults)}")
     again, most = sum(notes.values()) - len(notes), peak(deployment.home)
-    print(f"{len(names):,} completions, up to {most:,}/s, {len(lost)} lost, {again:,} read again")
+    print(f"{len(names):,} ends of jobs, up to {most:,}/s, {len(lost)} lost, {again:,} read again")
     print(f"{len(expected)} runs to request, {len(missing)} lost, {twice} twice")
     raw.close()
     return int(bool(lost or missing or twice))

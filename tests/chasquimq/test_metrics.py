@@ -11,8 +11,9 @@ from orchestration_queue.errors import UnrecoverableError, UsageError
 from orchestration_queue.telemetry.metrics import LabelValues
 from orchestration_queue.wires.chasquimq import AsyncChasquiQueue, ChasquiJob, ChasquiWorker, NewChasquiJob
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
-from orchestration_queue.wires.chasquimq.metrics import ChasquiMetrics
+from orchestration_queue.wires.chasquimq.metrics import METRICS, ChasquiMetrics
 from tests.chasquimq.working import is_settled, working
+from tests.declared_metrics import check_registry
 from tests.waiting import wait_until
 
 
@@ -41,11 +42,14 @@ async def test_a_workers_metrics_have_the_engines_names(
     assert value("jobs_failed_total", name="flaky", kind="error") == 1
     assert value("handler_duration_seconds_count", name="flaky") == 2
     assert value("retries_scheduled_total", name="flaky") == 1
+    assert value("retry_backoff_seconds_count", name="flaky") == 1
     assert value("dlq_routed_total", name="bad", reason="unrecoverable") == 1
     assert value("promoter_promoted_total") == 2
     assert value("delayed_zset_depth") == 0
     assert value("promoter_lock_acquired_total") == 1
     assert value("consumer_batch_size_sum") == 6
+    assert value("consumer_reclaimed_total") == 0
+    check_registry(metrics.registry, METRICS)
 
 
 def test_names_that_clients_make_up_share_a_label() -> None:

@@ -27,6 +27,7 @@ from orchestration_queue.server.instrumentation import exchange_hooks
 from orchestration_queue.telemetry import METRICS, CallMetrics, QueueCollector, TelemetryServer, WorkerMetrics
 from orchestration_queue.worker import AsyncActiveJob, Worker
 from tests.conftest import start_server
+from tests.declared_metrics import check_page
 from tests.processes import worker_process
 from tests.waiting import wait_until, wait_until_sync
 
@@ -255,11 +256,7 @@ def test_a_worker_process_serves_all_metrics_that_are_documented(
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
     assert status == 200
-    shown = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
-    # The client adds when each series began to be counted.
-    assert {name: kind for name, kind in shown.items() if not name.endswith("_created")} == {
-        metric.name: metric.kind for metric in METRICS
-    }
+    check_page(text, METRICS)
     told = set(re.findall(r'depth\{queue="(\S+?)",state="waiting"\}', text))
     assert told == {queue_name, f"{queue_name}-two", f"{queue_name}-of-others"}
 

@@ -18,7 +18,8 @@ from orchestration_queue.wires.qless import (
     QlessWorker,
     QlessWorkerOptions,
 )
-from orchestration_queue.wires.qless.metrics import QlessCollector, QlessMetrics
+from orchestration_queue.wires.qless.metrics import METRICS, QlessCollector, QlessMetrics
+from tests.declared_metrics import check_registry
 from tests.waiting import wait_until
 
 OPTIONS = QlessWorkerOptions(interval=0.05, retry_delay=timedelta(0))
@@ -64,6 +65,7 @@ async def test_a_worker_counts_what_becomes_of_its_jobs(server: redis.Redis, ser
         assert value(metrics.registry, f"jobs_{outcome}_total", queue="q", name=name) == times
     assert value(metrics.registry, "jobs_taken_total", queue="q") == 7
     assert value(metrics.registry, "handler_duration_seconds_count", queue="q", name="flaky") == 2
+    check_registry(metrics.registry, [metric for metric in METRICS if metric.kind != "gauge"])
 
 
 def test_queues_are_read_at_each_scrape(server: redis.Redis, server_url: str) -> None:
@@ -71,6 +73,7 @@ def test_queues_are_read_at_each_scrape(server: redis.Redis, server_url: str) ->
     with QlessClient(url=server_url, worker="me") as client:
         QlessCollector(client, registry)
         client.put("q", "K", jid="a")
+        check_registry(registry, [metric for metric in METRICS if metric.kind == "gauge"])
         client.put("q", "K", delay=60)
         (job,) = client.pop("q")
         assert value(registry, "queue_jobs", queue="q", state="running") == 1
