@@ -9,6 +9,7 @@ from typing import Any
 from orchestration_queue.http.job_options import OPTIONS
 from orchestration_queue.http.job_schema import job_schema
 from orchestration_queue.http.routes import Route, Scope
+from orchestration_queue.options import AlertKind
 from orchestration_queue.wires import WIRES
 
 __all__ = ["OWN_BODIES", "OWN_QUERIES", "PROBLEM", "WORDS_OR_ALL", "body", "openapi", "or_null"]
@@ -93,6 +94,19 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
     f"POST {_Q}/tags/:tag/move": body("to", **_DESTINATION),
     f"PUT {_Q}/shares/:share": body("weight", weight={"type": "integer", "minimum": 1, "maximum": 1000}),
     "PUT /v1/pools/:pool": body("slots", slots={"type": "integer", "minimum": 0, "maximum": 1000}),
+    "PUT /v1/alerts/:rule": body(
+        "kind",
+        "to",
+        kind={"enum": [str(kind) for kind in AlertKind]},
+        to={"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 10},
+        queue={"type": "string"},
+        threshold=or_null("number", minimum=0),
+        window=or_null("number", description="seconds"),
+        minimum=or_null("integer", minimum=1),
+        pending=_SECONDS,
+        note={"type": "string", "maxLength": 500},
+    ),
+    "POST /v1/alerts/:rule/silence": body("seconds", seconds=_SECONDS),
     "POST /v1/doctor/fix": body("where", "what", where={"type": "string"}, what={"type": "string"}),
     f"POST {_Q}/jobs/:id/tags": body(add=_IDS, remove=_IDS),
     f"POST {_Q}/workers/stop": body(workers=WORDS_OR_ALL, timeout=_SECONDS),
@@ -114,6 +128,7 @@ OWN_QUERIES: dict[str, tuple[str, ...]] = {
     f"GET {_Q}/tags": _OWN_PAGE,
     f"GET {_Q}/tags/:tag/jobs": _OWN_PAGE,
     f"GET {_Q}/flows": ("state", *_OWN_PAGE),
+    "GET /v1/alert-events": ("rule", "limit"),
     f"GET {_Q}/schedulers": ("runs",),
     f"GET {_Q}/schedulers/:id": ("runs",),
 }

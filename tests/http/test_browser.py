@@ -10,7 +10,10 @@ import pytest
 import redis
 
 from orchestration_queue import AsyncActiveJob, AsyncFlowProducer, AsyncQueue, Cron, Dag, Node, UnrecoverableError
+from orchestration_queue.client import AsyncAlerts
 from orchestration_queue.http import create_app
+from orchestration_queue.protocol.alerts import AlertEvaluation, AlertEvent, AlertState, Breach, deliveries_of
+from orchestration_queue.protocol.operations import alerts as operations
 from orchestration_queue.wires.chasquimq import AsyncChasquiQueue
 from orchestration_queue.wires.qless import AsyncQlessClient
 from tests.http.browser import Browser, Page, find_chromium, started
@@ -80,6 +83,16 @@ async def test_every_page_is_accessible_quiet_and_fits(
     async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead"):
         bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad", "tags": ["x"]})
         await queue.pools.set(POOL, 2)
+        async with AsyncAlerts(url=server_url) as alerts:
+            await alerts.set("mail-backlog", {"kind": "backlog", "queue": "mail-*", "to": ["ops"], "note": HOSTILE})
+            await alerts.silence("mail-backlog", 3600, by=HOSTILE)
+            await alerts.set("etl-failures", {"kind": "failure_rate", "queue": "etl", "to": ["ops"], "pending": 60})
+        breach = Breach(HOSTILE, 9, HOSTILE, 1)
+        state = AlertState("firing", "mail-backlog.1", 1, (breach,), (), ("ops",), 1)
+        sent = deliveries_of({"rule": "mail-backlog", "id": "1"}, ["ops"], 1)
+        event = AlertEvent("mail-backlog", "firing", "mail-backlog.1", HOSTILE)
+        evaluation = AlertEvaluation({"mail-backlog": state}, sent, [event])
+        await queue._connection.pipeline(operations.write(queue.keys, evaluation), atomic=True)
         await queue.shares.set(POOL, 2)
         await fill_other_wires(server_url)
         await queue.schedulers.upsert("nightly", Cron("0 3 * * *", tz="Europe/Berlin"))
@@ -96,7 +109,7 @@ async def test_every_page_is_accessible_quiet_and_fits(
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
             "/ui/schedules/calendar?days=31&zone=Asia/Kolkata",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
-            "/ui/chasquimq", "/ui/qless", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
+            "/ui/alerts", "/ui/chasquimq", "/ui/qless", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
             "/ui/doctor", "/ui/server", "/ui/login",
         ]  # fmt: skip
         found: list[str] = []
@@ -310,6 +323,19 @@ async def test_pages_of_all_queues_work_by_keyboard(
         await page.choose("button[value=remove-pool]", title_is("Remove pool smtp"))
         await page.press(answer)
         await page.arrive(f"{title_is('Pools')} && document.querySelectorAll('td.name').length === {left}")
+    await page.keys("g", "a")
+    await page.arrive(title_is("Alerts"))
+    await page.tab_to("form.edit input[name=name]")
+    await page.type("backlog")
+    await page.tab_to("form.edit input[name=to]")
+    await page.type("ops")
+    await page.press("Enter")
+    await page.arrive("document.querySelector('td.name')?.textContent === 'backlog'")
+    await page.choose("button[name=seconds]", "document.querySelector('button[value=\"0\"]')")
+    await page.choose('button[value="0"]', "document.querySelector('button[value=\"3600\"]')")
+    await page.choose("td button[value=remove]", title_is("Remove rule backlog"))
+    await page.press("Enter")
+    await page.arrive(f"{title_is('Alerts')} && !document.querySelector('td.name')")
     await page.keys("g", "c")
     await page.arrive(title_is("Doctor"))
     await page.choose(

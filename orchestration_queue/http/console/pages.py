@@ -11,6 +11,7 @@ from typing import Any
 from orchestration_queue.client import AsyncBroadcast, AsyncFlow, AsyncJob, AsyncQueue, FlowNode, FlowStatus
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.errors import FlowNotFoundError, JobNotFoundError, OrchestrationQueueError
+from orchestration_queue.http.console.alerts import AlertPages
 from orchestration_queue.http.console.cache import PATIENCE_S, Rates, Recent, Registry, or_none
 from orchestration_queue.http.console.calendar import CalendarPage
 from orchestration_queue.http.console.drawing import draw_graph, draw_run, state_of
@@ -89,6 +90,7 @@ class Pages:
             self._doctor,
             QueuePages(service, views),
             PoolPages(service, views),
+            AlertPages(service, views),
             *(wire.load("console").Pages(service.wires[wire.name], views) for wire in WIRES),
         )
         self._readers = (

@@ -18,7 +18,7 @@ from orchestration_queue.errors import (
 from orchestration_queue.http.access import Access, DeniedError
 from orchestration_queue.http.messages import HttpError, Json, Request, Response
 from orchestration_queue.http.routes import Route, Scope
-from orchestration_queue.http.v1 import findings, flows, jobs, queues, schedulers, taking
+from orchestration_queue.http.v1 import alerts, findings, flows, jobs, queues, schedulers, taking
 
 __all__ = ["OWN_ROUTES", "answer", "problem"]
 
@@ -153,6 +153,13 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/pools/:pool", _READ, queues.show_pool),
     Route("PUT", "/v1/pools/:pool", _ACT, queues.set_pool),
     Route("DELETE", "/v1/pools/:pool", _ADMIN, queues.remove_pool),
+    Route("GET", "/v1/alerts", _READ, alerts.list_alerts),
+    Route("GET", "/v1/alerts/:rule", _READ, alerts.show_alert),
+    Route("PUT", "/v1/alerts/:rule", _ACT, alerts.set_alert),
+    Route("DELETE", "/v1/alerts/:rule", _ACT, alerts.remove_alert),
+    Route("POST", "/v1/alerts/:rule/silence", _ACT, alerts.silence_alert),
+    Route("POST", "/v1/alerts/:rule/test", _ACT, alerts.test_alert),
+    Route("GET", "/v1/alert-events", _READ, alerts.list_alert_events),
     Route("GET", f"{_Q}/doctor", _READ, findings.diagnose_queue),
     Route("GET", "/v1/doctor", _READ, findings.diagnose),
     Route("POST", "/v1/doctor/fix", _ADMIN, findings.fix_finding),
