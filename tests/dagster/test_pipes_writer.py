@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import redis
 from dagster_pipes import DagsterPipesError
 
-from orchestration_queue.dagster.pipes import PipesStreamContextLoader, PipesStreamMessageWriter
+from orchestration_queue.dagster.pipes import PipesStreamContextLoader, PipesStreamMessageWriter, writer
 from tests.conftest import start_server
 from tests.integration.test_tls import CERTIFICATE, port
 from tests.waiting import wait_until_sync
@@ -73,6 +74,21 @@ def test_a_message_counts_once_although_its_server_was_silent(tmp_path: Path) ->
             assert {fields["seq"] for _, fields in raw.xrange("pipes:results")} == {
                 "1"
             }  # the reader ignores repetitions
+    finally:
+        server.send_signal(signal.SIGCONT)
+        server.kill()
+        server.wait(60)
+
+
+def test_a_server_that_stays_silent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "_PATIENCE_S", 0.5)
+    server = start_server(tmp_path / "s")
+    try:
+        server.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        with pytest.raises(redis.TimeoutError):
+            report(f"unix://{tmp_path / 's'}?timeout=0.4")
+        assert time.monotonic() - begun < 10  # the first try's limit, the patience, and the last try's limit
     finally:
         server.send_signal(signal.SIGCONT)
         server.kill()

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from threading import Lock
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode
@@ -43,8 +45,8 @@ Send: TypeAlias = Callable[[Sequence[Command]], Sequence[Any]]
 URL_VARIABLE = "OQ_URL"
 _CHATTER = ("log", "log_external_stream")
 """Methods of messages for the stream of logs; all other messages are results."""
-_TRIES = 20
-"""How often to send a command before the server counts as unreachable: about 15 s if it refuses them."""
+_PATIENCE_S = 15.0
+"""How long after a failure commands are sent again, before the server counts as unreachable."""
 _LIMITS = {"timeout": ("socket_timeout", 30.0), "connect_timeout": ("socket_connect_timeout", 5.0)}
 """Options of this package's URLs, by redis-py's names, and their defaults in seconds."""
 
@@ -170,11 +172,9 @@ def _connect(url: str | None, send: Send | None, params: PipesParams) -> Iterato
 @contextmanager
 def _to_server(url: str) -> Iterator[Send]:
     import redis
-    from redis.backoff import ExponentialBackoff
+    from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    retry = Retry(ExponentialBackoff(cap=1, base=0.01), _TRIES)
-    errors: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError]
     address, _, query = url.partition("?")
     options = dict(parse_qsl(query))
     try:
@@ -183,14 +183,27 @@ def _to_server(url: str) -> Iterator[Send]:
         raise DagsterPipesError(f"A time limit of the server's URL is no number ({error}); write timeout=30.") from None
     url = f"{address}?{urlencode(options)}"
     # Unless a timeout is set, redis-py 8 waits 5 s for a reply.
-    client = redis.Redis.from_url(url, retry=retry, retry_on_error=errors, protocol=2, **limits)
+    client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), protocol=2, **limits)
 
-    def send(commands: Sequence[Command]) -> Sequence[Any]:
+    def execute(commands: Sequence[Command]) -> Sequence[Any]:
         pipeline: Any = client.pipeline(transaction=True)  # redis-py's types are incomplete
         for command in commands:
             pipeline.execute_command(*command)
         replies: Sequence[Any] = pipeline.execute()
         return replies
+
+    def send(commands: Sequence[Command]) -> Sequence[Any]:
+        give_up_at, pause_s = inf, 0.01
+        while True:
+            try:
+                return execute(commands)
+            except (redis.ConnectionError, redis.TimeoutError):
+                # From the first failure on: a silent server fails each try only after the URL's timeout.
+                give_up_at = min(give_up_at, time.monotonic() + _PATIENCE_S)
+                if time.monotonic() + pause_s > give_up_at:
+                    raise
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 1.0)
 
     try:
         yield send
