@@ -140,12 +140,14 @@ def test_statistics_are_read_by_day_and_task(queue: Queue, read: Any) -> None:
     assert some.where("failed > 30").count() == 0
 
 
-def test_shares_and_tracking_are_columns_of_jobs(queue: Queue, read: Any) -> None:
+def test_shares_tracking_and_steps_are_columns_of_jobs(queue: Queue, read: Any, raw: redis.Redis) -> None:
     queue.add("n", None, {"share": "acme", "tags": ["red"]}).track()
     queue.add("n")
-    rows = {row.id: row for row in read(columns="id,share,tags,tracked_at").collect()}
+    raw.hset(queue.keys.job("1"), "steps", 3)
+    rows = {row.id: row for row in read(columns="id,share,tags,tracked_at,steps").collect()}
     assert (rows["1"].share, json.loads(rows["1"].tags), rows["1"].tracked_at is not None) == ("acme", ["red"], True)
-    assert (rows["2"].share, rows["2"].tracked_at) == (None, None)
+    assert (rows["2"].share, rows["2"].tracked_at, rows["2"].steps) == (None, None, None)
+    assert rows["1"].steps == 3
 
 
 def test_filters_spare_the_reading_of_other_states_and_times(queue: Queue, read: Any, raw: redis.Redis) -> None:

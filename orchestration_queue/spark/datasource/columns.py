@@ -51,6 +51,7 @@ _JOB = {
     "failure_kind": Column("string", "failureKind"),
     "share": Column("string", "share"),
     "tracked_at": Column("timestamp", "tracked"),
+    "steps": Column("bigint", "steps"),
 }
 
 Tables: TypeAlias = Mapping[str, Mapping[str, Column]]
