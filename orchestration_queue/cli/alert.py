@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import json
 import os
 import signal
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -20,6 +22,7 @@ from orchestration_queue.cli.worker import log_to_stderr
 from orchestration_queue.client import Alert, Alerts
 from orchestration_queue.errors import StateError, UsageError
 from orchestration_queue.options import AlertKind, AlertRule
+from orchestration_queue.options.alert import check_alert
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
@@ -210,6 +213,9 @@ def history(
 @app.command("run")
 def run(
     interval: Annotated[float, typer.Option(help="Seconds between two evaluations, 1 to 3,600.")] = 15,
+    rules: Annotated[
+        Path | None, typer.Option(help="File of rules to add or replace at the start: a JSON object of rules by name.")
+    ] = None,
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
     log_format: Annotated[
         Literal["text", "json"], typer.Option(envvar="OQ_LOG_FORMAT", help="text, or json: one line per record.")
@@ -225,6 +231,7 @@ def run(
     from orchestration_queue.alerts import AlertEvaluator, read_receivers  # only this command sends
 
     log_to_stderr(log_level, as_json=log_format == "json")
+    given = {} if rules is None else _read_rules(rules)
     receivers = read_receivers(os.environ)
     if not receivers:
         raise UsageError(
@@ -232,7 +239,22 @@ def run(
             "name it `ops` in rules."
         )
     evaluator = AlertEvaluator(receivers, url=url, prefix=prefix, interval=interval)
+    if given:
+        with Alerts(url=url, prefix=prefix) as alerts:
+            for name, rule in given.items():
+                alerts.set(name, rule)
     asyncio.run(_run(evaluator))
+
+
+def _read_rules(path: Path) -> dict[str, AlertRule]:
+    """Read a file of rules; all of them are checked before any is stored."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"The file of rules {str(path)!r} cannot be read ({error}); write a JSON object.") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"The file of rules {str(path)!r} must hold a JSON object of rules by name.")
+    return {check_alert(name): AlertRule.coerce(rule or {}, name) for name, rule in found.items()}
 
 
 async def _run(evaluator: AlertEvaluator) -> None:

@@ -17,6 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from orchestration_queue.cli.main import app
+from orchestration_queue.options import AlertKind, AlertRule
 from orchestration_queue.spark import SparkOptions
 from orchestration_queue.spark.runtime import server_for
 from orchestration_queue.telemetry import METRICS
@@ -139,7 +140,8 @@ def test_workers_of_the_connect_mode_find_the_server(monkeypatch: pytest.MonkeyP
 def test_rules_and_dashboard_speak_of_metrics_that_exist() -> None:
     objects = rendered(values_of(CHART / "ci" / "full-values.yaml"))
     texts = [json.dumps(made) for made in objects if made["kind"] in ("PrometheusRule", "ScaledObject")]
-    (board,) = (made["data"]["orchestration-queue.json"] for made in objects if made["kind"] == "ConfigMap")
+    boards = (made["data"].get("orchestration-queue.json") for made in objects if made["kind"] == "ConfigMap")
+    (board,) = filter(None, boards)
     drawn = " ".join(target["expr"] for panel in json.loads(board)["panels"] for target in panel["targets"])
     assert [metric.name for metric in METRICS if not re.search(rf"\b{metric.name}(_bucket)?\b", drawn)] == []
     suffixes = {"histogram": ("_bucket", "_sum", "_count")}
@@ -204,6 +206,25 @@ def test_every_kind_of_worker_survives_the_draining_of_nodes(path: Path) -> None
     assert all(kept[name].items() <= labels[name].items() for name in kept)
 
 
+def test_alert_rules_of_values_are_rules_and_options_exist() -> None:
+    objects = rendered(values_of(CHART / "ci" / "full-values.yaml"))
+    ((pod, container),) = (pair for pair in containers(objects) if pair[1]["name"] == "alerts")
+    help_text = CliRunner().invoke(app, ["alert", "run", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).stdout
+    assert container["args"][:2] == ["alert", "run"]
+    assert {word.partition("=")[0] for word in container["args"][2:]} <= set(help_text.split())
+    assert container["envFrom"] == [{"secretRef": {"name": "alert-receivers"}}]
+    (stored,) = (made["data"]["rules.json"] for made in objects if "rules.json" in made.get("data", {}))
+    rules = {name: AlertRule(**fields) for name, fields in json.loads(stored).items()}
+    assert (rules["mails"].threshold, rules["workers"].to) == (5000, ("ops", "pager"))
+    assert rules["mails"].note == "see the runbook: {{ mails }}"
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "rules")
+    assert volume["configMap"]["name"] in {made["metadata"]["name"] for made in objects if made["kind"] == "ConfigMap"}
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["alerts"]["properties"]["rules"]
+    fields = schema["additionalProperties"]["properties"]
+    assert fields.keys() == AlertRule.model_fields.keys()
+    assert fields["kind"]["enum"] == list(AlertKind)
+
+
 def test_spark_is_of_the_version_that_is_locked() -> None:
     root = CHART.parents[1]
     (locked,) = re.findall(r"^pyspark==(\S+)", (root / "requirements" / "demo.lock").read_text(), re.MULTILINE)
@@ -253,6 +274,9 @@ def slow_worker(**autoscaling: object) -> dict[str, Any]:
         ({"metrics": {"port": 0}}, "port"),
         ({"server": {"url": "redis://:secret@x"}}, "url"),
         ({"dagster": {"enabled": True}}, "dagster.postgres.existingSecret"),
+        ({"alerts": {"enabled": True}}, "alerts.receiversSecret"),
+        ({"alerts": {"rules": {"r": {"kind": "weather", "to": ["ops"]}}}}, "/alerts/rules/r/kind"),
+        ({"alerts": {"rules": {"r": {"kind": "backlog", "to": ["https://x"]}}}}, "https://x"),
         (slow_worker(kind="keda", backlogSeconds=9, minReplicas=1), "prometheusAddress"),
         (
             slow_worker(kind="keda", backlogSeconds=9, prometheusAddress="http://prometheus"),

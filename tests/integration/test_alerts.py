@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
@@ -25,11 +27,13 @@ from orchestration_queue.testing import TimeMachine
 from orchestration_queue.worker import ActiveJob
 from tests.conftest import start_server
 from tests.faces import Face
+from tests.integration.test_cli import Oq
 from tests.processes import OQ, running_process
 from tests.receivers import Hook, deaf_port, hook, mailbox
 from tests.waiting import wait_until
 from tests.workers import working
 
+CERTIFICATES = Path(__file__).with_name("certificates")
 SIGNING = "0123456789abcdef"
 
 
@@ -430,6 +434,27 @@ async def test_mail_is_sent_by_a_real_conversation(server_url: str, queue: Async
     assert recipients[:2] == ["rcpt to:<a@x.org>", "rcpt to:<b@x.org>"]
 
 
+async def test_mail_over_tls_checks_the_certificate_and_signs_in(
+    server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATES / "localhost.pem", CERTIFICATES / "localhost.key")
+    await alerts.set("r", {"kind": "backlog", "queue": queue.name, "to": ["mail"]})
+    async with mailbox(tls) as box:
+        url = f"smtps://oq%40x.org:hidden@localhost:{box.port}?from=oq@x.org&to=a@x.org"
+        async with evaluating(server_url, mail=url):
+            await wait_until_evaluated(alerts)
+            (outcome,) = await alerts.test("r")
+            assert outcome.text.startswith("test: its certificate is not trusted")
+            assert box.commands == []
+            monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATES / "localhost.pem"))
+            (outcome,) = await alerts.test("r")
+    assert outcome.event == "sent", outcome.text
+    credentials = b64encode(b"\0oq@x.org\0hidden").decode()
+    assert f"AUTH PLAIN {credentials}" in box.commands
+    assert "This is a test: nothing is wrong." in box.mails[0]
+
+
 async def test_slack_and_pagerduty_get_their_own_formats(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook
 ) -> None:
@@ -513,3 +538,33 @@ async def test_rules_cost_queues_without_them_nothing(
                     break
     assert {line for line in seen if ":alerts}" not in line and not line.startswith(("ECHO", "CLIENT"))} == set(), seen
     assert json.dumps(seen).count("HGETALL")
+
+
+async def test_rules_of_a_file_are_set_when_the_process_starts(
+    server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {"filed": {"kind": "no_worker", "queue": queue.name, "to": ["ops"]}}
+    (tmp_path / "rules.json").write_text(json.dumps(rules))
+    await alerts.set("typed", {"kind": "backlog", "to": ["ops"]})
+    monkeypatch.setenv("OQ_ALERT_RECEIVER_OPS", ops.url)
+    command = [OQ, "alert", "run", "--interval", "1", "--rules", str(tmp_path / "rules.json")]
+    with running_process(command, server_url, tmp_path / "log") as process:
+        await wait_until(lambda: ops.states == ["firing filed"], "the rule to fire")
+        assert [alert.name for alert in await alerts.list()] == ["filed", "typed"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert "hidden" not in (tmp_path / "log").read_text()
+    assert await alerts.evaluator() is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"a b": {}}', '{"r": 5}', '{"r": {}}', '{"r": {"kind": "weather"}}'])
+def test_a_wrong_file_of_rules_sets_none(
+    server_url: str, raw: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("OQ_ALERT_RECEIVER_OPS", "http://127.0.0.1:1")
+    path = tmp_path / "rules.json"
+    path.write_text(text)
+    result = Oq(server_url)("alert", "run", "--rules", str(path))
+    assert result.exit_code == 2, result.stderr
+    assert result.stderr.count("\n") == 1
+    assert raw.keys("*:alerts*") == []

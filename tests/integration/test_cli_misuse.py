@@ -222,6 +222,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("alert test nix --timeout -1", 2, "timeout"),
     ("alert history a:b", 2, "letters, digits, '.', '-' and '_'"),
     ("alert history --limit -1", 2, "--limit"),
+    ("alert run --rules nix.json", 2, "The file of rules 'nix.json' cannot be read"),
     ("alert run", 2, "No receiver is defined; set OQ_ALERT_RECEIVER_OPS"),
     ("pool show nowhere", 3, "Pool 'nowhere' is not defined"),
     ("pool show a:b", 2, "contains ':'"),
