@@ -87,7 +87,7 @@ $(AIRFLOW)/.stamp: requirements/airflow.lock pyproject.toml | $(UV)
 	@touch $@
 
 airflow: $(AIRFLOW)/.stamp generated ## Check types and run the tests of what Airflow needs, in .venv-airflow (ARGS="-k executor")
-	$(AIRFLOW)/bin/mypy $$(find orchestration_queue/airflow tests/airflow -name '*.py')
+	$(AIRFLOW)/bin/mypy $$(find orchestration_queue/airflow tests/airflow examples/airflow -name '*.py')
 	$(AIRFLOW)/bin/python -m pytest tests/airflow $(ARGS)
 
 lint: $(DEV) voice ## Check style, wording, layers, revisions, the listener's jar, Lua (needs luacheck: Debian's lua-check)

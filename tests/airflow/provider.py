@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from airflow.triggers.base import BaseTrigger
 from orchestration_queue.worker import ActiveJob, Router, Worker
 from tests.workers import QUICK
 
-__all__ = ["FakeInstance", "connection_json", "context_of", "fire", "handle", "serving"]
+__all__ = ["FakeInstance", "connection_json", "context_of", "fire", "handle", "rebuild", "serving"]
 
 
 def connection_json(url: str, **extra: str) -> str:
@@ -83,3 +84,12 @@ async def fire(trigger: BaseTrigger) -> Mapping[str, Any]:
     (event,) = [event async for event in trigger.run()]
     payload: Mapping[str, Any] = event.payload
     return payload
+
+
+def rebuild(trigger: BaseTrigger) -> Any:
+    """The trigger of a deferred task as the triggerer builds it, when it may fire."""
+    path, arguments = trigger.serialize()
+    assert path == f"{type(trigger).__module__}.{type(trigger).__name__}"
+    assert json.loads(json.dumps(arguments)) == arguments
+    assert time.time() < arguments["not_before"] < time.time() + 60
+    return type(trigger)(**{**arguments, "not_before": 0})

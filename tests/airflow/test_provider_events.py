@@ -18,7 +18,7 @@ from orchestration_queue import JobFailedError, JobNotFoundError, Queue, UsageEr
 from orchestration_queue.airflow.provider import JobSensor, QueueEventSensor, QueueEventTrigger
 from orchestration_queue.airflow.provider import connections as shared
 from orchestration_queue.airflow.provider.event_triggers import FirstEventTrigger
-from tests.airflow.provider import FakeInstance, connection_json, context_of, fire, handle, serving
+from tests.airflow.provider import FakeInstance, connection_json, context_of, fire, handle, rebuild, serving
 from tests.waiting import wait_until, wait_until_sync
 
 VARIABLE = "AIRFLOW_CONN_ORCHESTRATION_QUEUE_DEFAULT"
@@ -38,18 +38,11 @@ def queue(server_url: str, queue_name: str) -> Iterator[Queue]:
         yield queue
 
 
-def rebuild(deferred: TaskDeferred) -> Any:
-    """The trigger of a sensor that waits, as the triggerer builds it."""
-    path, arguments = deferred.trigger.serialize()
-    assert path.endswith(type(deferred.trigger).__name__)
-    return type(deferred.trigger)(**arguments)
-
-
 def defer(sensor: JobSensor | QueueEventSensor, instance: FakeInstance) -> Any:
     with pytest.raises(TaskDeferred) as deferred:
         sensor.execute(context_of(instance))
     assert deferred.value.timeout == sensor.timeout
-    return rebuild(deferred.value)
+    return rebuild(deferred.value.trigger)
 
 
 def positions(raw: redis.Redis, queue: Queue) -> dict[str, str]:

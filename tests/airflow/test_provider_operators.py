@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from orchestration_queue.airflow.provider import AddFlowOperator, AddJobOperator
 from orchestration_queue.airflow.provider import connections as shared
 from orchestration_queue.errors import FlowFailedError
 from orchestration_queue.worker import ActiveJob
-from tests.airflow.provider import FakeInstance, connection_json, context_of, fire, handle, serving
+from tests.airflow.provider import FakeInstance, connection_json, context_of, fire, handle, rebuild, serving
 from tests.waiting import wait_until
 
 CONSOLE = "http://console:8080"
@@ -42,22 +43,23 @@ def queue(server_url: str, queue_name: str) -> Iterator[Queue]:
 
 
 def add_job(queue: Queue, **arguments: Any) -> AddJobOperator:
-    return AddJobOperator(**{"task_id": "extract", "queue_name": queue.name, "job_name": "extract", **arguments})
+    return AddJobOperator(
+        **{"task_id": "extract", "queue_name": queue.name, "job_name": "extract", "defer_after": 0, **arguments}
+    )
 
 
 def add_flow(queue: Queue, **arguments: Any) -> AddFlowOperator:
     nodes = [{"name": "extract", "data": {"day": 1}}, {"name": "load", "deps": ["extract"]}]
-    return AddFlowOperator(**{"task_id": "tables", "queue_name": queue.name, "nodes": nodes, **arguments})
+    return AddFlowOperator(
+        **{"task_id": "tables", "queue_name": queue.name, "nodes": nodes, "defer_after": 0, **arguments}
+    )
 
 
 def defer(operator: AddJobOperator | AddFlowOperator, instance: FakeInstance) -> BaseTrigger:
     """Execute an operator until it waits; return the trigger as the triggerer builds it."""
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context_of(instance))
-    trigger = deferred.value.trigger
-    path, arguments = trigger.serialize()
-    assert path == f"orchestration_queue.airflow.provider.triggers.{type(trigger).__name__}"
-    built: BaseTrigger = type(trigger)(**arguments)
+    built: BaseTrigger = rebuild(deferred.value.trigger)
     return built
 
 
@@ -139,6 +141,20 @@ def test_a_worker_of_airflow_can_wait_instead(queue: Queue, server_url: str) -> 
             add_job(queue, job_name="fail", deferrable=False).execute(context_of(FakeInstance()))
 
 
+def test_a_short_job_is_not_deferred(queue: Queue, server_url: str) -> None:
+    with serving(queue.name, server_url, handle):
+        assert add_job(queue, data=1, defer_after=60).execute(context_of(FakeInstance())) == {"got": 1}
+
+
+def test_a_trigger_does_not_fire_before_airflow_has_noticed_the_deferral(queue: Queue) -> None:
+    with pytest.raises(TaskDeferred) as deferred:
+        add_job(queue).execute(context_of(instance := FakeInstance()))
+    queue.get(instance.pushed["job_id"]).cancel()
+    trigger = deferred.value.trigger
+    asyncio.run(fire(trigger))
+    assert time.time() >= trigger.not_before
+
+
 def test_a_task_need_not_wait(queue: Queue) -> None:
     job_id = add_job(queue, wait_for_completion=False).execute(context_of(FakeInstance()))
     assert queue.get(job_id).state == "waiting"
@@ -162,7 +178,7 @@ def test_a_flow_fails_with_the_node_that_failed_and_continues_there(queue: Queue
         try:  # it may end before the task looks
             results = add_flow(queue).execute(context_of(second))
         except TaskDeferred as deferred:
-            results = read(add_flow(queue), second, deferred.trigger)
+            results = read(add_flow(queue), second, rebuild(deferred.trigger))
         third = FakeInstance(task_id="tables", try_number=3)
         defer(add_flow(queue), third)  # a task that has succeeded was cleared
     assert second.pushed["flow_id"] == first.pushed["flow_id"] != third.pushed["flow_id"]
@@ -229,6 +245,8 @@ WRONG: list[tuple[type[Any], dict[str, Any], str]] = [
     (AddJobOperator, {"job_name": ""}, "`job_name` must be text that is not empty"),
     (AddJobOperator, {"queue_conn_id": None}, "`queue_conn_id` must be text that is not empty"),
     (AddJobOperator, {"deferrable": "yes"}, "`deferrable` must be True or False"),
+    (AddJobOperator, {"defer_after": -1}, "`defer_after`"),
+    (AddJobOperator, {"defer_after": "soon"}, "`defer_after`"),
     (AddJobOperator, {"wait_for_completion": 1}, "`wait_for_completion` must be True or False"),
     (AddJobOperator, {"job_options": {"atempts": 3}}, "JobOptions has no option 'atempts'; use 'attempts'."),
     (AddJobOperator, {"job_options": [1]}, "`job_options` must be JobOptions or a dict of its fields"),

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from orchestration_queue import Queue, UsageError
 from orchestration_queue.airflow.provider import QueueSparkSubmitOperator
 from orchestration_queue.tasks import Tasks
-from tests.airflow.provider import FakeInstance, connection_json, context_of, fire, serving
+from tests.airflow.provider import FakeInstance, connection_json, context_of, fire, rebuild, serving
 
 ENDED = {"exit_code": 0, "driver": "driver-1", "application": "app-7", "ui": "http://history:18080/history/app-7"}
 tasks = Tasks()
@@ -34,7 +34,13 @@ def queue(server_url: str, raw: redis.Redis, queue_name: str, monkeypatch: pytes
 
 def submit(queue: Queue, **arguments: Any) -> QueueSparkSubmitOperator:
     return QueueSparkSubmitOperator(
-        **{"task_id": "spark", "queue_name": queue.name, "application": "jobs/nightly.py", **arguments}
+        **{
+            "task_id": "spark",
+            "queue_name": queue.name,
+            "application": "jobs/nightly.py",
+            "defer_after": 0,
+            **arguments,
+        }
     )
 
 
@@ -46,7 +52,7 @@ def test_an_application_runs_as_a_job_that_is_found_again(queue: Queue, server_u
         operator.execute(context_of(instance))
     assert queue.counts().waiting == 1
     with serving(queue.name, server_url, tasks):
-        result = operator.execute_complete(context_of(instance), asyncio.run(fire(deferred.value.trigger)))
+        result = operator.execute_complete(context_of(instance), asyncio.run(fire(rebuild(deferred.value.trigger))))
     assert result == {**ENDED, "arguments": ["--day", "2013-01-01"]}
     links = {link.name: link.get_link(operator, ti_key=instance) for link in operator.operator_extra_links}
     assert links == {"Queue console": "", "Spark application": ENDED["ui"]}

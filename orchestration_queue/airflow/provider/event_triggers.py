@@ -15,6 +15,7 @@ from orchestration_queue.airflow.provider.checks import check_text
 from orchestration_queue.airflow.provider.events import EventFeed, EventFilter, open_feed
 from orchestration_queue.airflow.provider.hook import DEFAULT_CONNECTION, QueueHook
 from orchestration_queue.airflow.provider.outcomes import describe_error, describe_result
+from orchestration_queue.airflow.provider.triggers import hold_event
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
 
 __all__ = ["FirstEventTrigger", "QueueEventTrigger", "find_event"]
@@ -44,6 +45,7 @@ class FirstEventTrigger(BaseTrigger):
         job_names: Names of jobs; empty for any.
         reader: The name under which the sensor stored its position.
         queue_conn_id: The connection's id.
+        not_before: When it fires at the earliest, in seconds since 1970.
     """
 
     def __init__(
@@ -53,15 +55,18 @@ class FirstEventTrigger(BaseTrigger):
         job_names: Collection[str],
         reader: str,
         queue_conn_id: str = DEFAULT_CONNECTION,
+        not_before: float = 0,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.wanted = EventFilter.of(queue_name, events, job_names)
         self.reader = reader
         self.queue_conn_id = queue_conn_id
+        self.not_before = not_before
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and its arguments."""
         arguments = {**_arguments(self.wanted, self.queue_conn_id), "reader": self.reader}
+        arguments["not_before"] = self.not_before
         return f"{__name__}.{type(self).__name__}", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -76,8 +81,10 @@ class FirstEventTrigger(BaseTrigger):
             except TransportError as error:
                 await _wait_for_server(error)
             except OrchestrationQueueError as error:
+                await hold_event(self.not_before)
                 yield TriggerEvent(describe_error(error))
                 return
+        await hold_event(self.not_before)
         yield TriggerEvent(describe_result(found))
 
     async def on_kill(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from orchestration_queue.airflow.provider.attempts import TaskAttempt, check_kept
 from orchestration_queue.airflow.provider.checks import check_text, is_open
-from orchestration_queue.airflow.provider.triggers import FlowTrigger, JobTrigger
+from orchestration_queue.airflow.provider.triggers import FlowTrigger, JobTrigger, earliest_event
 from orchestration_queue.airflow.provider.waiting import AddOperator
 from orchestration_queue.client import Flow, Job, Queue
 from orchestration_queue.errors import FlowError
@@ -36,7 +36,8 @@ class AddJobOperator(AddOperator):
         job_options: How the job is placed, retried, limited and kept, or a dict of these. It must be kept when it has
             finished, and gets its id and a tag from the operator.
         arguments: ``queue_conn_id``; ``wait_for_completion=False`` ends the task as soon as the job is added, with its
-            id as the result; ``deferrable=False`` waits in a worker of Airflow; and the arguments of every operator.
+            id as the result; ``deferrable=False`` waits in a worker of Airflow; ``defer_after=2`` seconds are waited
+            there before; and the arguments of every operator.
 
     Raises:
         InvalidNameError: No queue can have this name.
@@ -86,7 +87,7 @@ class AddJobOperator(AddOperator):
         return queue.get(work_id)
 
     def _build_trigger(self, work_id: str) -> JobTrigger:
-        return JobTrigger(self.queue_name, work_id, self.queue_conn_id)
+        return JobTrigger(self.queue_name, work_id, self.queue_conn_id, earliest_event())
 
     def _log_end(self, queue: Queue, work_id: str) -> None:
         for line in queue.last_logs(work_id, _LINES):
@@ -184,7 +185,7 @@ class AddFlowOperator(AddOperator):
         return queue.flows.get(work_id)
 
     def _build_trigger(self, work_id: str) -> FlowTrigger:
-        return FlowTrigger(self.queue_name, work_id, self.queue_conn_id)
+        return FlowTrigger(self.queue_name, work_id, self.queue_conn_id, earliest_event())
 
     def _log_end(self, queue: Queue, work_id: str) -> None:
         for node in queue.flows.get(work_id).tree():

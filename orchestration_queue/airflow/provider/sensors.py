@@ -18,7 +18,7 @@ from orchestration_queue.airflow.provider.events import EventFilter, open_feed
 from orchestration_queue.airflow.provider.hook import DEFAULT_CONNECTION, QueueHook
 from orchestration_queue.airflow.provider.links import ConsoleLink
 from orchestration_queue.airflow.provider.outcomes import read_outcome
-from orchestration_queue.airflow.provider.triggers import JobTrigger
+from orchestration_queue.airflow.provider.triggers import JobTrigger, earliest_event
 from orchestration_queue.errors import OrchestrationQueueError
 
 __all__ = ["JobSensor", "QueueEventSensor"]
@@ -89,7 +89,7 @@ class JobSensor(_QueueSensor):
             return super().execute(context)
         if found := self.poke(context):
             return found.xcom_value
-        trigger = JobTrigger(self.queue_name, self.job_id, self.queue_conn_id)
+        trigger = JobTrigger(self.queue_name, self.job_id, self.queue_conn_id, earliest_event())
         raise TaskDeferred(trigger=trigger, method_name="execute_complete", timeout=self.timeout)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002  Airflow passes it
@@ -178,7 +178,9 @@ class QueueEventSensor(_QueueSensor):
         if found := self._poke(reader):
             return found.xcom_value
         wanted = self._wanted()
-        trigger = FirstEventTrigger(wanted.queue_name, wanted.events, wanted.job_names, reader, self.queue_conn_id)
+        trigger = FirstEventTrigger(
+            wanted.queue_name, wanted.events, wanted.job_names, reader, self.queue_conn_id, earliest_event()
+        )
         raise TaskDeferred(trigger=trigger, method_name="execute_complete", timeout=self.timeout)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from airflow.sdk.configuration import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from orchestration_queue.airflow.provider.connections import shared_connection
@@ -16,7 +18,7 @@ from orchestration_queue.airflow.provider.outcomes import describe_error, descri
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import NotFoundError, OrchestrationQueueError, TransportError
 
-__all__ = ["FlowTrigger", "JobTrigger", "open_queue"]
+__all__ = ["FlowTrigger", "JobTrigger", "earliest_event", "hold_event", "open_queue"]
 
 _PAUSE_S = 1.0
 """How long to pause before an unreachable server is tried again; each try has its own timeout."""
@@ -30,6 +32,20 @@ async def open_queue(name: str, queue_conn_id: str) -> AsyncIterator[AsyncQueue]
         yield AsyncQueue(name, connection=connection, prefix=server.prefix)
 
 
+def earliest_event() -> float:
+    """Return before when the trigger of a task that is deferred now must not fire, in seconds since 1970.
+
+    Airflow may notice the end of the process that has deferred the task only after ``min_heartbeat_interval``. It then
+    fails the task if that has been resumed meanwhile.
+    """
+    return time.time() + float(conf.getint("workers", "min_heartbeat_interval")) + 1
+
+
+async def hold_event(not_before: float) -> None:
+    """Wait until a trigger may fire."""
+    await asyncio.sleep(max(0.0, not_before - time.time()))
+
+
 class _EndTrigger(BaseTrigger):
     """Fires once, when its work has ended.
 
@@ -37,10 +53,20 @@ class _EndTrigger(BaseTrigger):
     triggerer, has missed nothing, and fires the same event. It outlasts an unreachable server.
     """
 
-    def __init__(self, queue_name: str, queue_conn_id: str) -> None:
+    def __init__(self, queue_name: str, queue_conn_id: str, not_before: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.queue_name = queue_name
         self.queue_conn_id = queue_conn_id
+        self.not_before = not_before
+
+    @abstractmethod
+    def _identify(self) -> dict[str, Any]:
+        """Return the argument that names the work."""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class and its arguments."""
+        where = {"queue_name": self.queue_name, "queue_conn_id": self.queue_conn_id, "not_before": self.not_before}
+        return f"{__name__}.{type(self).__name__}", {**self._identify(), **where}
 
     @abstractmethod
     async def _wait(self, queue: AsyncQueue) -> Any:
@@ -57,6 +83,7 @@ class _EndTrigger(BaseTrigger):
                 payload = describe_result(await self._wait_through_outages(queue))
         except OrchestrationQueueError as error:
             payload = describe_error(error)
+        await hold_event(self.not_before)
         yield TriggerEvent(payload)
 
     async def _wait_through_outages(self, queue: AsyncQueue) -> Any:
@@ -81,16 +108,17 @@ class JobTrigger(_EndTrigger):
         queue_name: The job's queue.
         job_id: The job's id.
         queue_conn_id: The connection's id.
+        not_before: When it fires at the earliest, in seconds since 1970; see :func:`earliest_event`.
     """
 
-    def __init__(self, queue_name: str, job_id: str, queue_conn_id: str = DEFAULT_CONNECTION) -> None:
-        super().__init__(queue_name, queue_conn_id)
+    def __init__(
+        self, queue_name: str, job_id: str, queue_conn_id: str = DEFAULT_CONNECTION, not_before: float = 0
+    ) -> None:
+        super().__init__(queue_name, queue_conn_id, not_before)
         self.job_id = job_id
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class and its arguments."""
-        arguments = {"queue_name": self.queue_name, "job_id": self.job_id, "queue_conn_id": self.queue_conn_id}
-        return f"{__name__}.{type(self).__name__}", arguments
+    def _identify(self) -> dict[str, Any]:
+        return {"job_id": self.job_id}
 
     async def _wait(self, queue: AsyncQueue) -> Any:
         return await (await queue.get(self.job_id)).wait(None)
@@ -106,16 +134,17 @@ class FlowTrigger(_EndTrigger):
         queue_name: The flow's queue.
         flow_id: The flow's id.
         queue_conn_id: The connection's id.
+        not_before: When it fires at the earliest, in seconds since 1970; see :func:`earliest_event`.
     """
 
-    def __init__(self, queue_name: str, flow_id: str, queue_conn_id: str = DEFAULT_CONNECTION) -> None:
-        super().__init__(queue_name, queue_conn_id)
+    def __init__(
+        self, queue_name: str, flow_id: str, queue_conn_id: str = DEFAULT_CONNECTION, not_before: float = 0
+    ) -> None:
+        super().__init__(queue_name, queue_conn_id, not_before)
         self.flow_id = flow_id
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class and its arguments."""
-        arguments = {"queue_name": self.queue_name, "flow_id": self.flow_id, "queue_conn_id": self.queue_conn_id}
-        return f"{__name__}.{type(self).__name__}", arguments
+    def _identify(self) -> dict[str, Any]:
+        return {"flow_id": self.flow_id}
 
     async def _wait(self, queue: AsyncQueue) -> Any:
         return await (await queue.flows.get(self.flow_id)).wait(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,6 +20,8 @@ from orchestration_queue.airflow.provider.links import ConsoleLink
 from orchestration_queue.airflow.provider.outcomes import read_outcome
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import NotFoundError, OrchestrationQueueError
+from orchestration_queue.options import Duration
+from orchestration_queue.options.durations import check_duration
 
 __all__ = ["AddOperator"]
 
@@ -31,6 +34,8 @@ class AddOperator(BaseOperator):
         queue_conn_id: The connection's id.
         wait_for_completion: Wait for the work's end; otherwise the task's result is the work's id.
         deferrable: Wait in the triggerer; otherwise in a worker of Airflow.
+        defer_after: How long to wait in a worker of Airflow before: a duration, or seconds. To resume a deferred task
+            takes Airflow several seconds, which a short job saves.
         arguments: The arguments of every operator.
     """
 
@@ -48,6 +53,7 @@ class AddOperator(BaseOperator):
         queue_conn_id: str = DEFAULT_CONNECTION,
         wait_for_completion: bool = True,
         deferrable: bool = True,
+        defer_after: Duration = 2,
         **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
@@ -55,6 +61,7 @@ class AddOperator(BaseOperator):
         self.queue_conn_id = check_text(queue_conn_id, "queue_conn_id")
         self.wait_for_completion = check_flag(wait_for_completion, "wait_for_completion")
         self.deferrable = check_flag(deferrable, "deferrable")
+        self.defer_after = check_duration(defer_after, "defer_after")
         self.console_page = ""
         self._work_id: str | None = None
 
@@ -103,9 +110,8 @@ class AddOperator(BaseOperator):
                 return work.id
             if not self.deferrable:
                 return self._await(queue, work, None)
-            if not work.is_new:  # then it may have ended
-                with suppress(TimeoutError):
-                    return self._await(queue, work, 0)
+            with suppress(TimeoutError):
+                return self._await(queue, work, self.defer_after)
         trigger = self._build_trigger(work.id)
         raise TaskDeferred(trigger=trigger, method_name="execute_complete", timeout=self.execution_timeout)
 
@@ -122,11 +128,14 @@ class AddOperator(BaseOperator):
     def _set_page(self, work_id: str) -> None:
         self.console_page = self._hook.server.console_page(self.queue_name, f"{self._kind}s", work_id)
 
-    def _await(self, queue: Queue, work: Any, timeout: float | None) -> Any:
+    def _await(self, queue: Queue, work: Any, timeout: timedelta | None) -> Any:
         try:
-            return work.wait(timeout)
-        finally:
+            result = work.wait(timeout)
+        except OrchestrationQueueError:
             self._log_end(queue, work.id)
+            raise
+        self._log_end(queue, work.id)
+        return result
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Return the result of the work that a trigger waited for.
