@@ -35,11 +35,11 @@ local function with(fields, name, value)
   return fields
 end
 
---- The fields that only some jobs have.
+--- The fields that only some jobs have, after those in `job.fields`.
 local function optional_fields(job, sequence, names, entry_id)
-  local fields
+  local fields = job.fields
   if sequence then
-    fields = { "groupKey", job.ordering_key, "orderingSeq", sequence }
+    fields = with(with(fields, "groupKey", job.ordering_key), "orderingSeq", sequence)
   end
   if job.cost > 0 then
     fields = with(fields, "cost", job.cost)

@@ -15,34 +15,34 @@ end
 
 --- Make a waiting job, perhaps of a share, ready, all it waited for being done.
 function flows.resume(queue, job_id, name, share)
-  redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
   if share then
+    redis.call("HSET", queue .. "job:" .. job_id, "state", "waiting")
     shares.enter(queue, job_id, share, 0)
     shares.feed(queue, 0)
   else
-    stream.push(queue, job_id, name)
+    stream.push(queue, job_id, name, "state", "waiting")
   end
   events.emit(queue, "active", job_id)
 end
 
---- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide()` is called if
---- that does not release it, but it has its own rule.
+--- Notify a parent that the child `member` has completed. A parent that is gone stays gone. `decide(rule, missing)` is
+--- called if that does not release it, but it has its own rule; `missing` is how many have not completed.
 function flows.notify(queue, parent_id, member, decide)
-  local key = queue .. "job:" .. parent_id
-  local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share")
-  if not parent[1] and redis.call("EXISTS", key) == 0 then
+  local key, mark = queue .. "job:" .. parent_id, "depdone:" .. member
+  local parent = redis.call("HMGET", key, "state", "name", "triggerRule", "share", mark, "depsCompleted")
+  if parent[5] or not parent[1] and redis.call("EXISTS", key) == 0 then
     return
   end
-  if redis.call("HSETNX", key, "depdone:" .. member, 1) == 0 then
-    return
-  end
-  local done = numbers.count(key, "depsCompleted", 1)
+  local done = (numbers.whole(parent[6]) or 0) + 1
+  redis.call("HSET", key, mark, "1", "depsCompleted", done)
   if parent[1] ~= "waiting-children" then
     return
-  elseif done >= guarded.call("SCARD", queue .. "deps:" .. parent_id) then
+  end
+  local total = guarded.call("SCARD", queue .. "deps:" .. parent_id)
+  if done >= total then
     flows.resume(queue, parent_id, parent[2], parent[4])
   elseif parent[3] and decide then
-    decide()
+    decide(parent[3], total - done)
   end
 end
 

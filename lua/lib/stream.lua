@@ -15,10 +15,11 @@ function stream.append(queue, job_id, name, ...)
   return redis.call("XADD", queue .. "stream", "*", "jobId", job_id, "name", name or "", ...)
 end
 
---- Make a job ready; returns its entry's id. The record keeps it as `entry`, by which the job is found again.
-function stream.push(queue, job_id, name)
+--- Make a job ready; returns its entry's id. The record keeps it as `entry`, by which the job is found again. What follows
+--- `name` goes into the record.
+function stream.push(queue, job_id, name, ...)
   local entry_id = stream.append(queue, job_id, name)
-  redis.call("HSET", queue .. "job:" .. job_id, "entry", entry_id)
+  redis.call("HSET", queue .. "job:" .. job_id, "entry", entry_id, ...)
   return entry_id
 end
 

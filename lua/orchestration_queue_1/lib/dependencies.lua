@@ -114,6 +114,12 @@ function dependencies.counts(queue, job_id)
   return counts, rule
 end
 
+--- How many dependencies of a job have ended without success.
+function dependencies.unfulfilled(queue, job_id)
+  local counts = redis.call("HMGET", queue .. "job:" .. job_id, "depsFailed", "depsSkipped")
+  return (tonumber(counts[1]) or 0) + (tonumber(counts[2]) or 0)
+end
+
 --- Forget the failures of jobs that ran again and completed, which a client that only counts completions did not;
 --- whether there were any.
 function dependencies.correct(queue, job_id)

@@ -200,8 +200,10 @@ function propagation.completed(self, queue, job_id, member)
     leave(self, queue, job_id, member, "success")
     return
   end
-  flows.notify(queue, job_id, member, function()
-    propagation.decide(self, queue, job_id)
+  flows.notify(queue, job_id, member, function(rule, missing)
+    if not rules.WAITS_FOR_ALL[rule] or dependencies.unfulfilled(queue, job_id) >= missing then
+      propagation.decide(self, queue, job_id)
+    end
   end)
 end
 

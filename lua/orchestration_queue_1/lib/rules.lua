@@ -63,6 +63,9 @@ end
 
 VERDICTS[rules.CHILDREN_ENDED] = VERDICTS.all_done
 
+--- Rules that decide nothing before all have ended.
+rules.WAITS_FOR_ALL = { all_done = true, [rules.CHILDREN_ENDED] = true }
+
 --- Whether a node may have a rule of this name.
 function rules.is_rule(name)
   return VERDICTS[name] ~= nil and name ~= rules.CHILDREN_ENDED

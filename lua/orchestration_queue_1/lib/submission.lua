@@ -28,10 +28,12 @@ local function check_nodes(queue, nodes)
     local id = job.custom_id
     if id == "" or seen[id] or job.parent_id ~= "" then
       bad("node " .. place .. " needs an id of its own and no parent")
-    elseif creation.problem(queue, job) == "ERR:COST_EXCEEDS_CAPACITY" then
+    end
+    local problem = creation.problem(queue, job)
+    if problem == "ERR:COST_EXCEEDS_CAPACITY" then
       refuse("OQ_TOO_EXPENSIVE", "node " .. place .. " costs more than its token bucket holds")
     end
-    seen[id] = true
+    seen[id], job.is_new = true, not problem
   end
 end
 
@@ -109,22 +111,20 @@ local function link(queue, graph)
   end
 end
 
---- Store the dependents where completions read them.
-local function register(queue, job)
+--- Store the dependents where completions read them, and add what the job's record says of them to its fields.
+local function register(queue, job, fields)
   local members, parent_ids, parent_queues = {}, {}, {}
   for index, other in ipairs(job.told) do
     members[index] = dependents.sibling(queue, other.queue_name) .. other.job_id
     parent_ids[index], parent_queues[index] = other.job_id, other.queue_name
   end
   chunks.call(members, "SADD", queue .. "parents:" .. job.custom_id)
-  redis.call(
-    "HSET", queue .. "job:" .. job.custom_id,
-    "parentIds", cjson.encode(parent_ids), "parentQueues", cjson.encode(parent_queues)
-  )
+  fields[#fields + 1], fields[#fields + 2] = "parentIds", cjson.encode(parent_ids)
+  fields[#fields + 1], fields[#fields + 2] = "parentQueues", cjson.encode(parent_queues)
 end
 
---- Store the fields of a job that only this library knows.
-local function describe(queue, job, flow_id)
+--- The fields of a job that only this library knows, without those of its optional dependencies.
+local function describe(job, flow_id)
   local fields = {}
   if flow_id ~= "" then
     fields[1], fields[2] = "flow", flow_id
@@ -135,12 +135,21 @@ local function describe(queue, job, flow_id)
   if job.weak[1] then
     fields[#fields + 1], fields[#fields + 2] = "depsOptional", #job.weak
   end
-  for _, member in ipairs(job.weak) do
-    fields[#fields + 1], fields[#fields + 2] = dependencies.weak_field(member), 1
+  return fields
+end
+
+--- Store what the job waits for.
+local function store_dependencies(queue, job, held)
+  local members = dependencies.obstacles(queue, held, job.waits_for[1] and job.rule)
+  for _, member in ipairs(job.waits_for) do
+    members[#members + 1] = member
   end
-  if fields[1] then
-    chunks.call(fields, "HSET", queue .. "job:" .. job.custom_id)
+  chunks.call(members, "SADD", queue .. "deps:" .. job.custom_id)
+  local fields = {}
+  for index, member in ipairs(job.weak) do
+    fields[2 * index - 1], fields[2 * index] = dependencies.weak_field(member), 1
   end
+  chunks.call(fields, "HSET", queue .. "job:" .. job.custom_id)
 end
 
 local function create(queue, job, flow_id, held)
@@ -152,17 +161,14 @@ local function create(queue, job, flow_id, held)
   if in_record then
     job.parent_id, job.parent_queue = only.job_id, name
   end
-  job.keeps_limits = waits
+  job.keeps_limits, job.fields = waits, describe(job, flow_id)
+  if only and not in_record then
+    register(queue, job, job.fields)
+  end
   ids.take(queue, job.custom_id)
   creation.write(queue, job.custom_id, job, (waits or held) and "waiting-children" or nil)
-  local obstacles = dependencies.obstacles(queue, held, waits and job.rule)
-  chunks.call(job.waits_for, "SADD", queue .. "deps:" .. job.custom_id)
-  chunks.call(obstacles, "SADD", queue .. "deps:" .. job.custom_id)
-  describe(queue, job, flow_id)
+  store_dependencies(queue, job, held)
   events.emit(queue, "added", job.custom_id, "name", job.job_name)
-  if only and not in_record then
-    register(queue, job)
-  end
 end
 
 --- Notify dependents, which may be new, of the outcome of a job that existed before.
@@ -183,7 +189,7 @@ function submission.write(queue, graph, now, flow_id, held)
   local outcomes = propagation.new(queue, now, ROOM, true)
   local replies, created = {}, {}
   for place, job in ipairs(graph.nodes) do
-    if not ids.exists(queue, job.custom_id) then
+    if job.is_new or not ids.exists(queue, job.custom_id) then
       create(queue, job, flow_id, held)
       replies[place], created[queue .. job.custom_id] = job.custom_id, true
       if job.rule == "always" and job.waits_for[1] then
