@@ -118,6 +118,20 @@ ROWS: dict[str, Row] = {
         jobs=400,
         peers=400,
     ),
+    "latency_1000": Row(
+        "The same, 1,000/s",
+        _everyone(partial(scenarios.latency, rate=1_000)),
+        "a job's own commands until its handler starts: three exchanges",
+        jobs=1_000,
+        peers=1_000,
+    ),
+    "latency_5000": Row(
+        "The same, 5,000/s",
+        _everyone(partial(scenarios.latency, rate=5_000)),
+        "a job's own commands until its handler starts: three exchanges",
+        jobs=3_000,
+        peers=3_000,
+    ),
     "offered": Row(
         "Enqueue to start, 10,000/s offered",
         {name: partial(scenarios.offered, name) for name in ("ours", LIMIT)},

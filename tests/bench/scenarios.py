@@ -91,19 +91,19 @@ class Waits:
         return {name: round(cuts[cut] * 1e3, 3) for name, cut in (("p50_ms", 49), ("p90_ms", 89), ("p99_ms", 98))}
 
 
-def latency(name: str, url: str, jobs: int) -> Figures:
-    """From the producer's call to the handler's start, at 200 jobs a second, producer and worker on one loop."""
-    return asyncio.run(_latency(name, url, jobs))
+def latency(name: str, url: str, jobs: int, rate: int = RATE) -> Figures:
+    """From the producer's call to the handler's start, at a rate in jobs a second, producer and worker on one loop."""
+    return asyncio.run(_latency(name, url, jobs, rate))
 
 
-async def _latency(name: str, url: str, jobs: int) -> Figures:
+async def _latency(name: str, url: str, jobs: int, rate: int) -> Figures:
     waits = Waits(jobs)
     loop = asyncio.get_running_loop()
     queue = contender(name)
     async with queue.producing(url) as produce, queue.working(url, 10, waits) as settle:
         start = loop.time()
         for number in range(-_WARM_UP, jobs):
-            await asyncio.sleep(max(0.0, start + (number + _WARM_UP) / RATE - loop.time()))
+            await asyncio.sleep(max(0.0, start + (number + _WARM_UP) / rate - loop.time()))
             await produce({"at": time.monotonic() if number >= 0 else 0})
         await waits.all_started.wait()
         await settle()  # some end badly in the middle of a job
