@@ -53,7 +53,8 @@ class Single(Deployment):
 
     name = "single"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, fsync: str = "everysec") -> None:
+        self._fsync = fsync
         self._folder, self._socket = folder, folder / "valkey.sock"
         self._start()
         self._saboteur = Saboteur(self._socket, folder / "saboteur.sock").__enter__()
@@ -67,7 +68,7 @@ class Single(Deployment):
         }
 
     def _start(self) -> None:
-        settings = ("--appendonly", "yes", "--dir", str(self._folder))
+        settings = ("--appendonly", "yes", "--appendfsync", self._fsync, "--dir", str(self._folder))
         self._process: subprocess.Popen[bytes] = start_server(self._socket, *settings)
         self._raw = redis.Redis(unix_socket_path=str(self._socket))
         wait_until_sync(lambda: not self._raw.info("persistence")["loading"], "the file to be loaded")

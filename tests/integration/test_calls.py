@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -15,8 +15,10 @@ from orchestration_queue.client import AsyncJob, AsyncQueue
 from orchestration_queue.errors import JobFailedError, PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.flows import Node
 from orchestration_queue.options import Backoff, JobOptions, Retention, StepOptions
+from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.steps import StepKind
+from orchestration_queue.server.instrumentation import exchange_hooks
 from orchestration_queue.states import JobState
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import AsyncActiveJob
@@ -356,3 +358,41 @@ async def test_gathering_nothing_is_nothing(queue: AsyncQueue, server_url: str, 
         job = await queue.add("work")
         assert await job.wait(SOON) == []
     assert "steps" not in raw.hkeys(queue.keys.job(job.id))
+
+
+KNOWN = {"oq1_storeCalls", "oq1_submitGraph", "oq1_storeStep", "HSCAN", "HMGET", "HGETALL", "HGET"}
+
+
+@pytest.fixture
+def sent() -> Iterator[list[str]]:
+    """The names of all commands of this process, in order."""
+    names: list[str] = []
+
+    def note(calls: Sequence[Call], _seconds: float, _failed: object) -> None:
+        names.extend(call.name for call in calls)
+
+    exchange_hooks.append(note)
+    yield names
+    exchange_hooks.remove(note)
+
+
+async def test_what_a_call_costs(queue: AsyncQueue, server_url: str, sent: list[str]) -> None:
+    """One command to call, and one for each queue; when they have ended, one to read each and one to store it."""
+    counted: list[list[str]] = []
+
+    async def work(job: AsyncActiveJob) -> None:
+        sent.clear()
+        try:
+            await job.gather(*(Node(f"n-{n}", "part") for n in range(3)))
+        finally:
+            counted.append([name for name in sent if name in KNOWN])
+
+    intervals: dict[str, Any] = dict.fromkeys(
+        ("stalled_interval", "promotion_interval", "flow_interval", "lease"), timedelta(minutes=5)
+    )
+    routes = _Routes(lambda name: work if name == "work" else _four)
+    async with working(queue, routes, server_url, concurrency=1, **intervals):
+        await (await queue.add("work")).wait(SOON)
+    first, second = counted
+    assert first == ["oq1_storeCalls", "oq1_submitGraph"]
+    assert second == ["HSCAN", "HMGET", *["HMGET"] * 3, *["oq1_storeStep"] * 3]

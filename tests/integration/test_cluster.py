@@ -236,6 +236,21 @@ async def test_flows_of_one_queue_and_of_several_run(cluster: Cluster, queues: l
             whole.submit(Dag("two", [Node("a"), Node("b", queue=queues[1], deps=("a",))], queues[0]))
 
 
+async def test_steps_call_tasks_on_each_primary(cluster: Cluster, queues: list[str]) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        if job.name == "fails":
+            raise UnrecoverableError("broken")
+        if job.name == "double":
+            return job.data["n"] * 2
+        calls = (Node(f"on-{n}", "double", name, {"n": n}) for n, name in enumerate(queues))
+        return [str(one) for one in await job.gather(*calls, Node("not", "fails", queues[1]), return_exceptions=True)]
+
+    async with working(cluster, work, *queues), AsyncQueue(queues[0], url=cluster.url) as queue:
+        *results, error = await (await queue.add("caller")).wait(SOON)
+    assert results == ["0", "2", "4"]
+    assert error.endswith("failed: broken")
+
+
 async def test_a_parent_on_another_primary_is_told(cluster: Cluster, queues: list[str]) -> None:
     # As other clients of this wire add it: not in one transaction.
     dag = Dag("across", [Node("a", data={"n": 4}), Node("b", queue=queues[1], deps=("a",))], queues[0])

@@ -560,7 +560,7 @@ async def test_a_broadcasts_job_has_no_steps(server_url: str, queue_name: str, r
     told: list[str] = []
 
     async def work(job: AsyncActiveJob) -> None:
-        for use in (job.step("x", int), job.sleep("x", 1), job.wait_for("x")):
+        for use in (job.step("x", int), job.sleep("x", 1), job.wait_for("x"), job.call("x", "y")):
             try:
                 await use
             except UsageError as error:
@@ -570,7 +570,7 @@ async def test_a_broadcasts_job_has_no_steps(server_url: str, queue_name: str, r
     async with AsyncBroadcast(queue_name, url=server_url) as broadcast:
         await broadcast.publish("subject", {})
         running = asyncio.ensure_future(worker.run())
-        await wait_until(lambda: len(told) == 3, "the message")
+        await wait_until(lambda: len(told) == 4, "the message")
         worker.stop()
         await asyncio.wait_for(running, 60)
     assert all("of broadcast" in text and "can't have steps" in text for text in told)
