@@ -10,12 +10,18 @@ from typing import Any, TypeAlias
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.options import Batch, seconds
+from orchestration_queue.worker.active_job import JobInterrupt, find_interrupt
 from orchestration_queue.worker.interfaces import Handler, Router
 from orchestration_queue.worker.job import ActiveJob, AsyncActiveJob
 from orchestration_queue.worker.sandbox import Sandboxed
 from orchestration_queue.worker.threads import Threads
 
 __all__ = ["BatchHandler", "BatchRouter", "Batches"]
+
+_OF_ONE = (
+    "The batch handler ended the run of one of its jobs (it slept, waited, called, or moved), which would end those of "
+    "all; return what was raised in that job's place, as `asyncio.gather(..., return_exceptions=True)` does."
+)
 
 BatchHandler: TypeAlias = Callable[[list[Any]], Any]
 """A function of several :class:`ActiveJob`, or a coroutine function of several :class:`AsyncActiveJob`."""
@@ -96,7 +102,8 @@ class Batches:
             # A CancelledError would look as if the jobs themselves were cancelled.
             results = [RuntimeError("the handler was cancelled")] * len(members)
         except BaseException as error:
-            results = [error] * len(members)
+            is_of_one = isinstance(find_interrupt(error), JobInterrupt) and len(members) > 1
+            results = [UsageError(_OF_ONE) if is_of_one else error] * len(members)
         for (_, answer), result in zip(members, results, strict=True):
             if answer.done():
                 continue

@@ -188,3 +188,35 @@ async def test_each_kind_of_job_has_batches_of_its_own(queue: AsyncQueue, server
 def test_tasks_are_not_handed_batches() -> None:
     with pytest.raises(UsageError, match="a task takes the arguments of one; pass a function of a list of jobs"):
         Worker("q", Tasks(), options=WorkerOptions(batch=Batch(size=2)))
+
+
+async def test_each_job_of_a_batch_has_its_own_steps_waits_and_calls(queue: AsyncQueue, server_url: str) -> None:
+    async def one(job: AsyncActiveJob) -> Any:
+        if job.name == "part":
+            return 10
+        number = await job.step("read", lambda: job.data)
+        if number == 0:
+            return number
+        if number == 1:
+            await job.sleep("nap", 0.01)
+            return number
+        return number + await job.call("ten", "part")
+
+    async def work(jobs: list[AsyncActiveJob]) -> list[Any]:
+        return await asyncio.gather(*(one(job) for job in jobs), return_exceptions=True)
+
+    jobs = await add(queue, 4)
+    async with working(queue, work, server_url, batch=Batch(size=4, timeout=0.01)):
+        assert [await job.wait(SOON) for job in jobs] == [0, 1, 12, 13]
+
+
+async def test_the_end_of_one_jobs_run_is_not_that_of_its_batch(queue: AsyncQueue, server_url: str) -> None:
+    async def work(jobs: list[AsyncActiveJob]) -> None:
+        for job in jobs:
+            await job.wait_for("it")
+
+    jobs = await add(queue, 2)
+    async with working(queue, work, server_url, batch=Batch(size=2)):
+        for job in jobs:
+            with pytest.raises(JobFailedError, match="ended the run of one of its jobs"):
+                await job.wait(SOON)
