@@ -12,8 +12,9 @@ from orchestration_queue.flows import Node
 from orchestration_queue.flows.called import GONE, CalledEnd, check_calls, is_known, ref_of
 from orchestration_queue.options import StepOptions, milliseconds
 from orchestration_queue.protocol import codec
+from orchestration_queue.protocol.history import HistoryEvent
 from orchestration_queue.protocol.lease import ChildrenWait, Postponement
-from orchestration_queue.protocol.operations.steps import StepKind, StoredOutcome
+from orchestration_queue.protocol.operations.steps import JobStep, StepKind, StoredOutcome
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.worker.active_job import JobInterrupt
@@ -23,6 +24,7 @@ __all__ = ["gather_calls", "make_call"]
 
 _LOOK_AGAIN = timedelta(seconds=1)
 """How often a job looks for the end of a called job that was retried by hand, of which no notification says."""
+_ENDS = (HistoryEvent.FAILED, HistoryEvent.RETRIED)
 _REMOVED = "its job was removed before its result was read"
 
 
@@ -142,11 +144,19 @@ class _Calls:
         if isinstance(error, self._store_errors):
             stored = codec.encode([error.queue, error.job_id, error.reason, error.kind], "The error")
             return await self._store(calling, StepKind.FAILED, stored)
-        if step.attempt == self._job.record.attempts_made + 1:
+        if not self._has_failed_since(step):
             return error
         # As a step that failed runs again in the next attempt.
         self._replaced[step.name] = step.number
         return None
+
+    def _has_failed_since(self, step: JobStep) -> bool:
+        """Whether an attempt has failed since a step called. A retry by a user begins with attempt 1 again."""
+        record = self._job.record
+        return step.attempt != record.attempts_made + 1 or any(
+            entry.event in _ENDS and entry.ended_at and step.ended_at and entry.ended_at >= step.ended_at
+            for entry in record.history
+        )
 
     async def _store(self, calling: StoredOutcome, kind: StepKind, result: str) -> StoredOutcome:
         step = calling.step

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import AsyncJob, AsyncQueue
-from orchestration_queue.errors import JobFailedError, PayloadError, UnrecoverableError, UsageError
-from orchestration_queue.flows import Node
+from orchestration_queue.client import AsyncFlowProducer, AsyncJob, AsyncQueue
+from orchestration_queue.errors import FlowFailedError, JobFailedError, PayloadError, UnrecoverableError, UsageError
+from orchestration_queue.flows import Dag, Node, TriggerRule
 from orchestration_queue.options import Backoff, JobOptions, Retention, StepOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
@@ -117,6 +117,9 @@ async def test_a_called_jobs_failure_is_raised_and_the_next_attempt_calls_again(
         job.record.failed_reason == f"Job {second.job_id!r} of queue {queue.name!r} failed: ValueError: -1 is negative"
     )
     assert [(step.kind, step.number, step.attempt) for step in await job.steps()] == [(StepKind.CALLS, 2, 2)]
+    await job.retry()
+    async with working(queue, _Routes(lambda name: work if name == "work" else _four), server_url):
+        assert await job.wait(SOON) == 4
 
 
 async def test_a_failure_that_is_stored_stays(queue: AsyncQueue, server_url: str) -> None:
@@ -396,3 +399,35 @@ async def test_what_a_call_costs(queue: AsyncQueue, server_url: str, sent: list[
     first, second = counted
     assert first == ["oq1_storeCalls", "oq1_submitGraph"]
     assert second == ["HSCAN", "HMGET", *["HMGET"] * 3, *["oq1_storeStep"] * 3]
+
+
+async def test_a_node_of_a_flow_calls_and_its_retry_calls_again(queue: AsyncQueue, server_url: str) -> None:
+    """Whatever rule it started by, it waits for the end of what it called."""
+    is_broken = True
+
+    async def work(job: AsyncActiveJob) -> Any:
+        match job.name:
+            case "called":
+                if is_broken:
+                    raise UnrecoverableError("broken")
+                return "called"
+            case "work":
+                return await job.call("it", "called")
+        return await job.upstream_results()
+
+    dag = Dag(
+        "calls",
+        [
+            Node("first"),
+            Node("middle", "work", deps=["first"], trigger_rule=TriggerRule.ONE_SUCCESS),
+            Node("last", deps=["middle"]),
+        ],
+        queue.name,
+    )
+    async with working(queue, work, server_url), AsyncFlowProducer(url=server_url) as flows:
+        flow = await flows.submit(dag)
+        with pytest.raises(FlowFailedError):
+            await flow.wait(SOON)
+        is_broken = False
+        await flow.retry()
+        assert (await flow.wait(SOON))["last"] == {"middle": "called"}
