@@ -14,7 +14,7 @@ from orchestration_queue.options import as_timedelta
 
 __all__ = ["commands", "work"]
 
-_OPTIONS = Arg(  # type: ignore[no-untyped-call]
+_OPTIONS = Arg(
     ("options",), nargs=REMAINDER, help="Options of `oq airflow worker`, such as `--queue gpu --concurrency 8`."
 )
 

@@ -10,7 +10,7 @@ import pytest
 import redis
 from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
 from airflow.sdk import Asset, AssetWatcher
-from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, AirflowSkipException, TaskDeferred
 from airflow.triggers.shared_stream import SharedStreamManager
 from structlog import get_logger
 
@@ -80,6 +80,16 @@ def test_a_sensor_fails_with_the_job(queue: Queue, server_url: str) -> None:
         sensor.execute_complete(context_of(FakeInstance()), event)
     with pytest.raises(JobFailedError, match="no luck"):
         sensor.execute(context_of(FakeInstance()))
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_sensor_that_never_fails_is_skipped(queue: Queue, deferrable: bool) -> None:
+    sensor = JobSensor(task_id="s", queue_name=queue.name, job_id="42", deferrable=deferrable, never_fail=True)
+    with pytest.raises(AirflowSkipException):
+        sensor.execute(context_of(FakeInstance()))
+    failure = {"queue": queue.name, "job_id": "42", "reason": "no luck"}
+    with pytest.raises(AirflowSkipException, match="no luck"):
+        sensor.resume_execution("execute_complete", {"event": {"failure": failure}}, context_of(FakeInstance()))
 
 
 @pytest.mark.parametrize("deferrable", [True, False])

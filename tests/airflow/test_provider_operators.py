@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferralTimeout, TaskDe
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.triggers.base import BaseTrigger
 
-from orchestration_queue import JobFailedError, Node, Queue, Retention, UsageError
+from orchestration_queue import JobFailedError, NewJob, Node, Queue, Retention, UsageError
 from orchestration_queue.airflow.provider import AddFlowOperator, AddJobOperator, FlowTrigger, JobTrigger
 from orchestration_queue.airflow.provider import connections as shared
 from orchestration_queue.errors import FlowFailedError
 from orchestration_queue.worker import ActiveJob
 from tests.airflow.provider import FakeInstance, connection_json, context_of, fire, handle, rebuild, serving
+from tests.chaos.saboteur import Saboteur
 from tests.waiting import wait_until
 
 CONSOLE = "http://console:8080"
@@ -213,11 +215,14 @@ def test_the_time_limit_of_the_task_cancels_the_job(queue: Queue) -> None:
     assert queue.get(instance.pushed["job_id"]).record.failed_reason == "revoked"
 
 
-async def test_triggers_share_a_connection_and_outlast_their_triggerer(queue: Queue, server_url: str) -> None:
-    instances = [FakeInstance(map_index=index) for index in range(20)]
-    triggers = [defer(add_job(queue, data=one.map_index), one) for one in instances]
+async def test_triggers_share_a_connection_and_outlast_their_triggerer(
+    queue: Queue, server_url: str, raw: redis.Redis
+) -> None:
+    jobs = queue.add_bulk([NewJob("extract", number) for number in range(300)])
+    triggers = [JobTrigger(queue.name, job.id) for job in jobs]
+    before = connections(raw)
     waiting = [asyncio.ensure_future(fire(trigger)) for trigger in triggers]
-    await wait_until(lambda: shared._open and next(iter(shared._open.values())).users == 20, "all triggers")
+    await wait_until(lambda: shared._open and next(iter(shared._open.values())).users == 300, "all triggers")
     assert len(shared._open) == 1
     for task in waiting:
         task.cancel()  # as a triggerer that stops
@@ -225,7 +230,42 @@ async def test_triggers_share_a_connection_and_outlast_their_triggerer(queue: Qu
     assert not shared._open
     with serving(queue.name, server_url, handle):
         payloads = await asyncio.gather(*map(fire, triggers))
-    assert [payload["result"]["got"] for payload in payloads] == list(range(20))
+    assert [payload["result"]["got"] for payload in payloads] == list(range(300))
+    assert connections(raw) - before < 150, "300 triggers that start at once connect together"
+
+
+def connections(raw: redis.Redis) -> int:
+    """How many connections the server has ever had."""
+    stats: Any = raw.info("stats")
+    return int(stats["total_connections_received"])
+
+
+@pytest.mark.parametrize("build", [add_job, add_flow])
+async def test_a_trigger_outlasts_an_outage_of_the_server(
+    queue: Queue,
+    server_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    build: Callable[..., Any],
+) -> None:
+    trigger = defer(build(queue), FakeInstance())
+    with Saboteur(Path(server_url.removeprefix("unix://")), tmp_path / "proxy.sock") as proxy:
+        moved = connection_json(f"{proxy.url}?connect_timeout=0.2")
+        monkeypatch.setenv("AIRFLOW_CONN_ORCHESTRATION_QUEUE_DEFAULT", moved)
+        proxy.refuse()
+        waiting = asyncio.ensure_future(fire(trigger))
+        await wait_until(lambda: "Trying again" in caplog.text, "it starts in the outage")
+        proxy.admit()
+        await wait_until(
+            lambda: [one for one in shared._open.values() if one.opening.done() and not one.has_failed], "it waits"
+        )
+        proxy.refuse()  # while it waits
+        proxy.cut()
+        with serving(queue.name, server_url, handle):
+            await wait_until(lambda: queue.counts().waiting + queue.counts().active == 0, "the end meanwhile")
+            proxy.admit()
+            assert "result" in await waiting
 
 
 async def test_work_that_is_gone_fails_the_task_in_one_sentence(queue: Queue) -> None:

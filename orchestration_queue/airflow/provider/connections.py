@@ -15,10 +15,22 @@ __all__ = ["shared_connection"]
 
 @dataclass(slots=True)
 class _Shared:
-    """An open connection, and how many use it."""
+    """A connection that is open or opens, and how many use it."""
 
-    connection: AsyncConnection
+    opening: asyncio.Task[AsyncConnection]
     users: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it could not be opened."""
+        return self.opening.done() and (self.opening.cancelled() or self.opening.exception() is not None)
+
+    async def close(self) -> None:
+        """Close it, or stop opening it."""
+        self.opening.cancel()
+        await asyncio.wait([self.opening])
+        if not self.has_failed:
+            await self.opening.result().aclose()
 
 
 _Key: TypeAlias = tuple[asyncio.AbstractEventLoop, ServerUrl]
@@ -27,14 +39,24 @@ _open: dict[_Key, _Shared] = {}
 
 @asynccontextmanager
 async def shared_connection(url: ServerUrl) -> AsyncIterator[AsyncConnection]:
-    """Open a connection, or use that of the running event loop's other triggers; the last user closes it."""
+    """Open a connection, or use that of the running event loop's other triggers; the last user closes it.
+
+    The first opens it for all: a triggerer that starts with 1,000 triggers must not connect 1,000 times.
+
+    Raises:
+        TransportError: The server is unreachable.
+        ServerError: The server refuses the connection.
+    """
     key = (asyncio.get_running_loop(), url)
-    shared = _open.setdefault(key, _Shared(AsyncConnection(url)))
+    shared = _open.get(key)
+    if shared is None or shared.has_failed:
+        shared = _open[key] = _Shared(asyncio.ensure_future(AsyncConnection.open(url)))
     shared.users += 1
     try:
-        yield shared.connection
+        yield await asyncio.shield(shared.opening)
     finally:
         shared.users -= 1
         if shared.users == 0:
-            del _open[key]
-            await shared.connection.aclose()
+            if _open.get(key) is shared:
+                del _open[key]
+            await shared.close()

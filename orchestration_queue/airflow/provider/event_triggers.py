@@ -10,21 +10,17 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
-from orchestration_queue._logging import get_logger
 from orchestration_queue.airflow.provider.checks import check_text
 from orchestration_queue.airflow.provider.events import EventFeed, EventFilter, open_feed
 from orchestration_queue.airflow.provider.hook import DEFAULT_CONNECTION, QueueHook
 from orchestration_queue.airflow.provider.outcomes import describe_error, describe_result
-from orchestration_queue.airflow.provider.triggers import hold_event
+from orchestration_queue.airflow.provider.triggers import hold_event, pause_for
 from orchestration_queue.errors import OrchestrationQueueError, ServerError, TransportError
 
 __all__ = ["FirstEventTrigger", "QueueEventTrigger", "find_event"]
 
-_log = get_logger(__name__)
 _WAIT_S = 20.0
 """How long one read waits; the position is stored after each."""
-_PAUSE_S = 1.0
-"""How long to pause before an unreachable server is tried again."""
 
 
 async def find_event(feed: EventFeed, wait_s: float) -> dict[str, Any] | None:
@@ -79,7 +75,7 @@ class FirstEventTrigger(BaseTrigger):
                     while found is None:
                         found = await find_event(feed, _WAIT_S)
             except TransportError as error:
-                await _wait_for_server(error)
+                await pause_for(error)
             except OrchestrationQueueError as error:
                 await hold_event(self.not_before)
                 yield TriggerEvent(describe_error(error))
@@ -196,7 +192,7 @@ class _EventProducer(SharedStreamProducer):
                     await self._feed.store(position)
                     self._latest = ""
             except TransportError as error:
-                await _wait_for_server(error)
+                await pause_for(error)
 
     async def store(self, position: str) -> None:
         """Store that Airflow has recorded all events up to a position."""
@@ -228,8 +224,3 @@ def _arguments(wanted: EventFilter, queue_conn_id: str) -> dict[str, Any]:
         "job_names": list(wanted.job_names),
         "queue_conn_id": queue_conn_id,
     }
-
-
-async def _wait_for_server(error: TransportError) -> None:
-    _log.warning("%s Trying again.", error)
-    await asyncio.sleep(_PAUSE_S)

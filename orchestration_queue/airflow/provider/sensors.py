@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
 from airflow.sdk import BaseOperatorLink, BaseSensorOperator, Context, PokeReturnValue
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from orchestration_queue.airflow.provider.attempts import TaskAttempt
 from orchestration_queue.airflow.provider.checks import check_flag, check_queue, check_text, is_open
@@ -45,6 +45,21 @@ class _QueueSensor(BaseSensorOperator):
     @cached_property
     def _hook(self) -> QueueHook:
         return QueueHook(self.queue_conn_id)
+
+    @contextmanager
+    def _skipped_instead(self) -> Iterator[None]:
+        """Skip the sensor that is never to fail, as Airflow itself does for one that looks from time to time."""
+        try:
+            yield
+        except OrchestrationQueueError as error:
+            if self.never_fail:
+                raise AirflowSkipException(str(error)) from error
+            raise
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume after the trigger."""
+        with self._skipped_instead():
+            return super().resume_execution(next_method, next_kwargs, context)
 
 
 class JobSensor(_QueueSensor):
@@ -87,7 +102,9 @@ class JobSensor(_QueueSensor):
         """Wait for the job's end; raise what :meth:`poke` does."""
         if not self.deferrable:
             return super().execute(context)
-        if found := self.poke(context):
+        with self._skipped_instead():
+            found = self.poke(context)
+        if found:
             return found.xcom_value
         trigger = JobTrigger(self.queue_name, self.job_id, self.queue_conn_id, earliest_event())
         raise TaskDeferred(trigger=trigger, method_name="execute_complete", timeout=self.timeout)
@@ -175,7 +192,9 @@ class QueueEventSensor(_QueueSensor):
         if not self.deferrable:
             return super().execute(context)
         reader = TaskAttempt.of(context).id
-        if found := self._poke(reader):
+        with self._skipped_instead():
+            found = self._poke(reader)
+        if found:
             return found.xcom_value
         wanted = self._wanted()
         trigger = FirstEventTrigger(

@@ -12,14 +12,16 @@ from typing import Any
 from airflow.sdk.configuration import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.airflow.provider.connections import shared_connection
 from orchestration_queue.airflow.provider.hook import DEFAULT_CONNECTION, QueueHook
 from orchestration_queue.airflow.provider.outcomes import describe_error, describe_result
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import NotFoundError, OrchestrationQueueError, TransportError
 
-__all__ = ["FlowTrigger", "JobTrigger", "earliest_event", "hold_event", "open_queue"]
+__all__ = ["FlowTrigger", "JobTrigger", "earliest_event", "hold_event", "open_queue", "pause_for"]
 
+_log = get_logger(__name__)
 _PAUSE_S = 1.0
 """How long to pause before an unreachable server is tried again; each try has its own timeout."""
 
@@ -44,6 +46,12 @@ def earliest_event() -> float:
 async def hold_event(not_before: float) -> None:
     """Wait until a trigger may fire."""
     await asyncio.sleep(max(0.0, not_before - time.time()))
+
+
+async def pause_for(outage: TransportError) -> None:
+    """Pause before an unreachable server is tried again."""
+    _log.warning("%s Trying again.", outage)
+    await asyncio.sleep(_PAUSE_S)
 
 
 class _EndTrigger(BaseTrigger):
@@ -78,21 +86,17 @@ class _EndTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield the outcome of the work when it has ended."""
-        try:
-            async with open_queue(self.queue_name, self.queue_conn_id) as queue:
-                payload = describe_result(await self._wait_through_outages(queue))
-        except OrchestrationQueueError as error:
-            payload = describe_error(error)
+        payload = None
+        while payload is None:
+            try:
+                async with open_queue(self.queue_name, self.queue_conn_id) as queue:
+                    payload = describe_result(await self._wait(queue))
+            except TransportError as error:
+                await pause_for(error)
+            except OrchestrationQueueError as error:
+                payload = describe_error(error)
         await hold_event(self.not_before)
         yield TriggerEvent(payload)
-
-    async def _wait_through_outages(self, queue: AsyncQueue) -> Any:
-        while True:
-            try:
-                return await self._wait(queue)
-            except TransportError as error:
-                self.log.warning("%s Trying again.", error)
-                await asyncio.sleep(_PAUSE_S)
 
     async def on_kill(self) -> None:
         """Cancel the work, since a user has cleared the task, or marked it as succeeded or failed."""
