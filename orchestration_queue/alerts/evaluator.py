@@ -18,7 +18,7 @@ from orchestration_queue.alerts.evaluation import evaluate
 from orchestration_queue.alerts.measuring import measure, measure_memory
 from orchestration_queue.alerts.receivers import RECEIVER, Receiver
 from orchestration_queue.alerts.sending import NotSentError, send
-from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, ServerError
+from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import AlertKind, AlertRule, Duration, milliseconds, seconds
 from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol.alerts import Breach, Evaluator, UnsentMessage
@@ -34,11 +34,15 @@ log = get_logger("orchestration_queue.alerts")
 
 _TURN_S = 1.0
 _LOCK_MS = 10_000
+_SHUTDOWN_S = 5.0
+"""How long messages in progress may take at the end: less than the lock lasts."""
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(hours=1)
 _QUEUES_PER_EXCHANGE = 100
 _NAMES_S, _NAMES_REST = 60.0, 20
 """A scan of all keys for queues is repeated after a minute, and takes at most a twentieth of the time."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 5_000, 300_000
+_MOST_UNSENT = 1000
+"""Messages that wait for a receiver: the oldest beyond are given up."""
 _GIVE_UP_MS = milliseconds(timedelta(hours=24))
 
 
@@ -122,17 +126,22 @@ class AlertEvaluator:
             self._due = time.monotonic() + self._interval_s
             # In the background, so that the lock is renewed even if measuring many queues takes long.
             self._evaluating = asyncio.create_task(self._evaluate())
+        # Before the outbox is read: it may still hold what these have sent.
+        self._sending = {name: task for name, task in self._sending.items() if not task.done()}
         self._send_due(await self._connection.look(alerts.read_outbox(self._keys)))
 
     async def _close(self) -> None:
+        was_leader, self.is_leader = self.is_leader, False
         tasks = [*self._sending.values(), *([self._evaluating] if self._evaluating else [])]
+        if tasks:
+            # A message that was sent but not recorded would be sent again.
+            await asyncio.wait(tasks, timeout=_SHUTDOWN_S)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(OrchestrationQueueError):
-            if self.is_leader:
+            if was_leader:
                 await self._connection.pipeline(alerts.unlock(self._keys, self._token))
-        self.is_leader = False
         if not self._is_lent:
             await self._connection.aclose()
 
@@ -140,9 +149,17 @@ class AlertEvaluator:
         error = ""
         try:
             stored = await self._connection.follow(alerts.read_all(self._keys))
-            measured = {}
+            measured, unmeasured = {}, []
             for name, rule in stored.rules.items():
-                measured[name] = await self._measure(rule)
+                try:
+                    before = stored.states.get(name)
+                    measured[name] = await self._measure(rule, before.breaches if before else ())
+                except TransportError:
+                    raise
+                except Exception as cause:  # the rule stays as it is, and others are evaluated
+                    log.warning("Rule %s cannot be evaluated: %r", name, cause)
+                    unmeasured.append(name)
+            error = f"Rules {', '.join(unmeasured)} cannot be measured; see its log." if unmeasured else ""
             evaluation = evaluate(self._keys, stored, measured, now_ms())
             # Another leader may have taken over while this one measured.
             if not await self._connection.run(alerts.renew_lock(self._keys, self._token, _LOCK_MS)):
@@ -155,7 +172,7 @@ class AlertEvaluator:
             log.warning("The alert rules could not be evaluated: %s", cause)
         self._self = replace(self._self, evaluated_ms=now_ms(), error=error)
 
-    async def _measure(self, rule: AlertRule) -> list[Breach]:
+    async def _measure(self, rule: AlertRule, known: Sequence[Breach]) -> list[Breach]:
         if rule.kind is AlertKind.MEMORY:
             return await self._measure_memory(rule)
         names = [rule.queue]
@@ -166,19 +183,26 @@ class AlertEvaluator:
         for piece in chunks([QueueKeys(name, self._keys.prefix) for name in names], _QUEUES_PER_EXCHANGE):
             try:
                 pages = await self._connection.follow(together([measure(keys, rule, at_ms) for keys in piece]))
-            except ServerError:
-                pages = await self._measure_singly(piece, rule, at_ms)
+            except TransportError:
+                raise
+            except Exception:  # of one of them
+                pages = await self._measure_singly(piece, rule, at_ms, known)
             found += [breach for page in pages for breach in page]
         return found
 
-    async def _measure_singly(self, queues: Sequence[QueueKeys], rule: AlertRule, at_ms: int) -> list[list[Breach]]:
-        """Measure queues one by one, as the server refuses to read one of them, such as one with a damaged key."""
+    async def _measure_singly(
+        self, queues: Sequence[QueueKeys], rule: AlertRule, at_ms: int, known: Sequence[Breach]
+    ) -> list[list[Breach]]:
+        """Measure queues one by one, as one of them cannot be read, for instance a damaged key; it stays as it was."""
         pages = []
         for keys in queues:
             try:
                 pages.append(await self._connection.follow(measure(keys, rule, at_ms)))
-            except ServerError as error:
+            except TransportError:
+                raise
+            except Exception as error:
                 log.warning("Queue %s cannot be watched: %s", keys.queue, error)
+                pages.append([breach for breach in known if breach.subject.partition("/")[0] == keys.queue])
         return pages
 
     async def _measure_memory(self, rule: AlertRule) -> list[Breach]:
@@ -202,11 +226,10 @@ class AlertEvaluator:
         return names
 
     def _send_due(self, outbox: Sequence[UnsentMessage]) -> None:
-        """Start to send what is due, a task for each receiver."""
+        """Start to send what is due, a task for each receiver that has none."""
         by_receiver: dict[str, list[UnsentMessage]] = {}
         for delivery in outbox:
             by_receiver.setdefault(delivery.to, []).append(delivery)
-        self._sending = {name: task for name, task in self._sending.items() if not task.done()}
         for name, deliveries in by_receiver.items():
             if name not in self._sending:
                 self._sending[name] = asyncio.create_task(self._send_all(deliveries))
@@ -214,7 +237,9 @@ class AlertEvaluator:
     async def _send_all(self, deliveries: Sequence[UnsentMessage]) -> None:
         """Send messages of one receiver, oldest first. Those of an incident wait for earlier ones of the same."""
         held = set()
-        for delivery in deliveries:
+        for delivery in deliveries[:-_MOST_UNSENT]:
+            await self._record(delivery, f"more than {_MOST_UNSENT:,} messages wait for this receiver", is_over=True)
+        for delivery in deliveries[-_MOST_UNSENT:]:
             incident = delivery.message.get("incident")
             if not self.is_leader:
                 return
@@ -222,10 +247,14 @@ class AlertEvaluator:
                 held.add(incident)
 
     async def _deliver(self, delivery: UnsentMessage) -> bool:
-        """Send a message and record the outcome; return whether it is settled."""
+        """Send a message and record the outcome; return whether the message is settled."""
         error = await self._attempt(delivery)
+        is_old = now_ms() - delivery.created_ms > _GIVE_UP_MS
+        return await self._record(delivery, error, is_over=is_old or delivery.message.get("state") == "test")
+
+    async def _record(self, delivery: UnsentMessage, error: str, *, is_over: bool) -> bool:
+        """Record the outcome of an attempt; return whether the message is settled."""
         at_ms = now_ms()
-        is_over = at_ms - delivery.created_ms > _GIVE_UP_MS or delivery.message.get("state") == "test"
         try:
             if not error or is_over:
                 await self._connection.pipeline(alerts.settle_delivery(self._keys, delivery, error), atomic=True)

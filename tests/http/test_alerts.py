@@ -16,10 +16,10 @@ from orchestration_queue.alerts import AlertEvaluator, evaluator, read_receivers
 from orchestration_queue.client import AsyncAlerts
 from orchestration_queue.http import create_app
 from orchestration_queue.http.access import Access, Token
+from tests.alerts.receivers import Hook, hook
 from tests.http.conftest import called
 from tests.http.test_console import page, submit
 from tests.http.test_own_routes import noted
-from tests.receivers import Hook, hook
 from tests.waiting import wait_until
 
 HOSTILE = "<img src=x onerror=alert(1)>"
