@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib.util import find_spec
 
-from orchestration_queue.client import Queue
+from orchestration_queue.client import Alerts, Queue
+from orchestration_queue.doctor.alerts import ALERT_CHECKS
 from orchestration_queue.doctor.finding import Finding, all_checks, hint, problem
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
@@ -63,6 +64,7 @@ MACHINE_CHECKS = (java, dagster)
 CHECKS: dict[str, Sequence[Callable[..., Iterator[Finding]]]] = {
     "Each server": SERVER_CHECKS,
     "Each queue": QUEUE_CHECKS,
+    "Alert rules, when all queues are checked": ALERT_CHECKS,
     **{what: checks for wire in WIRES for what, checks in wire.load("doctor").CHECKS.items()},
     "This machine": MACHINE_CHECKS,
 }
@@ -100,6 +102,10 @@ def run_checks(
             queue = InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection)
             yield from all_checks(queue, QUEUE_CHECKS)
         if queues is None:
+            report("checking alert rules")
+            alerts = Alerts(connection=connection, prefix=prefix)
+            for alert_check in ALERT_CHECKS:
+                yield from alert_check(alerts)
             for wire in WIRES:
                 yield from wire.load("doctor").find(connection, report)
     report("checking this machine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import signal
@@ -14,15 +15,17 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from orchestration_queue.client import AsyncFlowProducer, AsyncQueue, Queue
+from orchestration_queue.alerts import AlertEvaluator, read_receivers
+from orchestration_queue.client import AsyncAlerts, AsyncFlowProducer, AsyncQueue, Queue
 from orchestration_queue.errors import JobFailedError, OrchestrationQueueError, ServerError
 from orchestration_queue.flows import Dag, Node
-from orchestration_queue.options import Backoff, JobOptions
+from orchestration_queue.options import AlertKind, Backoff, JobOptions
 from orchestration_queue.protocol.library import LIBRARIES
 from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.schedules import Every, JobTemplate
 from orchestration_queue.server import Connection
 from orchestration_queue.worker import AsyncActiveJob
+from tests.alerts.receivers import hook
 from tests.conftest import start_server
 from tests.waiting import wait_until
 from tests.workers import working
@@ -167,6 +170,23 @@ async def test_clients_and_workers_can_do_all_that_tells_of_jobs_and_limits_them
         await queue.pools.remove("warehouse")
         await queue.shares.remove("acme")
         await failing.untrack()
+    assert server.refused() == []
+
+
+async def test_a_client_evaluates_alert_rules(server: Server, queue_name: str) -> None:
+    url = server.url("oq-client")
+    kinds = [kind for kind in AlertKind if kind is not AlertKind.MEMORY]
+    async with hook() as ops, AsyncAlerts(url=url) as alerts, AsyncQueue(queue_name, url=url) as queue:
+        await queue.add("double", {"n": 1})
+        for kind in kinds:
+            await alerts.set(
+                kind, {"kind": kind, "to": ["ops"]} | ({"threshold": 0} if kind is AlertKind.BACKLOG else {})
+            )
+        evaluator = AlertEvaluator(read_receivers({"OQ_ALERT_RECEIVER_OPS": ops.url}), url=url, interval=1)
+        running = asyncio.ensure_future(evaluator.run())
+        await wait_until(lambda: sorted(ops.states) == ["firing backlog", "firing no_worker"], "rules to fire")
+        evaluator.stop()
+        await asyncio.wait_for(running, 60)
     assert server.refused() == []
 
 

@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from orchestration_queue.alerts import AlertEvaluator, read_receivers
 from orchestration_queue.cli.main import app
 from orchestration_queue.client import (
+    AsyncAlerts,
     AsyncBroadcast,
     AsyncQueue,
     AsyncShardedQueue,
@@ -59,6 +61,7 @@ from orchestration_queue.wires.chasquimq import (
 )
 from orchestration_queue.wires.chasquimq.keys import ChasquiKeys
 from orchestration_queue.worker import AsyncActiveJob, BroadcastWorker, Handler, SharedSlots, Worker, shard_workers
+from tests.alerts.receivers import hook
 from tests.faces import Face
 from tests.nodes import Cluster, Nodes
 from tests.nodes import Node as Member
@@ -210,6 +213,24 @@ def test_a_transaction_is_one_servers(cluster: Cluster, queues: list[str]) -> No
             connection.pipeline(gets(queues), atomic=True)
     with pytest.raises(TransportError, match="closed by this process"):
         connection.pipeline(gets(queues))
+
+
+async def test_alert_rules_watch_queues_on_each_primary(cluster: Cluster, queues: list[str]) -> None:
+    async with hook() as ops, AsyncAlerts(url=cluster.url) as alerts:
+        await alerts.set("backlog", {"kind": "backlog", "queue": f"{queues[0][:6]}*", "threshold": 0, "to": ["ops"]})
+        await alerts.set("memory", {"kind": "memory", "threshold": 0, "to": ["ops"]})
+        for name in queues:
+            async with AsyncQueue(name, url=cluster.url) as queue:
+                await queue.add("work")
+        evaluator = AlertEvaluator(read_receivers({"OQ_ALERT_RECEIVER_OPS": ops.url}), url=cluster.url, interval=1)
+        running = asyncio.ensure_future(evaluator.run())
+        await wait_until(lambda: sorted(ops.states) == ["firing backlog", "firing memory"], "both rules to fire")
+        breaches = {message["rule"]: [each["subject"] for each in message["breaches"]] for message in ops.posted}
+        assert (breaches["backlog"], len(breaches["memory"])) == (sorted(queues), len(cluster.nodes))
+        evaluator.stop()
+        await asyncio.wait_for(running, 60)
+        for name in ("backlog", "memory"):
+            await alerts.remove(name)
 
 
 async def test_flows_of_one_queue_and_of_several_run(cluster: Cluster, queues: list[str]) -> None:

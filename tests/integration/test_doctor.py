@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from typing import Any
 import pytest
 import redis
 
-from orchestration_queue.client import Broadcast, NewJob, Queue, Registration
+from orchestration_queue.client import Alerts, Broadcast, NewJob, Queue, Registration
 from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.doctor.server import Server, replication
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
+from orchestration_queue.protocol.alerts import Evaluator, UnsentMessage
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.moves import move
 from orchestration_queue.server import Connection, parse_url
@@ -522,3 +524,27 @@ def test_nothing_is_written(queue: Queue, server_url: str, raw: redis.Redis) -> 
     before = {key: raw.dump(key) for key in raw.scan_iter()}
     list(run_checks(server_url, [queue.name]))
     assert {key: raw.dump(key) for key in raw.scan_iter()} == before
+
+
+def test_alert_rules_that_nobody_hears_of_are_found(own: tuple[redis.Redis, str]) -> None:
+    raw, url = own
+
+    def told() -> list[str]:
+        return [finding.what for finding in run_checks(url) if finding.where == "alert rules"]
+
+    with Alerts(url=url) as alerts:
+        assert told() == []
+        alerts.set("mail", {"kind": "backlog", "to": ["ops", "chat"]})
+        assert told() == ["No process evaluates rules, and 1 rule waits for one"]
+        alerts.set("etl", {"kind": "backlog", "to": ["ops"]})
+        assert told() == ["No process evaluates rules, and 2 rules wait for one"]
+        raw.set(
+            "glide:{:alerts}:leader", json.dumps(asdict(Evaluator("a-host", 1, ("ops",), 1, "Out of luck."))), ex=60
+        )
+        unsent = UnsentMessage("1", "ops", {"rule": "etl"}, attempts=1, error="it answered 500")
+        raw.hset("glide:{:alerts}:outbox", "1", json.dumps(asdict(unsent)))
+        assert told() == [
+            "The last evaluation on a-host failed: Out of luck",
+            "Rule mail names chat, which a-host does not know",
+            "Messages to ops cannot be sent: it answered 500",
+        ]
