@@ -19,6 +19,7 @@ MODULES = {
     "options": "Options",
     "dagster": "Dagster",
     "dagster.spark": "Dagster on Spark",
+    "airflow.provider": "Airflow's provider",
     "spark": "Spark",
     "testing": "Testing",
     "telemetry.tracing": "Traces",

@@ -34,16 +34,15 @@ class QueueSparkSubmitOperator(AddJobOperator):
     needs neither Spark nor Java. A worker of Airflow that dies leaves the application running, and the task finds it
     again. If a worker of the queue dies, the job's next attempt finds the driver on its cluster.
 
+    The task's result has ``exit_code``; of a driver on a cluster, ``driver`` or ``batch``; and, if Spark reports them,
+    ``application``, ``ui`` and the numbers of rows and bytes.
+
     Args:
         application: The application's path, or the name of its task, which is the path's last part without its ending.
         application_args: Its arguments. Templated, as ``application`` is.
         queue_name: The queue of these workers.
         arguments: ``job_options`` and the other arguments of :class:`AddJobOperator`, without ``job_name`` and
             ``data``; and those of every operator.
-
-    Returns:
-        As the task's result: ``exit_code``; of a driver on a cluster, ``driver`` or ``batch``; and, if Spark reports
-        them, ``application``, ``ui`` and the numbers of rows and bytes.
 
     Raises:
         InvalidNameError: No queue can have this name.
