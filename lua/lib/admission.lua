@@ -26,7 +26,7 @@ local function limited(queue, name, group, job_id, job, cost, now)
 end
 
 --- Deduct what the activation uses.
-local function admit(queue, name, group, seq, returning, cost, now)
+local function admit(queue, name, group, seq, returning, has_slot, cost, now)
   local changes = {}
   local function set(field, value)
     changes[#changes + 1], changes[#changes + 2] = field, value
@@ -40,11 +40,11 @@ local function admit(queue, name, group, seq, returning, cost, now)
     set("rateWindowStart", running and group.window_start or now)
     set("rateCount", running and group.rate_count + 1 or 1)
   end
-  if not returning then
+  if not has_slot then
     set("active", group.active + 1)
-    if seq > 0 then
-      set("nextSeq", seq + 1)
-    end
+  end
+  if not returning and seq > 0 then
+    set("nextSeq", seq + 1)
   end
   if changes[1] then
     groups.write(queue, name, unpack(changes))
@@ -52,7 +52,7 @@ local function admit(queue, name, group, seq, returning, cost, now)
 end
 
 --- Let one job in. Returns nil, or why not: the job is then parked, or failed when it costs too much.
---- A job that was active before still has its slot; limits make it pay, but not wait.
+--- A job that was active before has its slot, unless it was parked since; limits make it pay, but not wait.
 function admission.enter(queue, job_id, job, now, skip_events)
   local name, seq = job.groupKey, record.sequence(job)
   local group = groups.load(queue, name)
@@ -66,10 +66,15 @@ function admission.enter(queue, job_id, job, now, skip_events)
     end
     return "GROUP_ORDERED"
   end
+  local has_slot = returning and not job.slotFreed
   if groups.is_held(queue, name, group, now) then
+    if has_slot then
+      -- Its own slot would keep it from being released.
+      groups.free_slot(queue, name, job_id, group.active)
+    end
     return park(queue, name, job_id, job, "GROUP_RATE_LIMITED")
   end
-  if not returning and group.max_concurrency > 0 and group.active >= group.max_concurrency then
+  if not has_slot and group.max_concurrency > 0 and group.active >= group.max_concurrency then
     return park(queue, name, job_id, job, "GROUP_FULL")
   end
   local cost = tonumber(job.cost) or tokens.DEFAULT_COST
@@ -82,7 +87,10 @@ function admission.enter(queue, job_id, job, now, skip_events)
   if verdict then
     return verdict
   end
-  admit(queue, name, group, seq, returning, cost, now)
+  admit(queue, name, group, seq, returning, has_slot, cost, now)
+  if job.slotFreed then
+    redis.call("HDEL", queue .. "job:" .. job_id, "slotFreed")
+  end
   if seq > 0 then
     guarded.call("ZREM", groups.parked_key(queue, name), job_id)
   end

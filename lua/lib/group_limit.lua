@@ -25,10 +25,7 @@ end
 --- The caller takes it off its worker.
 function group_limit.put_down(queue, job_id, job, now, fate)
   local name = job.groupKey
-  local slots = groups.load(queue, name).active
-  if slots > 0 then
-    groups.write(queue, name, "active", slots - 1)
-  end
+  groups.free_slot(queue, name, job_id, groups.load(queue, name).active)
   if fate == "fail" then
     failure.record(queue, job_id, group_limit.REASON, now, "processedOn", job.processedOn or now)
     failure.announce(queue, job_id, group_limit.REASON, now, job.processedOn)

@@ -102,6 +102,14 @@ function groups.park(queue, name, job_id, score)
   redis.call("HSET", queue .. "job:" .. job_id, "state", "group-waiting")
 end
 
+--- Note of a job that ran before and is being parked that it gives its slot back: it takes one again when it starts.
+function groups.free_slot(queue, name, job_id, active)
+  if active > 0 then
+    groups.write(queue, name, "active", active - 1)
+  end
+  redis.call("HSET", queue .. "job:" .. job_id, "slotFreed", 1)
+end
+
 --- The rank of a job among the parked.
 function groups.park_score(job_id, job)
   local seq = tonumber(job.orderingSeq) or 0

@@ -8,6 +8,7 @@ local record = {}
 local CONTROL = {
   "state", "name", "groupKey", "orderingSeq", "orderingKey", "expireAt", "processedOn", "lastActive",
   "lifo", "priority", "takenFrom", "cost", "timestamp", "revoked", "depsCompleted", "share", "entry",
+  "slotFreed",
 }
 
 --- The control fields as a table without the absent ones; nil when there is no such job.

@@ -177,7 +177,7 @@ function release.forfeit(queue, job, now)
     if redis.call("EXISTS", groups.parked_key(queue, name)) == 1 and groups.advance(queue, name, group) then
       release.promote(queue, name, group, now)
     end
-  elseif job.state ~= "group-waiting" then
+  elseif job.state ~= "group-waiting" and not job.slotFreed then
     -- A job that has been active keeps its slot between attempts, except while it is parked.
     release.slot(queue, name, now)
   end

@@ -26,7 +26,7 @@ import redis
 from orchestration_queue.client import NewJob, Queue
 from orchestration_queue.dagster import QueueEvent, QueueResource, queue_event_sensor
 from orchestration_queue.errors import OrchestrationQueueError, TransportError
-from orchestration_queue.options import JobOptions
+from orchestration_queue.options import JobOptions, Retention
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import GROUP
 from orchestration_queue.protocol.operations import worker_registry
@@ -188,19 +188,22 @@ def insist(act: Callable[[], object]) -> None:
 def burst_own(deployment: Deployment, names: Sequence[str]) -> None:
     """Add jobs as our producers do; a worker of ours ends them. Those fail that several of its deaths have met."""
     with Queue(QUEUE, url=deployment.server.url) as queue:
-        before = queue.counts()
-        total = before.completed + before.failed + len(names)
         for first in range(0, len(names), 2000):
-            jobs = [NewJob("work", {"seconds": 0}, JobOptions(job_id=name)) for name in names[first : first + 2000]]
+            jobs = [NewJob("work", {"seconds": 0}, own_options(name)) for name in names[first : first + 2000]]
             insist(lambda jobs=jobs: queue.add_bulk(jobs))  # type: ignore[misc]
 
-        def ended() -> bool:
+        def has_ended() -> bool:
             with suppress(OrchestrationQueueError):
                 counts = queue.counts()
-                return counts.completed + counts.failed >= total
+                return not (counts.waiting or counts.active or counts.delayed)
             return False
 
-        wait_until_sync(ended, "the burst", 1800)
+        wait_until_sync(has_ended, "the burst", 1800)
+
+
+def own_options(name: str) -> JobOptions:
+    """Return a job's options: few are kept, so that a server which is killed has little to read when it starts."""
+    return JobOptions(job_id=name, remove_on_complete=Retention(count=10_000))
 
 
 def burst_node(deployment: Deployment, names: Sequence[str]) -> None:
@@ -285,6 +288,7 @@ def run(deployment: Deployment, instance: dg.DagsterInstance, given: argparse.Na
         fleet = FLEETS[number % 2]
         burst = [f"{fleet}-{number}-{job}" for job in range(given.jobs)]
         names.update(burst)
+        raw.bgrewriteaof()
         begun = time.monotonic()
         with ExitStack() as stack:
             names_of = ["daemon", "server"]

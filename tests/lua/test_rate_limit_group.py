@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lua.hand_worker import HandWorker
 from tests.lua.wire import MINUTE, NOW, Wire, Word, event
 
 
@@ -137,3 +138,29 @@ def test_callers_with_fewer_arguments_get_the_defaults(wire: Wire) -> None:
     job_id, entry_id = wire.active(orderingKey="k")
     assert wire.short("rateLimitGroup", 5, jobId=job_id, entryId=entry_id, durationMs=700) == str(NOW + 700)
     assert wire.parked("k") == {job_id: 1}
+
+
+def test_a_job_that_was_put_down_takes_a_slot_again(wire: Wire) -> None:
+    worker = HandWorker(wire)
+    for _ in range(2):
+        wire.add(orderingKey="k", groupConcurrency=1)
+    limit(wire, "1", worker.held.pop(str(worker.take())))
+    worker.now += 700
+    worker.tick()
+    assert [worker.take(), worker.take()] == ["2", None]
+    assert wire.group("k")["active"] == "1"
+    assert worker.run() == ["1", "2", "1"]
+
+
+def test_a_job_that_was_put_down_and_promoted_has_no_slot_to_give_back(wire: Wire) -> None:
+    worker = HandWorker(wire)
+    for _ in range(3):
+        wire.add(orderingKey="k", groupConcurrency=2)
+    worker.take()
+    worker.take()
+    limit(wire, "1", worker.held.pop("1"))
+    worker.now += 700
+    worker.tick()
+    assert (wire.state("1"), wire.group("k")["active"]) == ("waiting", "1")
+    wire.call("removeJob", jobId="1")
+    assert wire.group("k")["active"] == "1"

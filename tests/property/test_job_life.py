@@ -87,6 +87,10 @@ class JobLife(RuleBasedStateMachine):
         """The last job of each deduplication id."""
         self.begun = 0
         """How many starts are accounted for."""
+        self.holds: dict[str, int] = {}
+        """Until when each ordering key is held back."""
+        self.put_down: set[str] = set()
+        """Jobs that gave their slot back as their ordering key was held back, and have not started again."""
         self.turns: dict[str, int] = {}
         """The sequence number of the last job that started, by ordering key."""
 
@@ -281,6 +285,36 @@ class JobLife(RuleBasedStateMachine):
         assert self.wire.call("clean", set=name, cutoff=cutoff, limit=limit) == removed
         self.alive -= set(removed)
 
+    @rule(
+        group=st.sampled_from(sorted(GROUPS)), ms=st.sampled_from([1, 40]), extend=st.sampled_from(["max", "replace"])
+    )
+    def hold_back(self, group: str, ms: int, extend: str) -> None:
+        """Anyone holds an ordering key back."""
+        if self.wire.group(group):
+            values = {"groupKey": group, "durationMs": ms, "timestamp": self.worker.now, "extend": extend}
+            self.note_hold(group, ms, extend, self.wire.call("rateLimitGroupExternal", **values))
+
+    @precondition(lambda self: any("groupKey" in self.jobs.get(job_id, {}) for job_id in self.worker.held))
+    @rule(
+        number=PICK,
+        ms=st.sampled_from([1, 40]),
+        position=st.sampled_from(["front", "back"]),
+        extend=st.sampled_from(["max", "replace"]),
+    )
+    def put_down_and_hold_back(self, number: int, ms: int, position: str, extend: str) -> None:
+        """A job that runs holds its ordering key back, and runs again later."""
+        job_id = self.pick_held(number)
+        if group := self.jobs[job_id].get("groupKey"):
+            values: dict[str, Word] = {"durationMs": ms, "requeuePosition": position, "extend": extend}
+            _, reply = self.settle_held(number, "rateLimitGroup", timestamp=self.worker.now, **values)
+            self.note_hold(group, ms, extend, int(reply))
+            self.put_down.add(job_id)
+
+    def note_hold(self, group: str, ms: int, extend: str, until: int) -> None:
+        asked = self.worker.now + ms
+        assert until == asked or (extend == "max" and until > asked)
+        self.holds[group] = until
+
     @precondition(lambda self: self.worker.held)
     @rule(number=PICK)
     def defer(self, number: int) -> None:
@@ -455,7 +489,10 @@ class JobLife(RuleBasedStateMachine):
 
     def holds_slot(self, job_id: str, group: str) -> bool:
         job = self.jobs.get(job_id)
-        return job is not None and job.get("groupKey") == group and job["state"] not in DONE
+        if job is not None and job["state"] == "active":
+            self.put_down.discard(job_id)
+        is_of_group = job is not None and job.get("groupKey") == group and job["state"] not in DONE
+        return is_of_group and job_id not in self.put_down
 
     def starts_keep_to_order_and_limits(self) -> None:
         """First attempts of an ordering key start in the order in which its jobs were added; each start is paid for."""
@@ -465,6 +502,7 @@ class JobLife(RuleBasedStateMachine):
             if group := job.get("groupKey"):
                 turn = int(job["orderingSeq"])
                 is_first = turn > self.turns.get(group, 0)
+                assert self.worker.now >= self.holds.get(group, 0), f"{job_id} started while {group} was held back"
                 assert is_first or job_id in self.worker.started[:place], f"{job_id} overtook others of {group}"
                 self.turns[group] = max(turn, self.turns.get(group, 0))
                 if limit := self.limits.get(group):
