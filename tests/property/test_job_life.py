@@ -90,7 +90,7 @@ class JobLife(RuleBasedStateMachine):
         self.holds: dict[str, int] = {}
         """Until when each ordering key is held back."""
         self.put_down: set[str] = set()
-        """Jobs that gave their slot back as their ordering key was held back, and have not started again."""
+        """Jobs that were parked as their ordering key was held back, and have not started again: without a slot."""
         self.turns: dict[str, int] = {}
         """The sequence number of the last job that started, by ordering key."""
 
@@ -491,6 +491,8 @@ class JobLife(RuleBasedStateMachine):
         job = self.jobs.get(job_id)
         if job is not None and job["state"] == "active":
             self.put_down.discard(job_id)
+        elif job is not None and job["state"] == "group-waiting":
+            self.put_down.add(job_id)
         is_of_group = job is not None and job.get("groupKey") == group and job["state"] not in DONE
         return is_of_group and job_id not in self.put_down
 
