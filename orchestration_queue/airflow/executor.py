@@ -152,7 +152,7 @@ class QueueExecutor(BaseExecutor):
         self._keys[job_id], self._jobs[key] = key, job_id
 
     def sync(self) -> None:
-        """JobReport the jobs that have started or ended. It never waits for the server."""
+        """Report the jobs that have started or ended. It never waits for the server."""
         for report in self._watcher.take():
             key = self._keys.get(report.job_id)
             if key is None:

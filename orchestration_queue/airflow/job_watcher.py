@@ -111,7 +111,7 @@ class JobWatcher:
         return [self._reports.get_nowait() for _ in range(self._reports.qsize())]
 
     def report(self, job_id: str, record: JobRecord | None) -> bool:
-        """JobReport a job that has ended and stop watching it; return whether it has."""
+        """Report a job that has ended and stop watching it; return whether it has."""
         if record is None or "state" not in record.fields:
             found = JobReport(
                 job_id, Outcome.FAILED, f"job {job_id!r} does not exist: it was removed, or the server lost it"
