@@ -85,7 +85,7 @@ def _parse_day(text: str) -> date:
 
 
 def _describe(task: TaskStatistics) -> dict[str, Any]:
-    counts = {"completed": task.completed, "failed": task.failed, "retried": task.retried}
+    counts = {"completed": task.completed, "failed": task.failed, "retried": task.retried, "steps": task.steps}
     described: dict[str, Any] = {**counts, "kinds": dict(task.kinds)}
     for what, spread in (("wait", task.wait), ("run", task.run)):
         named = ("mean", "deviation", "p50", "p90", "p95", "p99")

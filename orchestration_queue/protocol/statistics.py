@@ -2,8 +2,8 @@
 
 They are fields of one hash per day, which workers only increment, so that any number of workers can write them:
 ``wait:n:TASK``, ``wait:s:TASK`` and ``wait:q:TASK`` are the count, the sum of the milliseconds and the sum of the
-squared seconds, ``wait:17:TASK`` counts those of bucket 17; ``run:...`` likewise; ``failed:TASK`` and ``retried:TASK``
-are counts, and ``failed.KIND:TASK`` counts those that failed with one kind of failure.
+squared seconds, ``wait:17:TASK`` counts those of bucket 17; ``run:...`` likewise; ``failed:TASK``, ``retried:TASK``
+and ``steps:TASK`` are counts, and ``failed.KIND:TASK`` counts those that failed with one kind of failure.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _MOST_NAMES = 100
 _MOST_KINDS = 20
 _OTHERS = "(others)"
 _KIND = "failed."
+_COUNTS = ("failed", "retried", "steps")
 
 
 def _bucket(milliseconds: int) -> int:
@@ -123,6 +124,7 @@ class TaskStatistics:
         failed: How many jobs failed for good.
         retried: How many attempts failed and were followed by another.
         kinds: How many jobs failed for good by kind of failure, as far as workers recorded it; earlier versions don't.
+        steps: How many durable steps stored their outcome.
     """
 
     wait: Distribution = field(default_factory=Distribution)
@@ -130,6 +132,7 @@ class TaskStatistics:
     failed: int = 0
     retried: int = 0
     kinds: Mapping[str, int] = field(default_factory=dict)
+    steps: int = 0
 
     @property
     def completed(self) -> int:
@@ -145,6 +148,7 @@ class TaskStatistics:
             self.failed + other.failed,
             self.retried + other.retried,
             dict(kinds),
+            self.steps + other.steps,
         )
 
 
@@ -197,7 +201,7 @@ class _TaskTally:
 
     def __init__(self) -> None:
         self.wait, self.run = _Durations(), _Durations()
-        self.failed = self.retried = 0
+        self.failed = self.retried = self.steps = 0
         self._kinds: dict[str, int] = {}
 
     def fail(self, kind: str) -> None:
@@ -212,7 +216,7 @@ class _TaskTally:
         """Yield the fields of the day's hash, and what to add to each."""
         yield from self.wait.fields("wait", task)
         yield from self.run.fields("run", task)
-        yield from ((f"{what}:{task}", str(n)) for what, n in (("failed", self.failed), ("retried", self.retried)) if n)
+        yield from ((f"{what}:{task}", str(n)) for what in _COUNTS if (n := getattr(self, what)))
         yield from ((f"{_KIND}{kind}:{task}", str(n)) for kind, n in self._kinds.items())
 
 
@@ -258,9 +262,9 @@ def read_day(day: date, fields: Iterable[tuple[str, str]]) -> DayStatistics:
 
 
 def _task(numbers: Mapping[str, float]) -> TaskStatistics:
-    failed, retried = (int(numbers.get(f"{kind}:", 0)) for kind in ("failed", "retried"))
+    failed, retried, steps = (int(numbers.get(f"{kind}:", 0)) for kind in _COUNTS)
     kinds = {name[len(_KIND) : -1]: int(number) for name, number in numbers.items() if name.startswith(_KIND)}
-    return TaskStatistics(_distribution(numbers, "wait"), _distribution(numbers, "run"), failed, retried, kinds)
+    return TaskStatistics(_distribution(numbers, "wait"), _distribution(numbers, "run"), failed, retried, kinds, steps)
 
 
 def _distribution(numbers: Mapping[str, float], kind: str) -> Distribution:

@@ -51,6 +51,8 @@ class DurableJob(BaseActiveJob):
         self._keys = keys
         self._connection = connection
         self._has_steps = has_steps
+        self.on_step: Callable[[str], object] | None = None
+        """Called with the job's name when a step's outcome was stored."""
 
     async def step(
         self,
@@ -244,7 +246,10 @@ class DurableJob(BaseActiveJob):
             until_ms=until_ms,
             result=result,
         )
-        return await self._persist(lambda: self._connection.run(storing, repeatable=True))
+        stored = await self._persist(lambda: self._connection.run(storing, repeatable=True))
+        if self.on_step is not None and stored.result is None and kind is not StepKind.WAITS:
+            self.on_step(self.name)
+        return stored
 
     async def _start_calls(self, nodes: Sequence[Node], replaced: Mapping[str, int]) -> list[StoredOutcome]:
         """Store which jobs steps call, unless they have, and add these jobs; return the outcomes that count."""

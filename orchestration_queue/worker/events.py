@@ -120,6 +120,14 @@ class Tallying:
             task.retried += 1
         if job.attempts_made == 0 and job.stalled_count == 0:
             task.wait.add(taken_ms - _due_ms(job))
+        self._send_soon()
+
+    def count_step(self, task: str) -> None:
+        """Count a durable step whose outcome the server has stored."""
+        self._tally.task(task).steps += 1
+        self._send_soon()
+
+    def _send_soon(self) -> None:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_EVERY_S, lambda: self._begin(self.send()))
 

@@ -75,6 +75,8 @@ class WorkerLoop:
         """Those of them whose tasks were cancelled, and whose handlers clean up."""
         self._beside: set[asyncio.Future[None]] = set()
         self._tallying = Tallying(io, self._begin) if options.record_metrics else None
+        if self._tallying is not None:
+            runner.on_step = self._tallying.count_step
         self._failure: BaseException | None = None
         self._early_cancels: dict[str, int] = {}
         self._pauses = Pauses()

@@ -95,6 +95,8 @@ class Runner:
         self._strategies = dict(strategies or {})
         self._rate_limit_delay = rate_limit_delay
         self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
+        self.on_step: Callable[[str], object] = lambda _name: None
+        """Called with the job's name when a durable step's outcome was stored."""
         self._last_handler: Handler | None = None
         self._is_coroutine = False
         self._sandboxes = SandboxPool(SandboxProcess.start)
@@ -117,6 +119,7 @@ class Runner:
             lease.record.fill_options(self._default_options(lease.record.name))
         with bound_to(self._keys.queue, lease.record):
             job = AsyncActiveJob(lease.record, self._keys, self._connection, has_steps=self._has_steps)
+            job.on_step = self.on_step
             attempt = _Attempt(lease, job)
             settlement = await self._run_to_outcome(attempt, given_up)
             if lease in given_up:

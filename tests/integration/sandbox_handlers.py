@@ -294,6 +294,22 @@ def calling(job: ActiveJob) -> Any:
     return [job.attempt, first, *both]
 
 
+def stepping(job: ActiveJob) -> None:
+    for number in range(3):
+        job.step(f"n-{number}", int)
+    job.sleep("nap", 0.01)
+    if job.attempt == 1:
+        raise ValueError("again")
+
+
+async def stepping_on_loop(job: AsyncActiveJob) -> None:
+    for number in range(3):
+        await job.step(f"n-{number}", int)
+    await job.sleep("nap", 0.01)
+    if job.attempt == 1:
+        raise ValueError("again")
+
+
 VERSIONS: dict[str, Tasks] = {name: Tasks() for name in ("1", "2", "2 in a process")}
 
 

@@ -112,7 +112,7 @@ def _day(found: DayStatistics) -> dict[str, Any]:
 
 
 def _task(task: TaskStatistics) -> dict[str, Any]:
-    counts = {"completed": task.completed, "failed": task.failed, "retried": task.retried}
+    counts = {"completed": task.completed, "failed": task.failed, "retried": task.retried, "steps": task.steps}
     return counts | {"kinds": dict(task.kinds), "wait": _spread(task.wait), "run": _spread(task.run)}
 
 

@@ -87,6 +87,7 @@ COLUMNS: Tables = {
             for what in ("wait", "run")
             for part in ("mean", "deviation", "p50", "p90", "p99")
         },
+        "steps": Column("bigint"),
     },
 }
 

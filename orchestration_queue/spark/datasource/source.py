@@ -159,6 +159,7 @@ class StatisticsReader(DataSourceReader):
             "completed": task.completed,
             "failed": task.failed,
             "retried": task.retried,
+            "steps": task.steps,
             **_seconds("wait", task.wait),
             **_seconds("run", task.run),
         }
