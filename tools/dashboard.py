@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from orchestration_queue.telemetry.names import metric
+from orchestration_queue.telemetry.names import Metric, metric
+from orchestration_queue.wires import WIRES, Wire
 
 __all__ = ["dashboard"]
 
@@ -86,6 +87,29 @@ def _panels() -> dict[str, tuple[str, dict[str, str]]]:
     }
 
 
+def _wire_panels(wire: Wire) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return panels of a wire, as its metrics are declared, for all queues: the variable has only our own."""
+    metrics: tuple[Metric, ...] = wire.load("metrics").METRICS
+
+    def queries(kind: str, query: str) -> dict[str, str]:
+        found = {}
+        for each in (each for each in metrics if each.kind == kind):
+            of_queue = ("queue",) if "queue" in each.labels else each.labels
+            by = each.labels if kind == "gauge" else of_queue
+            legend = " ".join([each.name.removeprefix(f"{wire.name}_"), *(f"{{{{{label}}}}}" for label in by)])
+            found[legend] = query.format(name=each.name, by=", ".join(by), le=", ".join(("le", *by)))
+        return found
+
+    counted = queries("counter", f"sum by ({{by}}) (rate({{name}}{_RATE}))")
+    quantile = f"histogram_quantile(0.95, sum by ({{le}}) (rate({{name}}_bucket{_RATE})))"
+    panels = {
+        f"{wire.title}: what happens, a second": ("ops", counted),
+        f"{wire.title}: how long or large, p95": ("short", queries("histogram", quantile)),
+        f"{wire.title}: what is there": ("short", queries("gauge", "max by ({by}) ({name})")),
+    }
+    return {title: panel for title, panel in panels.items() if panel[1]}
+
+
 def _panel(place: int, title: str, unit: str, queries: dict[str, str]) -> dict[str, Any]:
     return {
         "id": place + 1,
@@ -118,7 +142,10 @@ def dashboard() -> str:
             "refresh": 2,
         },
     ]
-    panels = [_panel(place, title, *queries) for place, (title, queries) in enumerate(_panels().items())]
+    drawn_panels = _panels()
+    for wire in WIRES:
+        drawn_panels |= _wire_panels(wire)
+    panels = [_panel(place, title, *queries) for place, (title, queries) in enumerate(drawn_panels.items())]
     drawn = {
         "uid": "orchestration-queue",
         "title": "orchestration_queue",

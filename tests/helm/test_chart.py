@@ -21,6 +21,7 @@ from orchestration_queue.options import AlertKind, AlertRule
 from orchestration_queue.spark import SparkOptions
 from orchestration_queue.spark.runtime import server_for
 from orchestration_queue.telemetry import METRICS
+from orchestration_queue.wires import WIRES
 from tests.helm.operators import SCHEMAS
 
 CHART = Path(__file__).parents[2] / "helm" / "orchestration-queue"
@@ -143,7 +144,8 @@ def test_rules_and_dashboard_speak_of_metrics_that_exist() -> None:
     boards = (made["data"].get("orchestration-queue.json") for made in objects if made["kind"] == "ConfigMap")
     (board,) = filter(None, boards)
     drawn = " ".join(target["expr"] for panel in json.loads(board)["panels"] for target in panel["targets"])
-    assert [metric.name for metric in METRICS if not re.search(rf"\b{metric.name}(_bucket)?\b", drawn)] == []
+    declared = [*METRICS, *(metric for wire in WIRES for metric in wire.load("metrics").METRICS)]
+    assert [metric.name for metric in declared if not re.search(rf"\b{metric.name}(_bucket)?\b", drawn)] == []
     suffixes = {"histogram": ("_bucket", "_sum", "_count")}
     known = {metric.name + suffix for metric in METRICS for suffix in ("", *suffixes.get(metric.kind, ()))}
     spoken = set(re.findall(r"orchestration_queue_\w+", " ".join([*texts, board])))
