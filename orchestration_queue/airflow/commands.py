@@ -1,22 +1,28 @@
-"""The command ``airflow queue worker``, which is ``oq airflow worker`` with the server of Airflow's configuration."""
+"""The command ``airflow queue worker``, which is ``oq airflow worker`` with the server of Airflow's configuration.
+
+Airflow imports this for each of its commands: import no more than they all do.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from argparse import REMAINDER, Namespace
+from argparse import Namespace
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
-from airflow.executors.base_executor import ExecutorConf
-
-from orchestration_queue.airflow.configuration import AirflowOptions
-from orchestration_queue.options import as_timedelta
 
 __all__ = ["commands", "work"]
 
-_OPTIONS = Arg(
-    ("options",), nargs=REMAINDER, help="Options of `oq airflow worker`, such as `--queue gpu --concurrency 8`."
+_PASSED = (
+    *("queue", "concurrency", "stalled-interval", "drain", "grace", "max-items", "max-memory", "bundles"),
+    *("metrics-port", "metrics-host", "log-level"),
 )
+"""Options of ``oq airflow worker``, which checks their values."""
+_HELP = "See `oq airflow worker --help`."
+_OPTIONS = [
+    *(Arg((f"--{name}",), help=_HELP) for name in _PASSED),
+    Arg(("--serve-logs",), help=_HELP, action="store_true"),
+]
 
 
 def work(arguments: Namespace) -> None:
@@ -25,21 +31,24 @@ def work(arguments: Namespace) -> None:
     Raises:
         UsageError: The configuration is invalid.
     """
+    from airflow.executors.base_executor import ExecutorConf
+
+    from orchestration_queue.airflow.configuration import AirflowOptions
+    from orchestration_queue.options import as_timedelta
+
     options = AirflowOptions.of(ExecutorConf())
     if options.url is not None:
         os.environ["OQ_URL"] = options.url  # not an argument, which every user of the machine could read
-    words = [
-        *arguments.options,
-        "--prefix",
-        options.prefix,
-        "--lease",
-        str(as_timedelta(options.lease).total_seconds()),
-    ]
+    own = ["--prefix", options.prefix, "--lease", str(as_timedelta(options.lease).total_seconds())]
+    own += ["--serve-logs"] * bool(arguments.serve_logs)
+    for name in _PASSED:
+        if (value := getattr(arguments, name.replace("-", "_"))) is not None:
+            own += [f"--{name}", value]
     program = "from orchestration_queue.cli import run; run()"
-    os.execv(sys.executable, [sys.executable, "-c", program, "airflow", "worker", *words])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-c", program, "airflow", "worker", *own])  # noqa: S606
 
 
 def commands() -> list[GroupCommand]:
     """Return the commands for Airflow's command line."""
-    worker = ActionCommand("worker", "Run tasks as jobs of a queue", work, (_OPTIONS,))
+    worker = ActionCommand("worker", "Run tasks as jobs of a queue", work, _OPTIONS)
     return [GroupCommand("queue", "Workers of orchestration_queue", (worker,))]

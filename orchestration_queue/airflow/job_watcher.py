@@ -29,7 +29,7 @@ _ENDS: Final = frozenset({"completed", "failed", "revoked", "removed", "expired"
 _READ_S: Final = 0.5
 """How long one read waits for events; a queue that is new to the reader waits as long."""
 _CHECK_EVERY_S: Final = 10.0
-"""How often to read all jobs, in case an event was lost."""
+"""How often to read all jobs at least, in case an event was lost."""
 _PAUSE_S: Final = 1.0
 
 
@@ -78,6 +78,7 @@ class JobWatcher:
     def __init__(self, connection: Connection, silence_s: float, give_up: Callable[[QueueKeys, str], None]) -> None:
         self._connection = connection
         self._silence_s = silence_s
+        self._check_every_s = min(_CHECK_EVERY_S, silence_s)
         self._give_up = give_up
         self._jobs: dict[str, _TaskJob] = {}
         self._lock = threading.Lock()
@@ -131,12 +132,12 @@ class JobWatcher:
 
     def _watch(self) -> None:
         reader = EventReader(self._connection, {})
-        check_at = time.monotonic() + _CHECK_EVERY_S
+        check_at = time.monotonic() + self._check_every_s
         while not self._is_over.is_set():
             try:
                 self._follow(reader)
                 if time.monotonic() >= check_at:
-                    check_at = time.monotonic() + _CHECK_EVERY_S
+                    check_at = time.monotonic() + self._check_every_s
                     self._check_all()
                 self._is_cut_off = False
             except OrchestrationQueueError as error:

@@ -64,7 +64,7 @@ class WorkloadRunner(ForkRunner):
         started = time.monotonic()
         with self.fenced(job.record) as slot:
             self._drop_stale(work)
-            self.pool.rename(_SPARE.name, work.dag_bundle.name)
+            self.pool.assign(_SPARE.name, work.dag_bundle)
             async with self.pool.lend(work.dag_bundle, Isolation.AUTO) as loan:
                 self._note_version(loan.server, work)
                 running = loan.server.begin(job.data, slot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Annotated
 
@@ -48,6 +49,9 @@ def work(
     ] = None,
     max_memory: Annotated[int | None, typer.Option(help="Replace it above this many MiB; default never.")] = None,
     bundles: Annotated[int, typer.Option(help="Versions of DAG bundles that are kept warm.")] = 8,
+    serve_logs: Annotated[
+        bool, typer.Option("--serve-logs", help="Serve the tasks' logs to Airflow's UI, on its worker_log_server_port.")
+    ] = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     log_level: Annotated[str, typer.Option(envvar="OQ_LOG_LEVEL", help="debug, info, warning or error.")] = "info",
@@ -59,6 +63,7 @@ def work(
         raise MissingExtraError("airflow", "airflow")
     log_to_stderr(log_level)
     from orchestration_queue.airflow import AirflowWorker
+    from orchestration_queue.airflow.log_server import serving_logs
     from orchestration_queue.worker.forks.fork_pool import Recycling
 
     worker = AirflowWorker(
@@ -70,7 +75,8 @@ def work(
         grace=timedelta(seconds=grace),
         bundles=bundles,
     )
-    with endpoint([worker], metrics_host, metrics_port, [], url=url, prefix=prefix):
+    logs = serving_logs() if serve_logs else nullcontext()
+    with logs, endpoint([worker], metrics_host, metrics_port, [], url=url, prefix=prefix):
         told_twice = run_workers(worker)
     if told_twice:
         logging.shutdown()

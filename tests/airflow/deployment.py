@@ -61,7 +61,7 @@ class Airflow:
             "API__HOST": "127.0.0.1",
             "API__PORT": str(self.port),
             "API__WORKERS": "1",
-            "CORE__DAGS_FOLDER": str(DAGS),
+            "CORE__DAGS_FOLDER": str(self.dags),
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "CORE__EXECUTOR": f"{EXECUTOR},LocalExecutor",
             "CORE__LOAD_EXAMPLES": "False",
@@ -78,6 +78,11 @@ class Airflow:
         own = {"AIRFLOW_HOME": str(self.home), "OQ_URL": self.url, "OQ_TEST_MARKS": str(self.marks)}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {**os.environ, **own, "PATH": path, **{f"AIRFLOW__{name}": value for name, value in settings.items()}}
+
+    @property
+    def dags(self) -> Path:
+        """The directory of its DAG files."""
+        return DAGS
 
     @property
     def marks(self) -> Path:
@@ -138,7 +143,7 @@ class Airflow:
 
     def _has_dags(self) -> bool:
         assert not (errors := self.query("select stacktrace from import_error")), errors
-        files = len(list(DAGS.glob("*.py")))
+        files = len(list(self.dags.glob("*.py")))
         known = self.query("select count(distinct fileloc) from serialized_dag join dag using (dag_id)")
         return known[0][0] == files and self.is_up()
 

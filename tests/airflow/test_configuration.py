@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -16,12 +17,14 @@ from airflow.executors.workloads.base import BundleInfo
 from airflow.executors.workloads.task import TaskInstanceDTO
 
 from orchestration_queue.airflow import AirflowWorker, QueueExecutor
-from orchestration_queue.airflow.configuration import TaskOptions
+from orchestration_queue.airflow.configuration import AirflowOptions, TaskOptions
 from orchestration_queue.airflow.envelope import WorkloadEnvelope
 from orchestration_queue.airflow.tokens import _cipher, unseal
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import PayloadError, UsageError
+from tests.airflow.deployment import AIRFLOW
 from tests.processes import OQ
+from tests.waiting import wait_until_sync
 
 if TYPE_CHECKING:
     from airflow.models.taskinstancekey import TaskInstanceKey
@@ -246,3 +249,40 @@ def test_the_job_of_a_deferred_task_does_not_end_its_next_one(executor: QueueExe
     executor.sync()
     buffer: dict[TaskInstanceKey, Any] = executor.get_event_buffer()  # type: ignore[assignment]
     assert {key: state for key, (state, _) in buffer.items()} == {again.key: "success"}
+
+
+def test_airflow_has_the_worker_s_command(server_url: str) -> None:
+    ended = subprocess.run(
+        [AIRFLOW, "queue", "worker", "--queue", "q", "--concurrency", "many"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "--concurrency must be a whole number" in ended.stderr
+
+
+def test_the_page_names_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "airflow-executor.md").read_text()
+    first_cells = " ".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE))
+    named = {*re.findall(r"`(\w+)`", first_cells)}
+    assert named >= {*AirflowOptions.model_fields, *TaskOptions.model_fields, "token_key"}
+
+
+def test_a_task_whose_worker_is_gone_fails_although_there_is_no_other_worker(
+    server_url: str, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{SECTION}LEASE", "1")
+    executor = QueueExecutor(parallelism=4)
+    executor.start()
+    workload = task()
+    add(executor, workload)
+    with Queue("airflow.default", url=server_url) as queue:
+        (taken,) = queue.take(1)  # and its lease is never renewed
+        wait_until_sync(lambda: executor.sync() or executor.event_buffer, "it is reported")  # type: ignore[func-returns-value]
+        ((key, (state, reason)),) = executor.get_event_buffer().items()
+        assert (key, state) == (workload.key, "failed")
+        assert "has not renewed its lease for 2 s" in reason
+        wait_until_sync(lambda: queue.get(taken.id).record.fields.get("revoked") == "1", "it is canceled")
+    executor.end()

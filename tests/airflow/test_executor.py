@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import httpx
 import pytest
 
-from tests.airflow.deployment import LONG_S, Airflow
+from tests.airflow.deployment import LONG_S, Airflow, free_port
 from tests.waiting import wait_until_sync
 
 if TYPE_CHECKING:
     import subprocess
 
+FORBIDDEN: Final = 403
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -51,6 +53,21 @@ def test_a_task_whose_worker_is_killed_is_retried_by_airflow_s_rules(airflow: Ai
 def kill(airflow: Airflow, process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait(60)
+
+
+def test_a_worker_serves_the_logs_of_its_machine(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv("AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT", str(port))
+
+    def answers() -> int:
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}/log/any", timeout=5).status_code
+        except httpx.HTTPError:
+            return 0
+
+    with airflow.worker("silent", "--serve-logs"):
+        wait_until_sync(lambda: answers() == FORBIDDEN, "it serves logs, to who has a token", LONG_S)
+    assert answers() == 0
 
 
 def test_a_new_scheduler_adopts_the_jobs_of_one_that_was_killed(airflow: Airflow) -> None:

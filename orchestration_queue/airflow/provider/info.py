@@ -28,6 +28,8 @@ def get_provider_info() -> dict[str, Any]:
         "extra-links": [f"{_PACKAGE}.links.ConsoleLink", f"{_PACKAGE}.spark.SparkLink"],
         "queues": [f"{_PACKAGE}.messaging.QueueMessageProvider"],
         "connection-types": [_connection_type()],
+        "executors": ["orchestration_queue.airflow.QueueExecutor"],
+        "cli": ["orchestration_queue.airflow.commands.commands"],
     }
 
 

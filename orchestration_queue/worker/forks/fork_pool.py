@@ -156,10 +156,11 @@ class ForkPool:
         """The fork servers to which new work items go, by the name of their code."""
         return dict(self._copied)
 
-    def rename(self, spare: str, name: str) -> None:
-        """Use the server of one code for another, which is not loaded yet and needs nothing else so far."""
-        if name not in self._copied and not self._starting[name].locked() and spare in self._copied:
-            self._copied[name] = self._copied.pop(spare)
+    def assign(self, spare: str, code: Code) -> None:
+        """Use the server of one code for another, which has no server yet, and needs nothing else at first."""
+        if code.name not in self._copied and not self._starting[code.name].locked() and spare in self._copied:
+            server = self._copied[code.name] = self._copied.pop(spare)
+            server.relabel(code.label)
 
     def retire(self, name: str) -> None:
         """Have the next work item of this code start a new server; the old one ends with its last work item."""

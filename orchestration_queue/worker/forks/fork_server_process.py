@@ -111,6 +111,10 @@ class ForkServerProcess(ChildProcess):
             running.died(None)
         return running
 
+    def relabel(self, label: str) -> None:
+        """Attribute later output to other code."""
+        self._output.begin(label)
+
     def tell(self, kind: str, **details: object) -> None:
         """Send the program a message of its own. After it has loaded more, it reports ``examined``, with new facts."""
         if self.is_alive:
