@@ -23,8 +23,8 @@ def test_a_job_that_was_put_back_while_its_group_is_held_runs_afterwards(wire: W
     """It would keep the only slot, and wait for it."""
     worker = HandWorker(wire)
     wire.add(orderingKey="k", groupConcurrency=1)
-    job_id = worker.take()
-    wire.call("deferActive", jobId=job_id, entryId=worker.held.pop(str(job_id)))
+    job_id = str(worker.take())
+    wire.call("deferActive", jobId=job_id, entryId=worker.held.pop(job_id))
     wire.call("rateLimitGroupExternal", groupKey="k", durationMs=250)
     assert worker.take() is None
     assert (wire.state("1"), wire.group("k")["active"]) == ("group-waiting", "0")

@@ -291,7 +291,12 @@ class JobLife(RuleBasedStateMachine):
     def hold_back(self, group: str, ms: int, extend: str) -> None:
         """Anyone holds an ordering key back."""
         if self.wire.group(group):
-            values = {"groupKey": group, "durationMs": ms, "timestamp": self.worker.now, "extend": extend}
+            values: dict[str, str | int] = {
+                "groupKey": group,
+                "durationMs": ms,
+                "timestamp": self.worker.now,
+                "extend": extend,
+            }
             self.note_hold(group, ms, extend, self.wire.call("rateLimitGroupExternal", **values))
 
     @precondition(lambda self: any("groupKey" in self.jobs.get(job_id, {}) for job_id in self.worker.held))
