@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue.alerts.evaluation import evaluate
-from orchestration_queue.alerts.measuring import measure, measure_memory
+from orchestration_queue.alerts.measuring import measure, measure_memory, measure_pools
 from orchestration_queue.alerts.receivers import RECEIVER, Receiver
 from orchestration_queue.alerts.sending import NotSentError, send
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError
@@ -175,6 +175,8 @@ class AlertEvaluator:
     async def _measure(self, rule: AlertRule, known: Sequence[Breach]) -> list[Breach]:
         if rule.kind is AlertKind.MEMORY:
             return await self._measure_memory(rule)
+        if rule.kind is AlertKind.POOL_EXHAUSTED:
+            return await self._connection.follow(measure_pools(self._keys, rule, now_ms()))
         names = [rule.queue]
         if rule.is_pattern:
             names = [name for name in await self._queues() if fnmatchcase(name, rule.queue)]

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from orchestration_queue.options import AlertKind, AlertRule, seconds
 from orchestration_queue.protocol.alerts import Breach
 from orchestration_queue.protocol.call import Call, Conversation, all_good, text, texts, together
 from orchestration_queue.protocol.keys import GROUP, QueueKeys
-from orchestration_queue.protocol.operations import queue_settings, queue_state, schedule_entries, worker_registry
+from orchestration_queue.protocol.operations import (
+    pools,
+    queue_settings,
+    queue_state,
+    schedule_entries,
+    worker_registry,
+)
 from orchestration_queue.schedules import SchedulerEntry
 from orchestration_queue.states import JobState
 
-__all__ = ["measure", "measure_memory", "span"]
+__all__ = ["measure", "measure_memory", "measure_pools", "span"]
 
 _MOST_FLOWS = 1000
 """Unfinished flows of a queue that are read, those first that must be checked first."""
@@ -67,7 +74,7 @@ def _no_worker(keys: QueueKeys, rule: AlertRule, _: int) -> Conversation[list[Br
     waiting = (yield from queue_state.counts(keys)).waiting
     if paused.read(reply) or (rule.is_pattern and not waiting) or (yield from _is_broadcast(keys)):
         return []
-    jobs = f", and {_count(waiting, 'job')} {'waits' if waiting == 1 else 'wait'}" if waiting else ""
+    jobs = f", and {_waiting(waiting)}" if waiting else ""
     return [Breach(keys.queue, waiting, f"No worker serves the queue{jobs}")]
 
 
@@ -117,7 +124,7 @@ def _backlog(keys: QueueKeys, rule: AlertRule, _: int) -> Conversation[list[Brea
     counts = yield from queue_state.counts(keys)
     if counts.waiting <= _threshold(rule) or (yield from _is_broadcast(keys)):
         return []
-    return [Breach(keys.queue, counts.waiting, f"{_count(counts.waiting, 'job')} wait for a worker")]
+    return [Breach(keys.queue, counts.waiting, f"{_waiting(counts.waiting)} for a worker")]
 
 
 _MEASURES: dict[AlertKind, Measure] = {
@@ -130,6 +137,20 @@ _MEASURES: dict[AlertKind, Measure] = {
     AlertKind.BACKLOG: _backlog,
 }
 """How each kind of rule that concerns queues is measured."""
+
+
+def measure_pools(keys: QueueKeys, rule: AlertRule, now_ms: int) -> Conversation[list[Breach]]:
+    """Return the pools for whose slots more jobs wait than a rule allows. Two exchanges."""
+    found = yield from pools.states(keys, now_ms)
+    return [
+        Breach(
+            pool.name,
+            pool.waiting,
+            f"{_waiting(pool.waiting)} for slots, of which {pool.used} of {pool.slots} are used",
+        )
+        for pool in found
+        if fnmatchcase(pool.name, rule.queue) and pool.waiting > _threshold(rule)
+    ]
 
 
 def measure_memory(where: str, rule: AlertRule) -> Conversation[list[Breach]]:
@@ -146,6 +167,10 @@ def measure_memory(where: str, rule: AlertRule) -> Conversation[list[Breach]]:
 
 def _whole(facts: dict[str, str], name: str) -> int:
     return int(facts.get(name, "0").strip() or 0)
+
+
+def _waiting(number: int) -> str:
+    return f"{_count(number, 'job')} {'waits' if number == 1 else 'wait'}"
 
 
 def _count(number: int, noun: str) -> str:

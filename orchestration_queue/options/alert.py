@@ -43,6 +43,8 @@ class AlertKind(StrEnum):
     """Seconds since an unfinished flow of the queue was submitted; default 3600."""
     BACKLOG = "backlog"
     """Ready jobs; default 1000."""
+    POOL_EXHAUSTED = "pool_exhausted"
+    """Jobs that wait for slots of a pool; default 0. The rule's ``queue`` is the pool, or a pattern of pools."""
     MEMORY = "memory"
     """The server's used memory, as a part of its `maxmemory`, or else of its machine's, from 0 to 1; default 0.8."""
 
@@ -55,6 +57,7 @@ _DEFAULTS: Mapping[AlertKind, float | None] = {
     AlertKind.SCHEDULE_OVERDUE: 60,
     AlertKind.FLOW_LATE: 3600,
     AlertKind.BACKLOG: 1000,
+    AlertKind.POOL_EXHAUSTED: 0,
     AlertKind.MEMORY: 0.8,
 }
 _PARTS = (AlertKind.FAILURE_RATE, AlertKind.MEMORY)
@@ -74,7 +77,7 @@ class AlertRule(Options):
     to: tuple[str, ...]
     """The receivers, 1 to 10, by the names that they have where ``oq alert run`` runs."""
     queue: Annotated[str, Field(strict=True)] = "*"
-    """The queue, or a pattern of queues such as ``mail-*``. The memory is the server's, whatever the queue."""
+    """The queue (or pool), or a pattern such as ``mail-*``. The memory is the server's, whatever the queue."""
     threshold: Annotated[float, Field(strict=True, ge=0, le=MAX_COUNT)] | None = None
     """The value above which it fires; default: the kind's."""
     window: Annotated[DurationField, Field(ge=timedelta(minutes=1), le=timedelta(days=1))] | None = None

@@ -96,6 +96,20 @@ async def grow(queue: AsyncQueue, url: str, clock: TimeMachine) -> Callable[[], 
     return queue.drain
 
 
+async def exhaust(queue: AsyncQueue, url: str, clock: TimeMachine) -> Callable[[], Coroutine[Any, Any, Any]]:
+    await queue.pools.set(queue.name, 0)
+    job = await queue.add("work", None, {"pools": {queue.name: 1}})
+    async with working(queue, nothing, url):
+        await wait_until_state(job, "delayed")
+
+    async def widen() -> None:
+        await queue.pools.set(queue.name, 1)
+        async with working(queue, nothing, url):
+            await wait_until_state(job, "completed")
+
+    return widen
+
+
 async def fill(queue: AsyncQueue, url: str, clock: TimeMachine) -> Callable[[], Coroutine[Any, Any, Any]]:
     client = redis.Redis(unix_socket_path=url.removeprefix("unix://"))
     used = client.info("memory")["used_memory"]
@@ -116,6 +130,7 @@ SCENES: dict[AlertKind, tuple[Scene, dict[str, Any], str]] = {
     AlertKind.SCHEDULE_OVERDUE: (miss_a_run, {}, "A run of the schedule is 1 h overdue"),
     AlertKind.FLOW_LATE: (be_late, {"threshold": 0}, "The flow has run for 0 s"),
     AlertKind.BACKLOG: (grow, {"threshold": 2}, "3 jobs wait for a worker"),
+    AlertKind.POOL_EXHAUSTED: (exhaust, {}, "1 job waits for slots, of which 0 of 0 are used"),
     AlertKind.MEMORY: (fill, {}, "of maxmemory is in use"),
 }
 
