@@ -35,12 +35,15 @@ from orchestration_queue import (
     UnrecoverableError,
     Worker,
 )
+from orchestration_queue.alerts import AlertEvaluator, read_receivers
+from orchestration_queue.client import AsyncAlerts
 from orchestration_queue.http import create_app
 from orchestration_queue.protocol import statistics
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection
+from tests.alerts.receivers import hook
 from tests.bench.server import server
 from tests.dagster.develop import Dev, running_dev
 from tests.http.browser import started
@@ -56,6 +59,7 @@ PAGES = {
     "calendar": "/ui/schedules/calendar?zone=Europe/Berlin",
     "dead-letters": "/ui/dead",
     "statistics": "/ui/queues/reports/statistics",
+    "alerts": "/ui/alerts",
 }
 _NEUTRAL = f"""for (const each of document.querySelectorAll('pre'))
   each.textContent = each.textContent.replaceAll({str(Path(__file__).parent)!r}, '/app')"""
@@ -166,6 +170,27 @@ async def console(url: str) -> AsyncIterator[str]:
             await asyncio.wait([task], timeout=60)
 
 
+async def fill_alerts(url: str, stack: AsyncExitStack) -> None:
+    """Add rules, of which one fires, and evaluate them."""
+    ops = await stack.enter_async_context(hook())
+    async with AsyncAlerts(url=url) as alerts:
+        note = "https://wiki.example.org/reports"
+        await alerts.set("failed-reports", {"kind": "dead_letters", "queue": "reports", "to": ["ops"], "note": note})
+        await alerts.set("late-flights", {"kind": "flow_late", "queue": "flights", "threshold": 7200, "to": ["oncall"]})
+        await alerts.set("mail-backlog", {"kind": "backlog", "queue": "emails*", "threshold": 5000, "to": ["ops"]})
+        await alerts.set("no-workers", {"kind": "no_worker", "to": ["oncall", "ops"]})
+        await alerts.silence("mail-backlog", 7200, by="ada")
+    receivers = read_receivers({f"OQ_ALERT_RECEIVER_{name}": ops.url for name in ("OPS", "ONCALL")})
+    evaluator = AlertEvaluator(receivers, url=url, interval=1)
+    evaluating = asyncio.create_task(evaluator.run())
+
+    async def stop() -> None:
+        evaluator.stop()
+        await evaluating
+
+    stack.push_async_callback(stop)
+
+
 async def take(url: str, profile: Path) -> None:
     """Run the workers, open each page and write its picture."""
     workers = [
@@ -177,6 +202,7 @@ async def take(url: str, profile: Path) -> None:
         await fill(url)
         await fill_past(url, "reports")
         await submit(url, "flights", "flights-2026-11-22")
+        await fill_alerts(url, stack)
         site = await stack.enter_async_context(console(url))
         await stack.enter_async_context(running(*workers))
         browser = stack.enter_context(started(profile))

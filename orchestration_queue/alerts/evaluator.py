@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue.alerts.evaluation import evaluate
-from orchestration_queue.alerts.measuring import measure, measure_memory, measure_pools
+from orchestration_queue.alerts.measuring import dead_letter_queue, measure, measure_memory, measure_pools
 from orchestration_queue.alerts.receivers import RECEIVER, Receiver
 from orchestration_queue.alerts.sending import NotSentError, send
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError
@@ -215,7 +215,7 @@ class AlertEvaluator:
         return found
 
     async def _queues(self) -> list[str]:
-        """Return the names of all queues, as they were about a minute ago."""
+        """Return the names of all queues but those for dead letters, which wait for no worker; about a minute old."""
         due, names = self._names
         began = time.monotonic()
         if began >= due:
@@ -223,7 +223,9 @@ class AlertEvaluator:
             for primary in await self._connection.primaries():
                 async with await AsyncConnection.open(primary, libraries=()) as one:
                     found.update(await one.follow(keyspace.queue_names(self._keys.prefix)))
-            ended, names = time.monotonic(), sorted(found)
+            keys = [QueueKeys(name, self._keys.prefix) for name in found]
+            letters = await self._connection.follow(together([dead_letter_queue(each) for each in keys]))
+            ended, names = time.monotonic(), sorted(found.difference(letters))
             self._names = (ended + max(_NAMES_S, _NAMES_REST * (ended - began)), names)
         return names
 

@@ -77,7 +77,8 @@ class AlertRule(Options):
     to: tuple[str, ...]
     """The receivers, 1 to 10, by the names that they have where ``oq alert run`` runs."""
     queue: Annotated[str, Field(strict=True)] = "*"
-    """The queue (or pool), or a pattern such as ``mail-*``. The memory is the server's, whatever the queue."""
+    """The queue (or pool), or a pattern such as ``mail-*``, which matches no dead-letter queue. The memory is the
+    server's, whatever the queue."""
     threshold: Annotated[float, Field(strict=True, ge=0, le=MAX_COUNT)] | None = None
     """The value above which it fires; default: the kind's."""
     window: Annotated[DurationField, Field(ge=timedelta(minutes=1), le=timedelta(days=1))] | None = None

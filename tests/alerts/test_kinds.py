@@ -174,6 +174,21 @@ async def test_an_idle_queue_without_a_worker_fires_only_for_a_rule_that_names_i
             await wait_until(lambda: len(ops.states) == 4, "both to be resolved")
 
 
+async def test_a_pattern_concerns_no_dead_letter_queue(
+    server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook
+) -> None:
+    job = await queue.add("work")
+    async with working(queue, fails, server_url, dead_letter_queue=f"{queue.name}-dead"):
+        await wait_until_state(job, "failed")
+    for kind in ("backlog", "no_worker"):
+        await alerts.set(kind, {"kind": kind, "to": ["ops"]} | ({} if kind == "no_worker" else {"threshold": 0}))
+    await alerts.set("exact", {"kind": "backlog", "queue": f"{queue.name}-dead", "threshold": 0, "to": ["ops"]})
+    async with evaluating(server_url, ops=ops.url):
+        await wait_until(lambda: ops.states == ["firing exact"], "the rule that names it to fire")
+        await evaluated_again(alerts)
+    assert ops.states == ["firing exact"]
+
+
 async def test_queues_of_a_pattern_are_one_message(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook
 ) -> None:
