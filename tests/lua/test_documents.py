@@ -179,6 +179,14 @@ def test_dedup_takes_the_documents_twenty_arguments(wire: Wire) -> None:
     assert (wire.job("mine")["data"], wire.hash("dedup")) == ('{"n":1}', {"d": f"mine:{NOW}"})
 
 
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_dedup_does_with_the_arguments_of_addjob_what_addjob_does(wire: Wire, argument: str) -> None:
+    values, expected, *_ = ARGUMENTS[argument]
+    job_id = wire.short("dedup", 20, dedupId="d", mode="simple", **values)
+    assert shown(wire, job_id, expected) == expected
+    assert wire.hash("dedup") == {"d": f"{job_id}:{values.get('timestamp', NOW)}"}
+
+
 @pytest.mark.parametrize(
     ("before", "values", "reply"),
     [

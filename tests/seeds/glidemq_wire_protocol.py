@@ -43,14 +43,21 @@ _ARGUMENTS = (
 )
 
 _FLOW_ARGUMENTS = (
-    ("parentName, parentData, parentOpts", "Of the parent"),
-    ("timestamp", "Of all its jobs"),
-    ("parentDelay, parentPriority, parentMaxAttempts, parentCustomId", "Of the parent"),
-    ("childName, childData, childOpts, childMaxAttempts, childCustomId", "Of the child"),
-    ("childDelay, childPriority", "Where the child waits"),
+    *((f"parent{name}", "Of the parent") for name in ("Name", "Data", "Opts")),
+    ("timestamp", "Of all its jobs, in ms"),
+    *((f"parent{name}", "Of the parent") for name in ("Delay", "Priority", "MaxAttempts", "CustomId")),
+    *((f"child{name}", "Of the child") for name in ("Name", "Data", "Opts")),
+    *((f"child{name}", "Where the child waits") for name in ("Delay", "Priority")),
+    ("childMaxAttempts", "Of the child"),
     ("childQueuePrefix", "The child's queue, which the parent waits for"),
     ("childParentQueue", "The name that the child keeps"),
+    ("childCustomId", "Of the child"),
     ("numExtraDeps", "How many members follow"),
+)
+_DEDUP_ARGUMENTS = (
+    ("dedupId", "What a job is not added twice for", _NEW + "dedup_takes_the_documents_twenty_arguments"),
+    ("ttlMs", "Of `throttle`, in ms", _NEW + "each_mode_of_dedup_skips_or_adds_as_the_document_says"),
+    ("mode", "`simple`, `throttle`, or `debounce`", _NEW + "each_mode_of_dedup_skips_or_adds_as_the_document_says"),
 )
 
 SEED = Seed(
@@ -247,6 +254,19 @@ SEED = Seed(
             "As stated; 3 more may follow",
             _NEW + "dedup_takes_the_documents_twenty_arguments",
         ),
+        *(
+            _row("glidemq_dedup", f"Argument `{name}`: {what}", "As stated", test)
+            for name, what, test in _DEDUP_ARGUMENTS
+        ),
+        *(
+            _row(
+                "glidemq_dedup",
+                f"Argument `{name}`, as of addJob",
+                "As stated",
+                _NEW + "dedup_does_with_the_arguments_of_addjob_what_addjob_does",
+            )
+            for name, _ in _ARGUMENTS
+        ),
         _row(
             "glidemq_dedup",
             "Returns what addJob does",
@@ -304,11 +324,17 @@ SEED = Seed(
         *(
             _row(
                 "glidemq_addFlow",
-                f"Arguments {names}: {what}",
+                f"Argument `{name}`: {what}",
                 "As stated",
                 _NEW + "each_argument_of_addflow_does_what_the_document_says",
             )
-            for names, what in _FLOW_ARGUMENTS
+            for name, what in _FLOW_ARGUMENTS
+        ),
+        _row(
+            "glidemq_addFlow",
+            "Argument `numChildren`: How many children follow",
+            "As stated; with another number of words it is refused",
+            _NEW + "a_flow_of_two_children_has_nine_words_for_each",
         ),
         _row(
             "glidemq_addFlow",
