@@ -1,6 +1,7 @@
 """The path of one job from ``add()`` to its handler's first line, in microseconds by stage.
 
-Run as ``python -m tests.bench.stages``; prints JSON. One job at a time, 200 per second, producer and worker on one loop. On a busy machine, read the lowest quarter.
+Run as ``python -m tests.bench.stages``; prints JSON. One job at a time, 200 per second, producer and worker on one
+loop. On a busy machine, read the lowest quarter.
 """
 
 from __future__ import annotations
