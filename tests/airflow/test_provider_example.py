@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import redis
 
@@ -42,9 +44,9 @@ class ExampleAirflow(Airflow):
         return self.query("select count(*) from serialized_dag") == [(2,)] and self.is_up()
 
 
-@pytest.fixture
-def airflow(server_url: str, raw: redis.Redis, tmp_path: Path) -> Iterator[Airflow]:
-    with ExampleAirflow(tmp_path / "airflow", server_url).running() as airflow:
+@pytest.fixture(scope="module")
+def airflow(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
+    with ExampleAirflow(tmp_path_factory.mktemp("example") / "airflow", server_url).running() as airflow:
         start_triggerer(airflow)
         yield airflow
 
@@ -89,3 +91,27 @@ def test_a_killed_triggerer_loses_and_repeats_nothing(airflow: Airflow, server_u
     assert airflow.query("select count(*) from asset_event") == [(1,)]
     (((reason,),)) = airflow.query("select value from xcom where run_id = ? and key = 'return_value'", report)
     assert "load ended" in reason
+
+
+def test_a_task_that_a_user_ends_cancels_its_job(airflow: Airflow, raw: redis.Redis) -> None:
+    run = airflow.trigger("flights")
+    wait_until_sync(lambda: outcome(airflow, run, "extract") == "deferred", "the task waits", LONG_S)
+    (job_id,) = [name.rpartition(":")[2] for name in map(str, raw.scan_iter("glide:{flights}:job:*"))]
+    logs = airflow.home / "logs" / "dag_id=flights" / f"run_id={run}" / "task_id=extract"
+    wait_until_sync(lambda: any(logs.glob("*.trigger.*")), "the triggerer waits for it", LONG_S)
+    mark_as_failed(airflow, run, "extract")
+    reason = functools.partial(raw.hget, f"glide:{{flights}}:job:{job_id}", "failedReason")
+    wait_until_sync(lambda: reason() == "revoked", "the job is cancelled", LONG_S)
+
+
+def mark_as_failed(airflow: Airflow, run: str, task: str) -> None:
+    """Mark a task as failed, as a user does in Airflow's UI."""
+    base = f"http://127.0.0.1:{airflow.port}"
+    token = httpx.get(f"{base}/auth/token", timeout=60).json()["access_token"]
+    answer = httpx.patch(
+        f"{base}/api/v2/dags/flights/dagRuns/{run}/taskInstances/{task}",
+        json={"new_state": "failed"},
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=60,
+    )
+    assert answer.status_code == 200, answer.text

@@ -148,6 +148,24 @@ def test_a_short_job_is_not_deferred(queue: Queue, server_url: str) -> None:
         assert add_job(queue, data=1, defer_after=60).execute(context_of(FakeInstance())) == {"got": 1}
 
 
+def test_a_task_is_deferred_although_the_server_has_an_outage(
+    queue: Queue, server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Saboteur(Path(server_url.removeprefix("unix://")), tmp_path / "proxy.sock") as proxy:
+        url = f"{proxy.url}?connect_timeout=0.2"
+        monkeypatch.setenv("AIRFLOW_CONN_ORCHESTRATION_QUEUE_DEFAULT", connection_json(url))
+        operator, instance = add_job(queue, defer_after=1), FakeInstance()
+        announce = operator._announce
+
+        def announce_then_lose_the_server(*given: Any) -> None:
+            announce(*given)
+            proxy.refuse()
+
+        monkeypatch.setattr(operator, "_announce", announce_then_lose_the_server)
+        trigger = defer(operator, instance)
+    assert trigger.serialize()[1]["job_id"] == instance.pushed["job_id"]
+
+
 def test_a_trigger_does_not_fire_before_airflow_has_noticed_the_deferral(queue: Queue) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         add_job(queue).execute(context_of(instance := FakeInstance()))

@@ -19,7 +19,7 @@ from orchestration_queue.airflow.provider.hook import DEFAULT_CONNECTION, QueueH
 from orchestration_queue.airflow.provider.links import ConsoleLink
 from orchestration_queue.airflow.provider.outcomes import read_outcome
 from orchestration_queue.client import Queue
-from orchestration_queue.errors import NotFoundError, OrchestrationQueueError
+from orchestration_queue.errors import JobFailedError, NotFoundError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import Duration
 from orchestration_queue.options.durations import check_duration
 
@@ -110,7 +110,7 @@ class AddOperator(BaseOperator):
                 return work.id
             if not self.deferrable:
                 return self._await(queue, work, None)
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, TransportError):
                 return self._await(queue, work, self.defer_after)
         trigger = self._build_trigger(work.id)
         raise TaskDeferred(trigger=trigger, method_name="execute_complete", timeout=self.execution_timeout)
@@ -131,11 +131,16 @@ class AddOperator(BaseOperator):
     def _await(self, queue: Queue, work: Any, timeout: timedelta | None) -> Any:
         try:
             result = work.wait(timeout)
-        except OrchestrationQueueError:
-            self._log_end(queue, work.id)
+        except JobFailedError:
+            self._copy_log(queue, work.id)
             raise
-        self._log_end(queue, work.id)
+        self._copy_log(queue, work.id)
         return result
+
+    def _copy_log(self, queue: Queue, work_id: str) -> None:
+        """Log what the work logged. It is an extra, which must not fail the task."""
+        with suppress(OrchestrationQueueError):
+            self._log_end(queue, work_id)
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Return the result of the work that a trigger waited for.
@@ -145,11 +150,11 @@ class AddOperator(BaseOperator):
             AirflowException: The trigger could not wait for it.
         """
         if (work_id := self._read_id(context)) is not None:
-            # The outcome is in the event; page and log are extras that must not fail the task.
+            # The outcome is in the event; page and log are extras, which must not fail the task.
             with suppress(OrchestrationQueueError):
                 self._set_page(work_id)
                 with self._hook.queue(self.queue_name) as queue:
-                    self._log_end(queue, work_id)
+                    self._copy_log(queue, work_id)
         return read_outcome(event)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
