@@ -15,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import redis
 
 from orchestration_queue.client import Queue
 from orchestration_queue.dagster.job_health import LOST
@@ -97,7 +98,10 @@ def test_a_killed_worker_takes_its_steps_along_and_another_does_them(fleet: Flee
     assert len(fleet.lines("cleaned")) == 1
 
 
-def test_a_step_that_a_killed_worker_had_not_started_runs_elsewhere_as_the_same_attempt(fleet: Fleet) -> None:
+@pytest.mark.parametrize("lost_before", [0, 3])
+def test_a_step_that_killed_workers_had_not_started_runs_elsewhere_as_the_same_attempt(
+    fleet: Fleet, raw: redis.Redis, lost_before: int
+) -> None:
     with ExitStack() as stack:
         worker = stack.enter_context(fleet.worker())
         (fleet.scratch / "go").touch()
@@ -108,6 +112,8 @@ def test_a_step_that_a_killed_worker_had_not_started_runs_elsewhere_as_the_same_
         run = stack.enter_context(running(fleet, steps.endless_job, lease=BRIEF_S, worker_lost_retries=0))
         with Queue(fleet.queue, url=fleet.url) as queue:
             wait_until_sync(lambda: queue.counts().active, "the step to be taken", 120)
+            (job,) = queue.jobs("active")
+            raw.hset(queue.keys.job(job.id), "stalledCount", str(lost_before))
         for pid in (worker.pid, host):
             os.kill(pid, signal.SIGKILL)
         stack.enter_context(fleet.worker())

@@ -16,6 +16,10 @@ from orchestration_queue.worker.worker import Worker
 __all__ = ["ForkWorker"]
 
 
+_MOST_TAKEOVERS = 10
+"""How often workers may be lost with a job before it fails: what had begun is refused, and the rest may be repeated."""
+
+
 class ForkWorker(Worker):
     """A worker whose jobs run in forks: cancellation reaches them, and the registry says how they are isolated.
 
@@ -23,7 +27,7 @@ class ForkWorker(Worker):
         queue: The queue's name.
         runner: Its handlers, which also are a router.
         url: The server; default ``OQ_URL``, or else the embedded server of this directory.
-        options: Concurrency, lease, intervals and limits.
+        options: Concurrency, lease, intervals and limits. `max_stalled` is 10 by default.
         prefix: First part of every key.
     """
 
@@ -38,6 +42,9 @@ class ForkWorker(Worker):
         options: WorkerOptions | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
+        options = WorkerOptions.coerce(options, "options")
+        if "max_stalled" not in options.model_fields_set:
+            options = options.model_copy(update={"max_stalled": _MOST_TAKEOVERS})
         self._runner = runner
         handler: Any = runner
         super().__init__(queue, handler, url=url, options=options, prefix=prefix)
