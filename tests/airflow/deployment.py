@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -81,8 +82,8 @@ class Airflow:
 
     @property
     def dags(self) -> Path:
-        """The directory of its DAG files."""
-        return DAGS
+        """The directory of its DAG files, which tests may change."""
+        return self.home / "dags"
 
     @property
     def marks(self) -> Path:
@@ -129,6 +130,8 @@ class Airflow:
     @contextmanager
     def running(self) -> Iterator[Airflow]:
         self.marks.mkdir(parents=True)
+        if not self.dags.exists():
+            shutil.copytree(DAGS, self.dags, ignore=shutil.ignore_patterns("__pycache__"))
         migrated = subprocess.run([AIRFLOW, "db", "migrate"], env=self.environment, capture_output=True, timeout=LONG_S)
         assert migrated.returncode == 0, migrated.stderr
         try:
@@ -184,7 +187,7 @@ class Airflow:
         rows = self.query("select task_id, map_index, state, try_number from task_instance where run_id = ?", run_id)
         return {f"{task}[{index}]" if index >= 0 else task: (state, tries) for task, index, state, tries in rows}
 
-    def xcoms(self, run_id: str) -> dict[str, str]:
+    def xcoms(self, run_id: str) -> dict[str, Any]:
         """The results of a run's tasks."""
         rows = self.query(
             "select task_id, map_index, value from xcom where run_id = ? and key = 'return_value'", run_id

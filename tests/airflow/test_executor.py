@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import pytest
@@ -53,6 +53,21 @@ def test_a_task_whose_worker_is_killed_is_retried_by_airflow_s_rules(airflow: Ai
 def kill(airflow: Airflow, process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait(60)
+
+
+def test_a_dag_s_file_is_imported_again_when_it_has_changed(airflow: Airflow) -> None:
+    path = airflow.dags / "changing.py"
+
+    def value() -> Any:
+        run = airflow.trigger("changing")
+        assert airflow.wait(run) == "success"
+        return airflow.xcoms(run)["give[-1]"]
+
+    with airflow.worker("changing"):
+        assert [value(), value()] == [1, 1]
+        path.write_text(path.read_text().replace("VALUE = 1", "VALUE = 2"))
+        assert value() == 2
+    assert "changing.py has changed" in airflow.log("worker-changing")
 
 
 def test_a_worker_serves_the_logs_of_its_machine(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
