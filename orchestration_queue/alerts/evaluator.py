@@ -116,7 +116,7 @@ class AlertEvaluator:
         take = alerts.renew_lock if self.is_leader else alerts.try_lock
         leads = await self._connection.run(take(self._keys, self._token, _LOCK_MS))
         if leads is not self.is_leader:
-            log.info("This process evaluates the alert rules" if leads else "Another process evaluates the alert rules")
+            log.info("%s process evaluates the alert rules", "This" if leads else "Another")
             self._due = 0.0
         self.is_leader = leads
         if not self.is_leader:
