@@ -211,7 +211,8 @@ def _end(made: Rig) -> None:
 def audit(made: Rig, run_id: str, retries: int, parts: int = kill_jobs.PARTS) -> Counter[str]:
     """Count what happened to a run, and what should not have.
 
-    A retry or failure of a lost attempt is needed if its step had started and the worker that ran it was killed.
+    A retry or failure of a lost attempt is needed if its step had started and the worker that ran it was killed. A
+    retry that the step's own policy grants is none of `worker_lost_retries`.
     """
     run = made.instance.get_run_by_id(run_id)
     assert run is not None
@@ -232,9 +233,10 @@ def audit(made: Rig, run_id: str, retries: int, parts: int = kill_jobs.PARTS) ->
             found["ran again"] += ended[key] > 0 and kind == "STEP_WORKER_STARTED"
             started[key] = event.pid or -1
         error = getattr(event.event_specific_data, "error", None)
-        is_lost = error is not None and ((error.cls_name or "") in _LOST or "failed health check" in error.message)
+        is_counted = error is not None and (error.cls_name or "") in _LOST
+        is_lost = is_counted or (error is not None and "failed health check" in error.message)
         if is_lost and kind in ("STEP_UP_FOR_RETRY", "STEP_FAILURE"):
-            needed[key] += 1
+            needed[key] += is_counted or kind == "STEP_FAILURE"
             pid = started.get(key, 0)
             was_killed = pid in made.killed or parents.get(pid) in made.killed
             if not pid:
