@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -93,6 +94,8 @@ class QueueExecutor(BaseExecutor):
         for name, workloads in by_queue.items():
             try:
                 self._add(self._queue(name), workloads)
+            except UsageError as error:
+                self._refuse(workloads, error)
             except OrchestrationQueueError as error:
                 self._wait_until = time.monotonic() + _PAUSE_S
                 self.log.warning("%d tasks stay queued, because their jobs can't be added: %s", len(workloads), error)
@@ -105,18 +108,34 @@ class QueueExecutor(BaseExecutor):
                 job_id = _job_id(workload)
                 jobs[job_id] = workload, self._job(job_id, workload)
             except UsageError as error:
-                self._forget_queued(workload.key)
-                self.fail(workload.key, str(error))
-        self._watcher.add(queue.keys, jobs)
+                self._refuse([workload], error)
+        self._watcher.expect(queue.keys, jobs)
         try:
             queue.add_bulk([job for _, job in jobs.values()])
-        except OrchestrationQueueError:
+        except OrchestrationQueueError as error:
             for job_id in jobs:  # it is watched again once it is added again
                 self._watcher.drop(job_id)
+            if len(jobs) > 1 and isinstance(error, UsageError):  # one has too much data, and none was added
+                for workload, _ in jobs.values():
+                    self._add_or_refuse(queue, workload)
+                return
             raise
+        self._watcher.confirm(jobs)
         for job_id, (workload, _) in jobs.items():
             self._forget_queued(workload.key)
             self._follow(job_id, workload.key)
+
+    def _add_or_refuse(self, queue: Queue, workload: ExecutorWorkload) -> None:
+        try:
+            self._add(queue, [workload])
+        except UsageError as error:
+            self._refuse([workload], error)
+
+    def _refuse(self, workloads: Sequence[ExecutorWorkload], error: UsageError) -> None:
+        """Fail tasks that can't be jobs: they would keep all others queued."""
+        for workload in workloads:
+            self._forget_queued(workload.key)
+            self.fail(workload.key, str(error))
 
     def _job(self, job_id: str, workload: ExecutorWorkload) -> NewJob:
         """Build a workload's job.
@@ -181,8 +200,9 @@ class QueueExecutor(BaseExecutor):
         """Watch the jobs of tasks whose scheduler is gone; return those that have no job. One exchange per 1,000."""
         found: dict[str, tuple[QueueKeys, TaskInstance]] = {}
         for ti in tis:
-            if ti.external_executor_id:
-                found[ti.external_executor_id] = self._queue(ti.queue).keys, ti
+            with suppress(UsageError):  # no job is on a queue with an invalid name
+                if ti.external_executor_id:
+                    found[ti.external_executor_id] = self._queue(ti.queue).keys, ti
         wanted = [(keys, job_id) for job_id, (keys, _) in found.items()]
         try:
             records = self._connection.follow(job_records.jobs(wanted, ("state",))) if wanted else []
@@ -206,7 +226,8 @@ class QueueExecutor(BaseExecutor):
         if job_id:
             self._keys.pop(job_id, None)
             self._watcher.drop(job_id)
-            self._cancel(self._queue(ti.queue).keys, job_id)
+            with suppress(UsageError):  # no job is on a queue with an invalid name
+                self._cancel(self._queue(ti.queue).keys, job_id)
 
     def _cancel(self, keys: QueueKeys, job_id: str) -> None:
         try:

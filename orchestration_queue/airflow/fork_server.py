@@ -100,7 +100,9 @@ class _WorkloadServer(ForkServer):
             resource.setrlimit(resource.RLIMIT_DATA, (work.memory_mib << 20, resource.RLIM_INFINITY))
         if work.cpu_seconds is not None:
             resource.setrlimit(resource.RLIMIT_CPU, (work.cpu_seconds, resource.RLIM_INFINITY))
-        workload = _WORKLOADS.validate_python({**work.workload, "token": unseal(work.token)})
+        # The token is put in afterwards, because the error for an invalid workload shows what was given.
+        workload = _WORKLOADS.validate_python({**work.workload, "token": ""})
+        workload = workload.model_copy(update={"token": unseal(work.token)})
         self.dags.offer(lambda **file: fence.report(parsed=json.dumps(file)))
         # The task's process is a child of this one and leads a group of its own: it must not outlive its supervisor.
         supervisor = os.getpid()

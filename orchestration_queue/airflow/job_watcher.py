@@ -61,6 +61,7 @@ class JobReport:
 @dataclass(slots=True)
 class _TaskJob:
     keys: QueueKeys
+    is_added: bool = True
     sign: str = ""
     sign_at: float = field(default_factory=time.monotonic)
 
@@ -98,9 +99,21 @@ class JobWatcher:
             self._thread.join()
 
     def add(self, keys: QueueKeys, job_ids: Iterable[str]) -> None:
-        """Watch jobs, from before they are added."""
+        """Watch jobs that exist."""
         with self._lock:
             self._jobs |= {job_id: _TaskJob(keys) for job_id in job_ids}
+
+    def expect(self, keys: QueueKeys, job_ids: Iterable[str]) -> None:
+        """Watch jobs that are about to be added. They are not missing before :meth:`confirm`."""
+        with self._lock:
+            self._jobs |= {job_id: _TaskJob(keys, is_added=False) for job_id in job_ids}
+
+    def confirm(self, job_ids: Iterable[str]) -> None:
+        """Take note that expected jobs were added."""
+        with self._lock:
+            for job_id in job_ids:
+                if (job := self._jobs.get(job_id)) is not None:  # else it has ended, and is reported
+                    job.is_added = True
 
     def drop(self, job_id: str) -> None:
         """Stop watching a job."""
@@ -145,6 +158,9 @@ class JobWatcher:
                     log.warning("The jobs of Airflow's tasks can't be read; retrying: %s", error)
                 self._is_cut_off = True
                 self._is_over.wait(_PAUSE_S)
+            except Exception:  # without this thread, no task would ever end for the scheduler
+                log.exception("The jobs of Airflow's tasks can't be read; retrying.")
+                self._is_over.wait(_PAUSE_S)
         reader.close()
 
     def _follow(self, reader: EventReader) -> None:
@@ -161,7 +177,7 @@ class JobWatcher:
         ended: set[str] = set()
         for keys, event in reader.read(_READ_S):
             if event.is_gap:
-                ended |= {job_id for job_id, job in self._snapshot().items() if job.keys == keys}
+                ended |= {job_id for job_id, job in self._added().items() if job.keys == keys}
             elif event.type in _ENDS:
                 ended.add(event.job_id)
             elif event.type == "active" and event.job_id in self._jobs:
@@ -172,6 +188,9 @@ class JobWatcher:
         with self._lock:
             return dict(self._jobs)
 
+    def _added(self) -> dict[str, _TaskJob]:
+        return {job_id: job for job_id, job in self._snapshot().items() if job.is_added}
+
     def _read(self, jobs: dict[str, _TaskJob]) -> dict[str, JobRecord | None]:
         """Read jobs and report those that have ended; return the others. One exchange per 1,000."""
         wanted = [(job.keys, job_id) for job_id, job in jobs.items()]
@@ -181,7 +200,7 @@ class JobWatcher:
 
     def _check_all(self) -> None:
         """Read all jobs, and report those whose worker is gone while no other one takes them over."""
-        jobs = self._snapshot()
+        jobs = self._added()
         for job_id, record in self._read(jobs).items():
             job, sign = jobs[job_id], record.fields.get("lastActive", "") if record else ""
             if record is None or record.state is not JobState.ACTIVE or sign != job.sign:

@@ -82,7 +82,8 @@ class WorkloadRunner(ForkRunner):
                 self.pool.retire(name)
             elif version and name == work.dag_bundle.name:
                 known = self._versions.get(server, {}).get(dag_id)
-                if known and version not in known:
+                # A UUID of version 7 sorts by time: a run that began with an older version must not load it again.
+                if known and version > max(known):
                     log.info("%s is loaded again, because DAG %r has a new version.", work.dag_bundle.label, dag_id)
                     self.pool.retire(work.dag_bundle.name)
 

@@ -233,6 +233,44 @@ def test_an_unreachable_server_leaves_tasks_queued(monkeypatch: pytest.MonkeyPat
     executor.end()
 
 
+def test_a_job_that_is_about_to_be_added_is_not_missing(executor: QueueExecutor, raw: redis.Redis) -> None:
+    """Or its task would fail, and run, if the watcher reads all jobs just then."""
+    from orchestration_queue.airflow.job_watcher import JobWatcher, Outcome
+
+    watcher = JobWatcher(executor._connection, 60, mock.Mock())
+    watcher.expect(executor._queue("default").keys, ["one"])
+    watcher._check_all()
+    assert watcher.take() == []
+    watcher.confirm(["one"])
+    watcher._check_all()
+    (report,) = watcher.take()
+    assert (report.job_id, report.outcome) == ("one", Outcome.FAILED)
+    assert "does not exist" in report.reason
+
+
+def test_a_task_whose_data_is_too_long_fails_alone(executor: QueueExecutor, raw: redis.Redis) -> None:
+    long = task("long", executor_config={"orchestration_queue": {"env": {"TEXT": "x" * 2_000_000}}})
+    good = task("good")
+    add(executor, good, long)
+    ((key, (state, reason)),) = executor.get_event_buffer().items()
+    assert (key, state) == (long.key, "failed")
+    assert "1,048,576" in reason
+    assert executor.running == {good.key}
+    assert not executor.queued_tasks
+
+
+def test_a_task_of_a_queue_with_an_invalid_name_fails_alone(executor: QueueExecutor, raw: redis.Redis) -> None:
+    bad, good = task("bad", queue="{x}", priority_weight=5), task("good")
+    add(executor, bad, good)
+    ((key, (state, reason)),) = executor.get_event_buffer().items()
+    assert (key, state) == (bad.key, "failed")
+    assert "{x}" in reason
+    assert executor.running == {good.key}
+    instance = mock.Mock(id=bad.ti.id, key=bad.key, queue="{x}", external_executor_id=bad.ti.external_executor_id)
+    assert executor.try_adopt_task_instances([instance]) == [instance]
+    executor.revoke_task(ti=instance)
+
+
 def test_the_job_of_a_deferred_task_does_not_end_its_next_one(executor: QueueExecutor, raw: redis.Redis) -> None:
     """Airflow queues a task again under the same key, perhaps before the end of its first job is reported."""
     from orchestration_queue.airflow.job_watcher import JobReport, Outcome
