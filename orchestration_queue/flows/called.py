@@ -8,7 +8,7 @@ other languages send none to other queues.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
@@ -19,7 +19,7 @@ from orchestration_queue.flows.node import Node
 from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.call import Conversation, all_good, chunks
+from orchestration_queue.protocol.call import Call, Conversation, all_good, chunks, integer
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions, graphs, job_records
@@ -29,6 +29,7 @@ from orchestration_queue.protocol.placement import ParentRef, new_job
 from orchestration_queue.protocol.record import JobRecord
 
 __all__ = [
+    "ENDS_AT_ONCE",
     "GONE",
     "CalledEnd",
     "add_called",
@@ -48,9 +49,10 @@ GONE = "gone"
 _PREFIX = "call:"
 """What the ids of callers begin with among the flows that are due; ids of flows have no colon."""
 _NAME_LENGTH = 100
-_ENDS_PER_EXCHANGE = 50
-"""Results read per exchange: each has up to 1 MiB."""
-_FIELDS = ("state", "outcome", "returnvalue", "failedReason", "failureKind", "failureAttempt", "attemptsMade")
+ENDS_AT_ONCE = 50
+"""Most called jobs that are read at once."""
+_ENDED = ("state", "outcome", "failedReason")
+_FIELDS = (*_ENDED, "returnvalue", "failureKind", "failureAttempt", "attemptsMade")
 _WAITING = frozenset({"waiting-children", "active", "waiting", "prioritized", "group-waiting"})
 _SOON_MS, _LATER_MS = 5_000, 600_000
 _JOB_MS = 5
@@ -168,12 +170,11 @@ def _new_job(node: Node, member: str, headers: Mapping[str, str], now_ms: int) -
 
 
 def read_ends(members: Sequence[str]) -> Conversation[list[CalledEnd]]:
-    """Return how called jobs ended."""
-    ends: list[CalledEnd] = []
-    for some in chunks(members, _ENDS_PER_EXCHANGE):
-        wanted = [(ref.keys, ref.job_id) for ref in map(ref_of, some)]
-        ends += map(_end_of, (yield from job_records.jobs(wanted, _FIELDS)))
-    return ends
+    """Return how the first of some called jobs ended: at most 50, whose results together are about 1 MiB at most."""
+    wanted = [(ref.keys, ref.job_id) for ref in map(ref_of, members[:ENDS_AT_ONCE])]
+    sizes = all_good((yield [Call("HSTRLEN", (keys.job(job_id),), ("returnvalue",)) for keys, job_id in wanted]))
+    fitting = sum(1 for total in accumulate(map(integer, sizes)) if total <= codec.MAX_PAYLOAD_BYTES)
+    return list(map(_end_of, (yield from job_records.jobs(wanted[: max(1, fitting)], _FIELDS))))
 
 
 def _end_of(record: JobRecord | None) -> CalledEnd:
@@ -211,7 +212,7 @@ def reconcile_calls(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[i
     open_refs = [ref for ref in refs if not is_known(record, ref.member)]
     # If all ends are known, the caller was not resumed: a repeated one makes the server decide again.
     asked = open_refs or refs
-    ends = yield from job_records.jobs([(ref.keys, ref.job_id) for ref in asked], _FIELDS)
+    ends = yield from job_records.jobs([(ref.keys, ref.job_id) for ref in asked], _ENDED)
     news = tuple(_news(keys, job_id, asked, ends))
     yield from notify_all([(keys, PendingNotifications(news))], now_ms)
     return now_ms + max(_SOON_MS, _JOB_MS * len(refs))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from orchestration_queue.errors import JobFailedError, UsageError
 from orchestration_queue.flows import Node
-from orchestration_queue.flows.called import GONE, CalledEnd, check_calls, is_known, ref_of
+from orchestration_queue.flows.called import ENDS_AT_ONCE, GONE, CalledEnd, check_calls, is_known, ref_of
 from orchestration_queue.options import StepOptions, milliseconds
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.history import HistoryEvent
@@ -47,7 +47,7 @@ class CallStore(Protocol):
         """Store which jobs steps call, unless they have, and add these jobs; return the outcomes that count."""
 
     async def _read_calls(self, members: Sequence[str]) -> list[CalledEnd]:
-        """Return how called jobs ended."""
+        """Return how the first of some called jobs ended, at least one."""
 
 
 def make_call(name: str | Node, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Node:
@@ -118,11 +118,13 @@ class _Calls:
         """Return results and errors, in order; store the first ones, and start what was not."""
         calling = [one for one in found if one is not None and one.step.kind is StepKind.CALLS]
         done = {one.step.name: _replay(one) for one in found if one is not None and one not in calling}
-        ends = await self._job._read_calls([one.result or "" for one in calling]) if calling else []
-        for one, end in zip(calling, ends, strict=True):
-            outcome = await self._end(one, end)
-            if outcome is not None:
-                done[one.step.name] = outcome if isinstance(outcome, JobFailedError) else _replay(outcome)
+        while calling:
+            ends = await self._job._read_calls([one.result or "" for one in calling[:ENDS_AT_ONCE]])
+            for one, end in zip(calling, ends, strict=False):
+                outcome = await self._end(one, end)
+                if outcome is not None:
+                    done[one.step.name] = outcome if isinstance(outcome, JobFailedError) else _replay(outcome)
+            del calling[: len(ends)]
         if left := [node for node in self._nodes if node.name not in done]:
             started = await self._job._start_calls(left, self._replaced)
             self._wait([one for one in started if one.step.kind is StepKind.CALLS])

@@ -272,6 +272,7 @@ class DurableJob(BaseActiveJob):
         return outcomes
 
     async def _read_calls(self, members: Sequence[str]) -> list[CalledEnd]:
+        """Return how the first of some called jobs ended, at least one: a sandbox takes a few MiB in a message."""
         return await self._connection.follow(read_ends(members))
 
     async def _persist(self, send: Callable[[], Awaitable[T]]) -> T:

@@ -294,6 +294,12 @@ def calling(job: ActiveJob) -> Any:
     return [job.attempt, first, *both]
 
 
+def gathering_much(job: ActiveJob) -> list[int]:
+    """Return the lengths of results that have 18 MB together."""
+    calls = (Node(f"n-{number}", "write", data={"size": 900_000}) for number in range(20))
+    return [len(text) for text in job.gather(*calls)]
+
+
 def stepping(job: ActiveJob) -> None:
     for number in range(3):
         job.step(f"n-{number}", int)

@@ -23,7 +23,7 @@ from orchestration_queue.states import JobState
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import AsyncActiveJob
 from orchestration_queue.worker.sandbox import sandboxed
-from tests.integration.sandbox_handlers import calling, calling_on_loop
+from tests.integration.sandbox_handlers import calling, calling_on_loop, gathering_much
 from tests.integration.test_steps import settled_state, until
 from tests.waiting import wait_until
 from tests.workers import working
@@ -52,6 +52,10 @@ async def run(queue: AsyncQueue, server_url: str, handler: Any, **more: Any) -> 
         if number < 0:
             raise ValueError(f"{number} is negative")
         return 2 * number
+
+    @tasks.task
+    async def write(size: int) -> str:
+        return "x" * size
 
     def route(name: str) -> Any:
         return handler if name == "work" else tasks.handler(name)
@@ -92,6 +96,11 @@ async def test_results_of_called_tasks_come_back(queue: AsyncQueue, server_url: 
         ("first", StepKind.COMPLETED, 1, 1), ("second", StepKind.COMPLETED, 2, 1), ("third", StepKind.COMPLETED, 3, 1),
     ]  # fmt: skip
     assert all(step.duration > timedelta(0) and step.size == 1 for step in steps)
+
+
+async def test_a_sandbox_gets_more_results_than_fit_in_a_message(queue: AsyncQueue, server_url: str) -> None:
+    job = await run(queue, server_url, sandboxed(gathering_much), **NO_UPKEEP)
+    assert (job.result, job.record.attempts_made) == ([900_000] * 20, 0)
 
 
 async def test_a_called_jobs_failure_is_raised_and_the_next_attempt_calls_again(

@@ -48,11 +48,13 @@ def pack(frame: Mapping[str, Any]) -> bytes:
 
     Raises:
         TypeError: It is not JSON-serializable.
-        ValueError: A number is not finite, or keys of a dict become equal.
+        ValueError: A number is not finite, keys of a dict become equal, or it is too long to be received.
     """
     text = _encode_json(frame)
     refuse_equal_keys(text)
     body = text.encode()
+    if len(body) > _MOST_BYTES:
+        raise ValueError(f"it has {len(body):,} bytes, and a message at most {_MOST_BYTES:,}")
     return _LENGTH.pack(len(body)) + body
 
 

@@ -135,10 +135,9 @@ class SandboxProcess(ChildProcess):
         reply: Frame = {"kind": "reply", "number": call.get("number")}
         before = job.record
         try:
-            reply["result"] = await answer(job, call["method"], call["args"], call["kwargs"])
-            if job.record is not before:
-                reply["fields"] = dict(job.record.fields)
-            packed = pack(reply)
+            result = await answer(job, call["method"], call["args"], call["kwargs"])
+            fields = {} if job.record is before else {"fields": dict(job.record.fields)}
+            packed = pack({**reply, "result": result, **fields})
         except (Exception, JobInterrupt) as error:
             packed = pack({**reply, "error": dump_error(error, lease)})
         self._channel.send_packed(packed)
