@@ -43,7 +43,7 @@ def evaluate(
             before = stored.states.get(name)
             is_silenced = stored.is_silenced(name, now_ms)
             changes.follow(name, rule, before, measured[name], is_silenced=is_silenced)
-    for name in stored.states.keys() - stored.rules.keys():
+    for name in stored.states.keys() - stored.rules.keys() - stored.unreadable:
         changes.resolve(name, None, stored.states[name])
         changes.states[name] = None
     return AlertEvaluation(changes.states, changes.deliveries, changes.events)
@@ -88,7 +88,8 @@ class _Changes:
         known = {each.subject: each.since_ms for each in before.breaches} if before else {}
         by_subject = {each.subject: each for each in measured}
         return tuple(
-            replace(by_subject[subject], since_ms=known.get(subject, self.now_ms))
+            # The clock of an earlier leader may be ahead of ours.
+            replace(by_subject[subject], since_ms=min(known.get(subject, self.now_ms), self.now_ms))
             for subject in sorted(by_subject)[:MOST_BREACHES]
         )
 

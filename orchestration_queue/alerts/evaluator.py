@@ -88,7 +88,7 @@ class AlertEvaluator:
         self._names: tuple[float, list[str]] = (0.0, [])
         self._evaluating: asyncio.Task[None] | None = None
         self._sending: dict[str, asyncio.Task[None]] = {}
-        self.is_leader = False
+        self.is_leader = self._has_lock = False
 
     def stop(self) -> None:
         """Make :meth:`run` return soon."""
@@ -113,8 +113,8 @@ class AlertEvaluator:
             await self._close()
 
     async def _turn(self) -> None:
-        take = alerts.renew_lock if self.is_leader else alerts.try_lock
-        leads = await self._connection.run(take(self._keys, self._token, _LOCK_MS))
+        take = alerts.renew_lock if self._has_lock else alerts.try_lock
+        self._has_lock = leads = await self._connection.run(take(self._keys, self._token, _LOCK_MS))
         if leads is not self.is_leader:
             log.info("%s process evaluates the alert rules", "This" if leads else "Another")
             self._due = 0.0
@@ -131,7 +131,7 @@ class AlertEvaluator:
         self._send_due(await self._connection.look(alerts.read_outbox(self._keys)))
 
     async def _close(self) -> None:
-        was_leader, self.is_leader = self.is_leader, False
+        self.is_leader = False
         tasks = [*self._sending.values(), *([self._evaluating] if self._evaluating else [])]
         if tasks:
             # A message that was sent but not recorded would be sent again.
@@ -140,7 +140,7 @@ class AlertEvaluator:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(OrchestrationQueueError):
-            if was_leader:
+            if self._has_lock:
                 await self._connection.pipeline(alerts.unlock(self._keys, self._token))
         if not self._is_lent:
             await self._connection.aclose()
@@ -244,7 +244,7 @@ class AlertEvaluator:
         for delivery in deliveries[:-_MOST_UNSENT]:
             await self._record(delivery, f"more than {_MOST_UNSENT:,} messages wait for this receiver", is_over=True)
         for delivery in deliveries[-_MOST_UNSENT:]:
-            incident = delivery.message.get("incident")
+            incident = str(delivery.message.get("incident"))
             if not self.is_leader:
                 return
             if incident in held or delivery.next_ms > now_ms() or not await self._deliver(delivery):
@@ -281,8 +281,6 @@ class AlertEvaluator:
                 await send(receiver, delivery)
             except NotSentError as cause:
                 error = str(cause)
-            except (KeyError, TypeError, ValueError, AttributeError) as cause:
-                error = f"the stored message is damaged ({type(cause).__name__})"
             else:
                 return ""
         log.warning(

@@ -83,6 +83,8 @@ def _reason(error: Exception) -> str:
         return f"the mail server answered {cause.smtp_code}"
     if isinstance(cause, OSError) and cause.strerror:
         return f"it cannot be reached ({cause.strerror})"
+    if isinstance(cause, LookupError | TypeError | ValueError | AttributeError):
+        return f"the message cannot be written ({type(cause).__name__})"
     return f"it cannot be reached ({type(cause).__name__})"
 
 

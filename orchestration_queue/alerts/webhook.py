@@ -18,7 +18,9 @@ _TOLERANCE_S = 300
 
 def sign(key: str, timestamp: str, body: bytes) -> str:
     """Return the signature of a body that is sent at this time: HMAC-SHA256 of both."""
-    return "v1=" + hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    return (
+        "v1=" + hmac.new(key.encode(), timestamp.encode("utf-8", "replace") + b"." + body, hashlib.sha256).hexdigest()
+    )
 
 
 def verify(key: str, timestamp: str, signature: str, body: bytes, *, tolerance: float = _TOLERANCE_S) -> bool:

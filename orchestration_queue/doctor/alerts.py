@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from orchestration_queue.client import Alerts
 from orchestration_queue.doctor.finding import Finding, count, problem
 
-__all__ = ["ALERT_CHECKS"]
+__all__ = ["ALERT_CHECKS", "InspectedAlerts"]
 
 _WHERE = "alert rules"
 
 
-def evaluation(alerts: Alerts) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class InspectedAlerts:
+    """The alert rules of all queues.
+
+    Attributes:
+        client: Reads them.
+        name: Their name in findings.
+    """
+
+    client: Alerts
+    name: str = _WHERE
+
+
+def evaluation(alerts: InspectedAlerts) -> Iterator[Finding]:
     """Check that a process evaluates the rules, without errors, and knows their receivers."""
-    rules = alerts.list()
+    rules = alerts.client.list()
     if not rules:
         return
-    evaluator = alerts.evaluator()
+    evaluator = alerts.client.evaluator()
     if evaluator is None:
         waiting = f"{count(len(rules), 'rule')} {'waits' if len(rules) == 1 else 'wait'}"
         yield problem(
@@ -44,9 +58,9 @@ def evaluation(alerts: Alerts) -> Iterator[Finding]:
             )
 
 
-def delivery(alerts: Alerts) -> Iterator[Finding]:
+def delivery(alerts: InspectedAlerts) -> Iterator[Finding]:
     """Check that messages can be sent."""
-    failed = {unsent.to: unsent.error for alert in alerts.list() for unsent in alert.unsent if unsent.error}
+    failed = {unsent.to: unsent.error for alert in alerts.client.list() for unsent in alert.unsent if unsent.error}
     for receiver, error in failed.items():
         yield problem(
             _WHERE,

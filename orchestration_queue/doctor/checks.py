@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from importlib.util import find_spec
 
 from orchestration_queue.client import Alerts, Queue
-from orchestration_queue.doctor.alerts import ALERT_CHECKS
+from orchestration_queue.doctor.alerts import ALERT_CHECKS, InspectedAlerts
 from orchestration_queue.doctor.finding import Finding, all_checks, hint, problem
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
@@ -103,9 +103,8 @@ def run_checks(
             yield from all_checks(queue, QUEUE_CHECKS)
         if queues is None:
             report("checking alert rules")
-            alerts = Alerts(connection=connection, prefix=prefix)
-            for alert_check in ALERT_CHECKS:
-                yield from alert_check(alerts)
+            alerts = InspectedAlerts(Alerts(connection=connection, prefix=prefix))
+            yield from all_checks(alerts, ALERT_CHECKS)
             for wire in WIRES:
                 yield from wire.load("doctor").find(connection, report)
     report("checking this machine")

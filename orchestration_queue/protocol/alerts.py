@@ -191,6 +191,7 @@ class StoredAlerts:
         states: The state of each rule that is pending or firing.
         outbox: Messages that were not sent yet, oldest first.
         evaluator: The process that evaluates them; None without one.
+        unreadable: Names of rules that are damaged, or of a later version.
     """
 
     rules: Mapping[str, AlertRule]
@@ -198,6 +199,7 @@ class StoredAlerts:
     states: Mapping[str, AlertState]
     outbox: Sequence[UnsentMessage]
     evaluator: Evaluator | None
+    unreadable: frozenset[str] = frozenset()
 
     def is_silenced(self, name: str, now_ms: int) -> bool:
         """Return whether a rule sends no messages now."""

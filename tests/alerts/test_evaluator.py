@@ -92,6 +92,21 @@ async def test_an_outage_of_the_server_ends_no_evaluator(tmp_path: Path, ops: Ho
     process.wait(60)
 
 
+async def test_a_leader_that_was_refused_once_leads_again_at_once(
+    server_url: str, ops: Hook, raw: redis.Redis, alerts: AsyncAlerts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluator, "_LOCK_MS", 600_000)  # waiting for its end would take too long
+    async with evaluating(server_url, ops=ops.url) as found:
+        await wait_until(lambda: found.is_leader, "it to lead")
+        raw.set("glide:{:alerts}:outbox", "damaged", ex=600)
+        await wait_until(lambda: not found.is_leader, "it to be refused")
+        raw.delete("glide:{:alerts}:outbox")
+        await wait_until(lambda: found.is_leader, "it to lead again")
+        raw.set("glide:{:alerts}:outbox", "damaged", ex=600)
+        await wait_until(lambda: not found.is_leader, "it to be refused")
+    assert not raw.exists("glide:{:alerts}:lock"), "it is released at the end"
+
+
 @pytest.mark.parametrize("face", ["async", "sync"])
 async def test_rules_are_set_read_silenced_and_removed(face: str, server_url: str, raw: redis.Redis) -> None:
     async with Face(face, server_url).alerts() as alerts:

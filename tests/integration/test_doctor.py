@@ -548,3 +548,6 @@ def test_alert_rules_that_nobody_hears_of_are_found(own: tuple[redis.Redis, str]
             "Rule mail names chat, which a-host does not know",
             "Messages to ops cannot be sent: it answered 500",
         ]
+        raw.set("glide:{:alerts}:rules", "damaged")
+        (found,) = told()
+        assert found.startswith("It cannot be checked: ")

@@ -136,7 +136,16 @@ def test_a_rule_that_could_not_be_measured_stays_as_it_is() -> None:
     life = Life()
     life.see("a")
     state = {} if life.state is None else {"r": life.state}
-    assert evaluate(KEYS, StoredAlerts(life.rules, {}, state, [], None), {}, life.at_ms) == AlertEvaluation({}, [], [])
+    unchanged = AlertEvaluation({}, [], [])
+    assert evaluate(KEYS, StoredAlerts(life.rules, {}, state, [], None), {}, life.at_ms) == unchanged
+    of_later_version = StoredAlerts({}, {}, state, [], None, frozenset({"r"}))
+    assert evaluate(KEYS, of_later_version, {}, life.at_ms) == unchanged
+
+
+def test_a_leader_whose_clock_is_behind_resolves_nothing() -> None:
+    life = Life()
+    life.see("a")
+    assert (life.see("a", after=-60), life.word) == ([], "firing")
 
 
 def test_new_receivers_of_a_firing_rule_are_told_of_what_is_new_and_all_of_the_end() -> None:
@@ -300,8 +309,9 @@ def test_a_signature_holds_for_its_body_time_and_key_alone() -> None:
     old = str(int(now) - 400)
     assert not verify(key, old, sign(key, old, body), body)
     assert verify(key, old, sign(key, old, body), body, tolerance=500)
-    for broken in ("", "v1=", "ä", "v2=" + signature):
+    for broken in ("", "v1=", "ä", "\udcff", "v2=" + signature):
         assert not verify(key, now, broken, body)
+        assert not verify(key, f"{now}{broken}.", signature, body)
     assert not verify(key, "soon", sign(key, "soon", body), body)
 
 

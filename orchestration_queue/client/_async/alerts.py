@@ -35,7 +35,7 @@ __all__ = ["AsyncAlerts"]
 _Alerts: TypeAlias = list[Alert]
 _Events: TypeAlias = list[AlertEvent]
 _TEST_TIME = 30
-_PAUSE_S = 0.1
+_PAUSE_S = 0.5
 _MOST_EVENTS = 10_000
 
 

@@ -67,12 +67,14 @@ def read_all(keys: QueueKeys) -> Conversation[StoredAlerts]:
     """Read all that is stored about alerts, in one exchange."""
     hashes = [Call("HGETALL", (keys.alerts(part),)) for part in ("rules", "silences", "states", "outbox")]
     rules, silences, states, outbox, leader = all_good((yield [*hashes, Call("GET", (keys.alerts("leader"),))]))
+    readable = _read_each(rules, _rule)
     return StoredAlerts(
-        dict(sorted(_read_each(rules, _rule).items())),
+        dict(sorted(readable.items())),
         _read_each(silences, lambda stored: Silence(int(stored["until_ms"]), str(stored["by"]))),
         _read_each(states, _state),
         _in_order(_read_each(outbox, _delivery).values()),
         None if leader is None else _read_each([b"leader", leader], _evaluator).get("leader"),
+        frozenset(pairs(rules)) - readable.keys(),
     )
 
 
