@@ -65,6 +65,17 @@ def chain_of(queue: str, **options: Any) -> Dag:
     return Dag("chain", nodes, queue, options=FlowOptions(**options))
 
 
+async def test_one_round_checks_many_jobs_that_called_others(face: Face, queue_name: str, raw: Any) -> None:
+    """So they don't delay flows: of these, each round checks 20."""
+    keys = QueueKeys(queue_name)
+    # No such jobs, and no such flows: a check removes each.
+    raw.zadd(keys.flows_due, {f"call:{number}": number for number in range(90)})
+    raw.zadd(keys.flows_due, {f"f{number}": 90 + number for number in range(45)})
+    async with await AsyncConnection.open(face.url) as server:
+        await server.follow(FlowReconciler(keys).round())
+    assert 0 < raw.zcard(keys.flows_due) <= 25
+
+
 @pytest.mark.parametrize("fails", [False, True])
 async def test_what_another_client_ended_is_told_on(
     face: Face, queue_name: str, raw: Any, hand: HandWorker, fails: bool
