@@ -111,7 +111,7 @@ def direct_dependencies() -> dict[str, str]:
 
 @cache
 def install(version: str, resolution: str) -> Path | None:
-    """Install all extras, and what the tests need; return the Python that has them, None if there is no such Python."""
+    """Install all extras but Airflow's, and what the tests need; return their Python, None without one."""
     home = HOME / f"{resolution}-{version}"
     python, lock = home / "venv" / "bin" / "python", home / "lock.txt"
     if (interpreter := find_python(version)) is None:
@@ -255,7 +255,8 @@ def page(outcomes: dict[str, Outcome], lowest: Outcome, newest: Outcome) -> str:
     return f"""# Compatibility
 
 The versions that this package declares, and those it was tested with. `make compat` writes this page: it installs each
-environment with all extras, and runs the tests that meet the interfaces of other packages, or the server's commands.
+environment with all extras but Airflow's, and runs the tests that meet the interfaces of other packages, or the
+server's commands.
 Versions between the lowest and the newest were not tried one by one.
 
 ## Dependencies

@@ -247,7 +247,9 @@ class AlertEvaluator:
             incident = str(delivery.message.get("incident"))
             if not self.is_leader:
                 return
-            if incident in held or delivery.next_ms > now_ms() or not await self._deliver(delivery):
+            # A later time comes from an earlier leader, whose clock is ahead.
+            is_early = 0 < delivery.next_ms - now_ms() <= _LONGEST_PAUSE_MS
+            if incident in held or is_early or not await self._deliver(delivery):
                 held.add(incident)
 
     async def _deliver(self, delivery: UnsentMessage) -> bool:

@@ -113,6 +113,16 @@ async def test_a_receiver_that_refuses_gets_the_message_later_and_in_order(
     assert len({headers["oq-delivery"] for headers in ops.headers}) == 2, "attempts have the id of the message"
 
 
+async def test_a_message_of_a_leader_whose_clock_was_ahead_is_sent(
+    server_url: str, queue: AsyncQueue, ops: Hook
+) -> None:
+    state = AlertState("firing", "r.1", now_ms())
+    ahead = deliveries_of(compose(queue.keys, "r", None, state, "firing", now_ms()), ["ops"], now_ms() + 3_600_000)
+    await queue._connection.pipeline(operations.put_deliveries(queue.keys, ahead))
+    async with evaluating(server_url, ops=ops.url):
+        await wait_until(lambda: ops.states == ["firing r"], "the message")
+
+
 async def test_a_redirection_is_not_followed(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook, caplog: pytest.LogCaptureFixture
 ) -> None:
