@@ -169,7 +169,14 @@ class ForkServer:
     def _fork(self, frame: Frame) -> None:
         fence = WriteFence(self._fence, frame["slot"])
         parent = os.getpid()
-        if pid := os.fork():
+        try:
+            pid = os.fork()
+        except OSError as error:  # the machine has too many processes: those that run here must not end, too
+            fence.report(reason=explain(error))
+            fence.close()
+            self.send(kind="ended", number=frame["number"], code=FAILED)
+            return
+        if pid:
             with suppress(OSError):  # the child may have done the same before
                 os.setpgid(pid, pid)
             self._children[pid] = _Child(frame["number"], fence)
