@@ -219,13 +219,19 @@ class QueueExecutor(BaseExecutor):
         return [ti for ti in tis if ti.id not in kept]
 
     def revoke_task(self, *, ti: TaskInstance) -> None:
-        """Cancel the job of a task, and forget it. One exchange."""
+        """Cancel the job of a task, and forget it. One exchange; none in the seconds after the server was unreachable.
+
+        A job that is not canceled does no harm: Airflow's API server lets a task begin once.
+        """
         self.queued_tasks.pop(ti.key, None)
         self.running.discard(ti.key)
         job_id = self._jobs.pop(ti.key, None) or ti.external_executor_id
         if job_id:
             self._keys.pop(job_id, None)
             self._watcher.drop(job_id)
+            if time.monotonic() < self._wait_until:
+                self.log.warning("Job %s is not canceled, because the server is unreachable", job_id)
+                return
             with suppress(UsageError):  # no job is on a queue with an invalid name
                 self._cancel(self._queue(ti.queue).keys, job_id)
 
@@ -235,6 +241,8 @@ class QueueExecutor(BaseExecutor):
         except JobNotFoundError:
             return
         except OrchestrationQueueError as error:
+            if isinstance(error, TransportError):
+                self._wait_until = time.monotonic() + _PAUSE_S
             self.log.warning("Job %s of queue %s could not be canceled: %s", job_id, keys.queue, error)
 
     def end(self) -> None:

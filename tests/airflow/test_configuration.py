@@ -233,6 +233,20 @@ def test_an_unreachable_server_leaves_tasks_queued(monkeypatch: pytest.MonkeyPat
     executor.end()
 
 
+def test_a_scheduler_that_revokes_many_tasks_waits_for_an_unreachable_server_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    executor = QueueExecutor(parallelism=4)
+    executor._connection = type(executor._connection)("redis://127.0.0.1:1", timeout=0.2, connect_timeout=0.2)
+    tried: list[str] = []
+    cancel = Queue.cancel
+    monkeypatch.setattr(Queue, "cancel", lambda queue, job_id: tried.append(job_id) or cancel(queue, job_id))
+    for name in ("first", "second"):
+        executor.revoke_task(ti=mock.Mock(key=task(name).key, queue="default", external_executor_id=name))
+    assert tried == ["first"]
+    executor.end()
+
+
 def test_a_job_that_is_about_to_be_added_is_not_missing(executor: QueueExecutor, raw: redis.Redis) -> None:
     """Or its task would fail, and run, if the watcher reads all jobs just then."""
     from orchestration_queue.airflow.job_watcher import JobWatcher, Outcome
