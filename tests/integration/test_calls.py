@@ -372,7 +372,7 @@ async def test_gathering_nothing_is_nothing(queue: AsyncQueue, server_url: str, 
     assert "steps" not in raw.hkeys(queue.keys.job(job.id))
 
 
-KNOWN = {"oq1_storeCalls", "oq1_submitGraph", "oq1_storeStep", "HSCAN", "HMGET", "HGETALL", "HGET"}
+KNOWN = {"oq1_storeCalls", "oq1_submitGraph", "oq1_storeStep", "HSCAN", "HMGET", "HSTRLEN", "HGETALL", "HGET"}
 
 
 @pytest.fixture
@@ -389,7 +389,7 @@ def sent() -> Iterator[list[str]]:
 
 
 async def test_what_a_call_costs(queue: AsyncQueue, server_url: str, sent: list[str]) -> None:
-    """One command to call, and one for each queue; when they have ended, one to read each and one to store it."""
+    """One command to call, and one for each queue; when they have ended, two to read each and one to store it."""
     counted: list[list[str]] = []
 
     async def work(job: AsyncActiveJob) -> None:
@@ -407,7 +407,7 @@ async def test_what_a_call_costs(queue: AsyncQueue, server_url: str, sent: list[
         await (await queue.add("work")).wait(SOON)
     first, second = counted
     assert first == ["oq1_storeCalls", "oq1_submitGraph"]
-    assert second == ["HSCAN", "HMGET", *["HMGET"] * 3, *["oq1_storeStep"] * 3]
+    assert second == ["HSCAN", "HMGET", *["HSTRLEN"] * 3, *["HMGET"] * 3, *["oq1_storeStep"] * 3]
 
 
 async def test_a_node_of_a_flow_calls_and_its_retry_calls_again(queue: AsyncQueue, server_url: str) -> None:
