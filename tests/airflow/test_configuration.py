@@ -240,7 +240,12 @@ def test_a_scheduler_that_revokes_many_tasks_waits_for_an_unreachable_server_onc
     executor._connection = type(executor._connection)("redis://127.0.0.1:1", timeout=0.2, connect_timeout=0.2)
     tried: list[str] = []
     cancel = Queue.cancel
-    monkeypatch.setattr(Queue, "cancel", lambda queue, job_id: tried.append(job_id) or cancel(queue, job_id))
+
+    def record(queue: Queue, job_id: str) -> Any:
+        tried.append(job_id)
+        return cancel(queue, job_id)
+
+    monkeypatch.setattr(Queue, "cancel", record)
     for name in ("first", "second"):
         executor.revoke_task(ti=mock.Mock(key=task(name).key, queue="default", external_executor_id=name))
     assert tried == ["first"]
