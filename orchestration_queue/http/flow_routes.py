@@ -85,12 +85,7 @@ async def submit_flow(request: Request) -> Json:
         await service.connection.follow(name_proxy_flow(record))
     if isinstance(budget, dict):
         await service.queue(refs[0][0].queue).usage.set_budget(known, _budget(budget))
-    shape: dict[str, Any] = {
-        "flowId": known,
-        "kind": kind,
-        "nodeCount": len(refs),
-        "roots": [_ref(ref) for ref in roots],
-    }
+    shape: dict[str, Any] = {"flowId": known, "kind": kind, "nodeCount": len(refs), "roots": [*map(_ref, roots)]}
     if kind == "tree":
         shape["root"] = _ref(refs[0])
     else:

@@ -186,46 +186,51 @@ def _parse(text: str) -> ServerUrl:
         for name, default in (("timeout", DEFAULT_TIMEOUT), ("connect_timeout", DEFAULT_CONNECT_TIMEOUT))
     )
     in_login = login.partition(":")
-    username = options.get("username") or unquote(in_login[0]) or None
-    password = options.get("password") or unquote(in_login[2]) or None
+    common = ServerUrl(
+        kind,
+        username=options.get("username") or unquote(in_login[0]) or None,
+        password=options.get("password") or unquote(in_login[2]) or None,
+        timeout=timeout,
+        connect_timeout=connect_timeout,
+    )
     if has_hosts:
-        in_path = parts.path.strip("/")
-        single = ServerUrl(
-            kind,
-            db=_read("the database", options.get("db") or (in_path if mode == "single" else "") or "0", _database),
-            username=username,
-            password=password,
-            tls=tuple((name, _tls_value(name, value)) for name, value in options.items() if name in _TLS),
-            timeout=timeout,
-            connect_timeout=connect_timeout,
-        )
-        if mode == "single":
-            return single.at(_only(addresses))
-        if (mode == "sentinel") is not bool(in_path):
-            raise ValueError("it names no master" if mode == "sentinel" else "a cluster has no numbered databases")
-        return replace(
-            single,
-            mode=mode,
-            addresses=addresses,
-            master=unquote(in_path),
-            sentinel_username=options.get("sentinel_username") or None,
-            sentinel_password=options.get("sentinel_password") or None,
-        )
+        return _at_hosts(replace(common, mode=mode), addresses, parts.path.strip("/"), options)
     # A relative path's first part is where other URLs have their host.
-    path = unquote(authority + parts.path)
-    if not path and kind == "unix":
+    return _at_path(common, unquote(authority + parts.path), options)
+
+
+def _at_hosts(common: ServerUrl, addresses: tuple[Address, ...], in_path: str, options: Mapping[str, str]) -> ServerUrl:
+    mode = common.mode
+    url = replace(
+        common,
+        db=_read("the database", options.get("db") or (in_path if mode == "single" else "") or "0", _database),
+        tls=tuple((name, _tls_value(name, value)) for name, value in options.items() if name in _TLS),
+    )
+    if mode == "single":
+        return url.at(_only(addresses))
+    if (mode == "sentinel") is not bool(in_path):
+        raise ValueError("it names no master" if mode == "sentinel" else "a cluster has no numbered databases")
+    return replace(
+        url,
+        addresses=addresses,
+        master=unquote(in_path),
+        sentinel_username=options.get("sentinel_username") or None,
+        sentinel_password=options.get("sentinel_password") or None,
+    )
+
+
+def _at_path(common: ServerUrl, path: str, options: Mapping[str, str]) -> ServerUrl:
+    if not path and common.kind == "unix":
         raise ValueError("it names no socket")
     if "\0" in path:
         raise ValueError("a path cannot hold a zero byte")
-    return ServerUrl(
-        kind,
+    return replace(
+        common,
         path=_real_path(path or DEFAULT_DIRECTORY),
         db=_read("the database", options.get("db", "0"), _database),
-        username=username if kind == "unix" else None,
-        password=password if kind == "unix" else None,
+        username=common.username if common.kind == "unix" else None,
+        password=common.password if common.kind == "unix" else None,
         grace=_read("grace", options.get("grace", "1"), _seconds),
-        timeout=timeout,
-        connect_timeout=connect_timeout,
     )
 
 

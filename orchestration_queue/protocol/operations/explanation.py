@@ -123,23 +123,25 @@ def _ready(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
     if rate and (whole_number(stored.get("count")) or 0) >= rate.max and ends_ms > now_ms:
         facts["until"] = when(ends_ms)
         return f"The queue's rate limit of {rate.max:,} starts is used up until {_time(ends_ms)}.", None, facts
-    if record.share is not None:
-        wait = yield from shares.wait_of(keys, record.id, record.share)
-        if wait is not None:
-            facts["share"] = {"name": wait.share.name, "weight": wait.share.weight, "waiting": wait.share.waiting}
-            facts |= {"before": wait.before, "shares": wait.shares, "turn": wait.turn}
-            others = _count(wait.turn, "share")
-            turn = f"has had its part, and {others} must catch up" if wait.turn else "is served next"
-            return (
-                f"It waits in share {record.share!r} of weight {wait.share.weight:,} behind "
-                f"{_count(wait.before, 'job')}; of {_count(wait.shares, 'share')} that wait, it {turn}.",
-                f"oq share set {keys.queue} {record.share} WEIGHT gives the share more",
-                facts,
-            )
+    if record.share is not None and (wait := (yield from shares.wait_of(keys, record.id, record.share))) is not None:
+        return _describe_share(keys, wait, facts)
     return (
         f"It is ready and waits for a free slot: {_count(counts.waiting, 'ready job')}, "
         f"{_count(counts.active, 'running job')}, {_count(len(workers), 'worker')}.",
         "start more workers, or raise their concurrency" if counts.active else None,
+        facts,
+    )
+
+
+def _describe_share(keys: QueueKeys, wait: shares.ShareWait, facts: dict[str, Any]) -> _Reason:
+    share = wait.share
+    facts["share"] = {"name": share.name, "weight": share.weight, "waiting": share.waiting}
+    facts |= {"before": wait.before, "shares": wait.shares, "turn": wait.turn}
+    turn = f"has had its part, and {_count(wait.turn, 'share')} must catch up" if wait.turn else "is served next"
+    return (
+        f"It waits in share {share.name!r} of weight {share.weight:,} behind "
+        f"{_count(wait.before, 'job')}; of {_count(wait.shares, 'share')} that wait, it {turn}.",
+        f"oq share set {keys.queue} {share.name} WEIGHT gives the share more",
         facts,
     )
 
@@ -256,19 +258,12 @@ def _group_waiting(keys: QueueKeys, record: JobRecord, now_ms: int) -> _Asking:
 
 
 def _explain_waiting_children(keys: QueueKeys, record: JobRecord, _: int) -> _Asking:
+    continued = "a worker of either queue continues the move after 10 s, if its caller has died"
     if target := record.fields.get("movingTo"):
-        return (
-            f"It is on the move to queue {target!r}.",
-            "a worker of either queue continues the move after 10 s, if its caller has died",
-            {"target": target},
-        )
+        return f"It is on the move to queue {target!r}.", continued, {"target": target}
     if "movedBy" in record.fields:
         source = record.fields.get("movedFrom", "")
-        return (
-            f"It is on the move from queue {source!r}.",
-            "a worker of either queue continues the move after 10 s, if its caller has died",
-            {"source": source},
-        )
+        return f"It is on the move from queue {source!r}.", continued, {"source": source}
     waits_for = yield from job_records.children(keys, record.id)
     refs = [ref for ref in waits_for if ref.job_id != HOLD]
     held = (yield from _hold(keys, record)) if len(refs) < len(waits_for) else None
