@@ -39,13 +39,13 @@ LOOK_AGAIN_S = 5.0
 """How long to rely on events alone: the stream is trimmed, so a slow reader can miss some."""
 
 
-def encode_data(name: str, data: object, with_codec: codec.Codec = codec.JSON) -> str:
-    """Return a job's payload as it is stored.
+def encode_data(name: str, data: object) -> str:
+    """Return a job's payload as JSON.
 
     Raises:
-        PayloadError: The codec can't write the data, or they are too large.
+        PayloadError: JSON can't write the data, or they are too large.
     """
-    return codec.encode(data, f"The data of job {name!r}", with_codec)
+    return codec.encode(data, f"The data of job {name!r}")
 
 
 class Deadline:

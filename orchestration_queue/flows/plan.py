@@ -19,7 +19,7 @@ from orchestration_queue.flows.submit import Submission, submission
 from orchestration_queue.options import JobOptions
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys, known_keys
 
 __all__ = ["CARRIERS", "Carrier", "FlowPlan", "compile"]
 
@@ -168,7 +168,7 @@ def compile(  # noqa: A001 - what it does
         PayloadError: A node's data is not JSON, or larger than 1 MiB.
     """
     check_flow_id(flow_id)
-    keys = {queue: QueueKeys(queue, prefix) for queue in dag.queues}
+    keys = {queue: known_keys(queue, prefix) for queue in dag.queues}
     dependents: dict[str, list[str]] = {node.name: [] for node in dag.all_nodes}
     queues: dict[str, str] = {}
     tasks: dict[str, str] = {}
@@ -186,6 +186,7 @@ def compile(  # noqa: A001 - what it does
         for node in level:
             name, queue, task = node.name, queues[node.name], tasks[node.name]
             job_id = check_job_id(flow_id, name)
+            data = bound_data(node, queues) if task == MAP else node.data
             options = _prioritize(node, dag.options.priority) if dag.options.priority else node.options
             options = options if finish is None else finish(queue, task, options)
             nodes[name] = PlannedNode(
@@ -193,7 +194,7 @@ def compile(  # noqa: A001 - what it does
                 level=number,
                 keys=keys[queue],
                 job_id=job_id,
-                data_text=codec.encode(bound_data(node, queues), f"The data of node {name!r}"),
+                data_text=codec.encode(data, f"The data of node {name!r}"),
                 dependents=tuple(dependents[name]),
                 options=options.model_copy(update={"job_id": job_id}),
                 task=task,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from orchestration_queue.errors import InvalidNameError
 from orchestration_queue.options import name_problem
 
-__all__ = ["DEFAULT_PREFIX", "GROUP", "HOLD", "PERMANENT_KEYS", "SHARED_KEYS", "TAKER", "QueueKeys"]
+__all__ = ["DEFAULT_PREFIX", "GROUP", "HOLD", "PERMANENT_KEYS", "SHARED_KEYS", "TAKER", "QueueKeys", "known_keys"]
 
 DEFAULT_PREFIX = "glide"
 GROUP = "workers"
@@ -323,6 +323,12 @@ class QueueKeys:
     def member(self, job_id: str) -> str:
         """Return the job's name in another job's ``deps``, which contains queue and id."""
         return f"{self.base}:{job_id}"
+
+
+@lru_cache(maxsize=64)
+def known_keys(queue: str, prefix: str) -> QueueKeys:
+    """Return a queue's keys, built once for a process that submits many flows to it."""
+    return QueueKeys(queue, prefix)
 
 
 PERMANENT_KEYS = {

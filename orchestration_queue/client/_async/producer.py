@@ -22,7 +22,7 @@ from orchestration_queue.client.durability import (
 from orchestration_queue.client.headers import with_headers
 from orchestration_queue.errors import ServerError
 from orchestration_queue.protocol.call import Call, Operation, Reply, all_good
-from orchestration_queue.protocol.codec import find_codec
+from orchestration_queue.protocol.codec import encode, find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.protocol.operations import additions, job_records
 from orchestration_queue.protocol.operations.additions import (
@@ -116,7 +116,8 @@ class AsyncAdder(AsyncQueueClient):
         if isinstance(job.data, EncodedData):
             return job
         options = with_headers(self.name, job.name, job.options) if headers.sources else job.options
-        return job.encoded(self._codec, options)
+        data = encode(job.data, f"The data of job {job.name!r}", self._codec)
+        return NewJob(job.name, EncodedData(data), options, job.parent)
 
     async def _place(self, job: NewJob, durability: GivenDurability | None = None) -> Placed:
         """Add one job in one exchange, or two if its parent is in another queue."""

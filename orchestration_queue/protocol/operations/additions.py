@@ -12,7 +12,6 @@ from orchestration_queue.errors import InvalidOptionError, ServerError, StateErr
 from orchestration_queue.options import MAX_TAGS, JobOptions
 from orchestration_queue.options.job import NO_OPTIONS
 from orchestration_queue.protocol.call import Call, Operation, Reply, optional_text, text
-from orchestration_queue.protocol.codec import Codec, encode
 from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.worker_signals import wake_for_due, wake_worker
@@ -146,15 +145,6 @@ class NewJob:
         write(self, "options", options)
         write(self, "parent", parent)
         write(self, "options_text", options_text)
-
-    def encoded(self, codec: Codec, options: JobOptions) -> NewJob:
-        """Return the job as it is stored: its data written by a codec, with these options.
-
-        Raises:
-            PayloadError: The codec cannot write the data, or they are too large.
-        """
-        data = EncodedData(encode(self.data, f"The data of job {self.name!r}", codec))
-        return NewJob(self.name, data, options, self.parent)
 
     @property
     def is_plain(self) -> bool:
