@@ -16,7 +16,7 @@
 --- @arg   member               text         the job, `prefix:{queue}:id`, which the caller adds next
 --- @arg   replaces             int          the number of the step's earlier call, which this one replaces; 0 for none
 --- @end     calls
---- @returns array per call an array, 1: the outcome that counts, as of `oq1_storeStep`, of kind `c` while the step waits; 2: if it was stored before, its result, or the job that it calls; or the text `lost` when the job is gone, ended or leased to another worker, and then nothing was written, or `full` when it has 10,000 steps, and then some may have been
+--- @returns array per call an array, 1: the outcome that counts, as of `oq1_storeStep`, of kind `c` while the step waits; 2: if it was stored before, its result, or the job that it calls; or the text `lost` when the job is gone, ended or leased to another worker, or `full` when it would have more than 10,000 steps, and then nothing was written
 --- @error   the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for more than 100 calls
 --- @cost    O(1) per call, about 10 us
 

@@ -97,7 +97,7 @@ async def gather_calls(
         )
     check_calls(nodes)
     kinds = (StepKind.COMPLETED, StepKind.FAILED, StepKind.CALLS)
-    found = [await job._book.find(node.name, *kinds) for node in nodes]
+    found = await job._book.find_all([node.name for node in nodes], *kinds)
     run = _Calls(job, nodes, checked)
     outcomes = await run.resolve(found)
     if not return_exceptions and (error := next((one for one in outcomes if isinstance(one, JobFailedError)), None)):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from orchestration_queue.errors import TransportError, UsageError
 from orchestration_queue.flows import Node
@@ -24,10 +24,11 @@ from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import Pauses, now_ms
 from orchestration_queue.worker.active_job import BaseActiveJob, RunState, duration_ms, moment_ms
 from orchestration_queue.worker.calls import gather_calls, make_call
-from orchestration_queue.worker.steps import StepBook, StepRun, call_step
+from orchestration_queue.worker.steps import StepBook, StepRun, call_step, decorate_step
 
 __all__ = ["DurableJob"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _STORE_FOR_S = 300.0
@@ -54,10 +55,24 @@ class DurableJob(BaseActiveJob):
         self.on_step: Callable[[str], object] | None = None
         """Called with the job's name when a step's outcome was stored."""
 
-    async def step(
+    @overload
+    def step(
+        self, name: str, /, *, options: StepOptions | Mapping[str, Any] | None = None
+    ) -> Callable[[Callable[P, Any]], Callable[P, Coroutine[Any, Any, Any]]]: ...
+    @overload
+    def step(
         self,
         name: str,
         function: Callable[..., Any],
+        /,
+        *args: Any,
+        options: StepOptions | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Coroutine[Any, Any, Any]: ...
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any] | None = None,
         /,
         *args: Any,
         options: StepOptions | Mapping[str, Any] | None = None,
@@ -68,11 +83,11 @@ class DurableJob(BaseActiveJob):
         The result is stored under the job's lease before this returns, so a worker that lost the job stores nothing.
         The function runs again if the worker dies before that; make it idempotent. Steps of one job may run
         concurrently, as in :func:`asyncio.gather`. What a function raises is not stored, unless ``store_errors`` of the
-        options names it, and its name can be used again.
+        options names it, and its name can be used again. Without a function, it decorates one, whose call is the step.
 
         Args:
             name: Identifies the result; each step of a job needs its own.
-            function: A coroutine function, or another one, which runs on the event loop.
+            function: A coroutine function, or another one, which runs on the event loop; None decorates one.
             args: Its arguments.
             options: How it runs: its options, or a dict of them.
             kwargs: Its arguments by name.
@@ -87,7 +102,27 @@ class DurableJob(BaseActiveJob):
             LeaseLostError: The job is no longer this worker's; the result was not stored.
             StateError: The job has 10,000 steps; the result was not stored.
             TransportError: The server was unreachable, for five minutes if the result waited to be stored.
+
+        Examples:
+            ::
+
+                @job.step("charge")
+                async def charge(item: str) -> str: ...
+
+                receipt = await charge("a book")
         """
+        if function is None:
+            return decorate_step(self.step, name, args, options, kwargs)
+        return self._run_step(name, function, args, options, kwargs)
+
+    async def _run_step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        options: StepOptions | Mapping[str, Any] | None,
+        kwargs: Mapping[str, Any],
+    ) -> Any:
         run, found = await self._open_step(name, options)
         if found is not None:
             return run.replay(found)

@@ -7,7 +7,7 @@ import functools
 import inspect
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar, overload
 
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.flows import elements
@@ -23,7 +23,7 @@ from orchestration_queue.server import AsyncConnection, report_usage_async
 from orchestration_queue.states import JobState
 from orchestration_queue.worker.active_job import BaseActiveJob, JobInterrupt
 from orchestration_queue.worker.durable_job import DurableJob
-from orchestration_queue.worker.steps import trace_step
+from orchestration_queue.worker.steps import decorate_step, trace_step
 
 __all__ = ["ActiveJob", "AsyncActiveJob"]
 
@@ -227,10 +227,24 @@ class ActiveJob(BaseActiveJob):
         self._job = job
         self._loop = loop
 
+    @overload
+    def step(
+        self, name: str, /, *, options: StepOptions | Mapping[str, Any] | None = None
+    ) -> Callable[[Callable[P, T]], Callable[P, Any]]: ...
+    @overload
     def step(
         self,
         name: str,
         function: Callable[..., Any],
+        /,
+        *args: Any,
+        options: StepOptions | Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any: ...
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any] | None = None,
         /,
         *args: Any,
         options: StepOptions | Mapping[str, Any] | None = None,
@@ -241,6 +255,8 @@ class ActiveJob(BaseActiveJob):
         Arguments and errors are those of :meth:`AsyncActiveJob.step`. The function must be a plain one, without a
         ``timeout``, since a thread can't be stopped.
         """
+        if function is None:
+            return decorate_step(self.step, name, args, options, kwargs)
         checked = StepOptions.coerce(options, "options")
         if checked.timeout is not None or inspect.iscoroutinefunction(function):
             what = "coroutine function" if checked.timeout is None else "timeout"

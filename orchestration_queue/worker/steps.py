@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import random
 import time
@@ -17,11 +18,13 @@ from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Postponement, Suspension
 from orchestration_queue.protocol.operations.steps import (
     COUNTER,
+    MOST_STEPS,
     VERSION,
     JobStep,
     StepKind,
     StoredOutcome,
     check_step_name,
+    full_error,
     page_after,
 )
 from orchestration_queue.protocol.operations.suspension import Signal
@@ -31,7 +34,7 @@ from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.worker.active_job import CodeVersion, JobInterrupt
 from orchestration_queue.worker.observability import span
 
-__all__ = ["StepBook", "StepRun", "call_step", "trace_step"]
+__all__ = ["StepBook", "StepRun", "call_step", "decorate_step", "trace_step"]
 
 _DEFAULT_BACKOFF = Backoff()
 _PUT_BACK_MS = 1_000
@@ -114,6 +117,7 @@ class StepBook:
 
         Raises:
             UsageError: The name is invalid, this attempt has used it, or an earlier one used it for something else.
+            StateError: The name is new, and the job has 10,000 steps, with those that run.
             UnrecoverableError: Another version of the code has stored the job's steps.
             JobInterrupt: The same, and the job is to wait for a worker of that version.
         """
@@ -129,6 +133,8 @@ class StepBook:
         try:
             async with self._reading:
                 found = await self._look_up(name)
+            if found is None and len(self._used | (self._stored or {}).keys()) > MOST_STEPS:
+                raise full_error(self._store.id, name)
         except BaseException:
             self.release(name)
             raise
@@ -138,6 +144,18 @@ class StepBook:
                 "something else now; give it another name."
             )
         return found
+
+    async def find_all(self, names: Sequence[str], *kinds: StepKind) -> list[StoredOutcome | None]:
+        """Reserve several names as :meth:`find` does, or none of them."""
+        found: dict[str, StoredOutcome | None] = {}
+        try:
+            for name in names:
+                found[name] = await self.find(name, *kinds)
+        except Exception:
+            for name in found:
+                self.release(name)
+            raise
+        return list(found.values())
 
     async def _look_up(self, name: str) -> StoredOutcome | None:
         if self._stored is None:
@@ -330,6 +348,32 @@ async def call_step(
         if limit.expired():
             raise TimeoutError(f"Step {name!r} took longer than its timeout of {limit_s:g} s.") from error
         raise
+
+
+def decorate_step(
+    step: Callable[..., Any],
+    name: str,
+    args: Sequence[Any],
+    options: StepOptions | Mapping[str, Any] | None,
+    kwargs: Mapping[str, Any],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that makes the calls of a function a step.
+
+    Raises:
+        UsageError: There are arguments, but no function.
+    """
+    if args or kwargs:
+        raise UsageError(f"Step {name!r} has arguments, but no function; pass it before them.")
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            # The function's own parameter may have the name `options`.
+            return step(name, functools.partial(function, *args, **kwargs), options=options)
+
+        return call
+
+    return decorate
 
 
 def trace_step(name: str) -> AbstractContextManager[None]:

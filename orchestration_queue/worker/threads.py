@@ -39,6 +39,11 @@ class ThreadCall:
                 self.ended.set_result(None)
         return self.ended
 
+    def drop(self) -> None:
+        """Cancel a call that has not begun, on the event loop."""
+        self._is_over = True
+        self.ended.cancel()
+
     def run(self) -> None:
         """Call the function, in the thread."""
         try:
@@ -108,8 +113,10 @@ class Threads:
             self._wake()
 
     def shutdown(self) -> None:
-        """Call no more functions. Running ones finish in their own threads."""
-        self._calls.clear()
+        """Cancel the functions that have not begun. Running ones finish in their own threads."""
+        with suppress(IndexError):  # a thread took the last one
+            while True:
+                self._calls.popleft().drop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._is_waking = False
 

@@ -14,6 +14,7 @@ import redis
 
 from orchestration_queue.client import AsyncBroadcast, AsyncJob, AsyncQueue
 from orchestration_queue.errors import JobFailedError, LeaseLostError, NotFoundError, StateError, UsageError
+from orchestration_queue.flows import Node
 from orchestration_queue.options import Backoff, JobOptions, Retention, StepOptions
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.operations.steps import StepKind
@@ -265,6 +266,84 @@ async def test_a_job_has_at_most_10000_steps(queue: AsyncQueue, server_url: str,
     async with working(queue, work, server_url):
         with pytest.raises(JobFailedError, match="has 10,000 steps, the most that a job can have"):
             await (await queue.add("work")).wait(SOON)
+
+
+async def test_a_gathering_that_does_not_fit_stores_no_call(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    fields: Any = {f"{kind}:n{n}": f"r {n + 2} 1 1 1 0 0" for n in range(9_850) for kind in "hr"}
+
+    async def work(job: AsyncActiveJob) -> Any:
+        await job.step(f"attempt-{job.attempt}", int)
+        if job.attempt == 1:
+            raw.hset(queue.keys.steps(job.id), mapping=fields)
+            raise ValueError("once")
+        calls = [Node(f"call-{n}", "work", data={}) for n in range(149)]
+        with pytest.raises(StateError, match="has 10,000 steps, the most"):
+            await job.gather(*calls)
+        assert not raw.exists(queue.keys.deps(job.id))
+        return [await job.step(node.name, int) for node in calls[:148]]
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work", options=TWICE)
+        assert await job.wait(SOON) == [0] * 148
+        assert (await queue.counts()).completed == 1, "no job was called"
+    assert len(await job.steps()) == 10_000
+
+
+async def test_a_decorated_function_is_a_step_on_the_loop(queue: AsyncQueue, server_url: str) -> None:
+    ran: list[str] = []
+
+    async def work(job: AsyncActiveJob) -> Any:
+        @job.step("fetch", options={"attempts": 2, "backoff": {"delay": 0.01}})
+        async def fetch(name: str, *, options: str) -> tuple[str, str]:
+            ran.append(name)
+            if len(ran) == 1:
+                raise OSError("once")
+            return name, options
+
+        @job.step("count")
+        def count(text: str) -> int:
+            ran.append("count")
+            return len(text)
+
+        assert (fetch.__name__, count.__name__) == ("fetch", "count")
+        async with asyncio.TaskGroup() as group:
+            fetched = group.create_task(fetch("page", options="all"))
+        (counted,) = await asyncio.gather(count("four"))
+        if job.attempt == 1:
+            raise ValueError("once")
+        with pytest.raises(UsageError, match="Step 'count' of job '1' was already used in this attempt"):
+            await count("again")
+        with pytest.raises(UsageError, match="Step 'sum' has arguments, but no function"):
+            job.step("sum", None, 1)  # type: ignore[call-overload]
+        return [fetched.result(), counted]
+
+    async with working(queue, work, server_url):
+        assert await (await queue.add("work", options=TWICE)).wait(SOON) == [["page", "all"], 4]
+    assert ran == ["page", "page", "count"]
+
+
+async def test_a_decorated_function_is_a_step_in_a_thread(queue: AsyncQueue, server_url: str) -> None:
+    ran: list[int] = []
+
+    def work(job: ActiveJob) -> Any:
+        pages = []
+        for number in range(3):
+
+            @job.step(f"page-{number}")
+            def fetch(number: int = number) -> int:
+                ran.append(number)
+                return number * number
+
+            pages.append(fetch())
+        if job.attempt == 1:
+            raise ValueError("once")
+        return pages
+
+    async with working(queue, work, server_url):
+        assert await (await queue.add("work", options=TWICE)).wait(SOON) == [0, 1, 4]
+    assert ran == [0, 1, 2]
 
 
 async def test_steps_are_forgotten_one_or_with_what_follows(queue: AsyncQueue, server_url: str) -> None:

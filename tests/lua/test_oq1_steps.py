@@ -218,6 +218,15 @@ def test_calls_are_bounded(own: Own) -> None:
     assert call(own, ("a", "oq:{q}:7-a", 0)) == "full"
 
 
+def test_calls_beyond_the_limit_are_all_refused(own: Own) -> None:
+    assert call(own, ("a", "oq:{q}:7-a", 0)) != "full"
+    own.wire.ask("HSET", own.wire.key("steps:7"), *(word for n in range(19_996) for word in (f"x{n}", "")))
+    with own.wire.unchanged():
+        assert call(own, ("b", "oq:{q}:7-b", 0), ("c", "oq:{q}:7-c", 0)) == "full"
+    assert call(own, ("a", "oq:{q}:7-a", 0), ("b", "oq:{q}:7-b", 0)) != "full"
+    assert call(own, ("a", "oq:{q}:7-a2", 1), ("b", "oq:{q}:7-b", 0)) != "full", "a replaced call needs no room"
+
+
 def test_forgetting_a_wait_forgets_its_signals(own: Own) -> None:
     signals = ['{"name":"a","data":"1"}', '{"name":"b","data":"2"}', "?", '{"name":"a","data":"3"}']
     own.wire.ask("RPUSH", own.wire.key("signals:7"), *signals)

@@ -26,9 +26,9 @@ local function open(queue, job_id, is_first)
 end
 
 --- Write a step with its number, or with the next one; returns what counts, or why nothing was written.
-local function write(queue, job_id, key, step, number)
+local function write(queue, job_id, key, step, number, is_known)
   if not number then
-    if redis.call("HLEN", key) >= 2 * steps.MOST then
+    if not is_known and redis.call("HLEN", key) >= 2 * steps.MOST then
       return "full"
     end
     number = numbers.text(numbers.count(queue .. "job:" .. job_id, "steps", 1))
@@ -59,19 +59,31 @@ local function store_call(queue, job_id, key, step, replaces)
   if known and not (known:sub(1, 1) == "c" and tonumber(known:match("^%a (%d+)")) == replaces) then
     return { known, redis.call("HGET", key, "r:" .. step.name) }
   end
-  return write(queue, job_id, key, step, nil)
+  return write(queue, job_id, key, step, nil, known)
+end
+
+--- Whether calls have more new names than there is room for.
+local function lacks_room(key, calls)
+  local headers, added = {}, 0
+  for index, step in ipairs(calls) do
+    headers[index] = "h:" .. step.name
+  end
+  for _, known in ipairs(guarded.call("HMGET", key, unpack(headers))) do
+    added = added + (known and 0 or 1)
+  end
+  return added > 0 and redis.call("HLEN", key) / 2 + added > steps.MOST
 end
 
 --- Store calls, and make the job wait for the end of those that have not ended, however that is. The flow reconciler reads
 --- at `check_ms` whether a notification was lost.
---- @return for each what `store` returns; or why not all were stored
+--- @return for each what `store` returns; or why none was stored
 function steps.call(queue, job_id, is_first, calls, check_ms)
   local key, replies = open(queue, job_id, is_first), {}
+  if lacks_room(key, calls) then
+    return "full"
+  end
   for index, step in ipairs(calls) do
     local reply = store_call(queue, job_id, key, step, step.replaces)
-    if reply == "full" then
-      return reply
-    end
     replies[index] = reply
     if reply[1]:sub(1, 1) == "c" then
       guarded.call("SADD", queue .. "deps:" .. job_id, reply[2] or step.result)

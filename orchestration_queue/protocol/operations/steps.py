@@ -27,6 +27,7 @@ from orchestration_queue.protocol.record import when
 __all__ = [
     "CALLS_PER_CALL",
     "COUNTER",
+    "MOST_STEPS",
     "VERSION",
     "JobStep",
     "StepKind",
@@ -35,6 +36,7 @@ __all__ = [
     "copy_steps",
     "find_pending",
     "forget_steps",
+    "full_error",
     "page_after",
     "read_results",
     "read_steps",
@@ -50,6 +52,8 @@ _HEADER, _RESULT = "h:", "r:"
 _FIELDS_PER_SCAN = 1000
 _STEPS_PER_PAGE = 100
 _STEPS_PER_CALL = 500
+MOST_STEPS = 10_000
+"""Most steps of a job."""
 CALLS_PER_CALL = 100
 """Most jobs that steps call in one call."""
 _CHECK_CALLS_MS = 5_000
@@ -234,7 +238,7 @@ def store_calls(
 
     Raises:
         LeaseLostError: By the operation: the job is no longer ours, and nothing was stored.
-        StateError: By the operation: the job has 10,000 steps.
+        StateError: By the operation: the job would have more than 10,000 steps, and nothing was stored.
     """
     call = oq1.store_calls(
         keys,
@@ -262,10 +266,15 @@ def _check_stored(keys: QueueKeys, lease: Lease, name: str, reply: Reply) -> Non
     if reply == b"lost":
         raise LeaseLostError(keys.queue, lease.job_id)
     if reply == b"full":
-        raise StateError(
-            f"Job {lease.job_id!r} of queue {keys.queue!r} has 10,000 steps, the most that a job can have, so "
-            f"{name!r} was not stored; do several items in one step, or add a job per part."
-        )
+        raise full_error(lease.job_id, name)
+
+
+def full_error(job_id: str, name: str) -> StateError:
+    """Return the error of a job that can't have one more step."""
+    return StateError(
+        f"Job {job_id!r} has 10,000 steps, the most that a job can have, so {name!r} can't be stored; do several items "
+        "in one step, or add a job per part."
+    )
 
 
 def _read_outcome(name: str, reply: Reply) -> StoredOutcome:
