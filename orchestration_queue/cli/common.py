@@ -32,6 +32,7 @@ __all__ = [
     "console",
     "fail",
     "moment_text",
+    "name_fields",
     "parse_backoff",
     "parse_header",
     "parse_instant",
@@ -127,6 +128,11 @@ def show_fields(fields: Mapping[str, Cell | None]) -> None:
         if value is not None and str(value):
             table.add_row(styled(name), text_of(value))
     console().print(table)
+
+
+def name_fields(values: Mapping[str, object]) -> dict[str, str | None]:
+    """Return values by their names as people read them."""
+    return {name.replace("_", " "): None if value is None else str(value) for name, value in values.items()}
 
 
 def state_text(state: str | None, label: str | None = None) -> Text:

@@ -16,13 +16,13 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
-    show_fields,
+    name_fields,
     show_json,
     show_table,
     time_text,
 )
 from orchestration_queue.cli.text import dump, print_line
-from orchestration_queue.cli.verbs import Done, format_count, open_queue, verb
+from orchestration_queue.cli.verbs import Details, Done, format_count, open_queue, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import JobNotFoundError, UsageError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -86,25 +86,19 @@ def _by_kind(groups: Sequence[LetterGroup]) -> list[dict[str, Any]]:
     ]
 
 
-@app.command("show")
-def show(
-    queue: QueueName, letter_id: LetterId, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "show")
+def _show(client: Queue, letter_id: LetterId) -> Details:
     """Show a dead letter: which job failed, with what data, and why."""
-    with open_queue(queue, url, prefix) as client:
-        letter = client.dead_letters.find(letter_id)
+    letter = client.dead_letters.find(letter_id)
     if letter is None:
-        raise JobNotFoundError(queue, letter_id)
-    if as_json:
-        show_json(asdict(letter))
-        return
+        raise JobNotFoundError(client.name, letter_id)
     shown = asdict(letter) | {
         "attempts": letter.attempts,
         "added_at": time_text(letter.added_at),
         "data": dump(letter.data),
     }
     shown.pop("attempts_made")
-    show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
+    return Details(asdict(letter), name_fields(shown))
 
 
 @verb(app, "replay")

@@ -25,9 +25,7 @@ from orchestration_queue.cli.common import (
     parse_instant,
     parse_json,
     seconds_text,
-    show_fields,
     show_json,
-    show_table,
     state_text,
     time_text,
     warn,
@@ -36,7 +34,7 @@ from orchestration_queue.cli.declared import takes_declared
 from orchestration_queue.cli.job_text import describe, history_text, read_field, step_texts
 from orchestration_queue.cli.limits import parse_pools
 from orchestration_queue.cli.text import clean, dump, print_line
-from orchestration_queue.cli.verbs import open_queue
+from orchestration_queue.cli.verbs import Details, Listing, open_queue, verb
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import Deduplication, Fallback, JobOptions, Ordering, Retention
@@ -174,24 +172,15 @@ def _warn_of_unknown_task(client: Queue, name: str, options: JobOptions) -> None
     warn(f"No live worker of queue {client.name!r} has a task {name!r}, so the job will fail with them; {hint}")
 
 
-@app.command("show")
-def show(
-    queue: QueueName,
-    job_id: JobId,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+@verb(app, "show")
+def _show(client: Queue, job_id: JobId) -> Details:
     """Show a job: its state, failed attempts, durable steps, data, result and logs."""
-    with open_queue(queue, url, prefix) as client:
-        job = client.get(job_id)
-        logs = job.logs()
-        steps = job.steps() if COUNTER in job.record.fields else []
-    if as_json:
-        show_json({"queue": queue, **describe(job), "steps": [asdict(step) for step in steps], "logs": logs})
-        return
+    queue, job = client.name, client.get(job_id)
+    logs = job.logs()
+    steps = job.steps() if COUNTER in job.record.fields else []
     record = job.record
-    show_fields(
+    return Details(
+        {"queue": queue, **describe(job), "steps": [asdict(step) for step in steps], "logs": logs},
         {
             "job": f"{record.id} of queue {queue}",
             "name": record.name,
@@ -218,7 +207,7 @@ def show(
             "options": record.fields.get("opts"),
             "waited for by": record.parent_id and f"{record.parent_id} of queue {record.parent_queue or queue}",
             "logs": "\n".join(clean(line) for line in logs),
-        }
+        },
     )
 
 
@@ -237,39 +226,32 @@ def why(
         print_line(f"What to do: {found.action}.")
 
 
-@app.command("ls")
-def ls(
-    queue: QueueName,
+@verb(app, "ls")
+def _ls(
+    client: Queue,
     state: Annotated[JobState | None, typer.Option(help="Only those in this state.")] = None,
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 50,
     kind: FailureKindOption = None,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Listing:
     """List jobs: active first, then waiting and delayed, then finished."""
-    with open_queue(queue, url, prefix) as client:
-        if name is None and kind is None:
-            jobs = _first_jobs(client, [state] if state else _LISTED, limit)
-        else:
-            jobs = client.search(name, state=state, limit=limit, kind=kind)
-    if as_json:
-        show_json([describe(job) for job in jobs])
-        return
-    show_table(
-        ("job", "name", "state", "added", "attempts failed", "reason"),
-        [
-            [
-                job.id,
-                job.record.name,
-                state_text(job.record.state),
-                moment_text(job.record.added_at),
-                str(job.record.attempts_made),
-                (job.record.failed_reason or "")[:60],
-            ]
-            for job in jobs
-        ],
+    if name is None and kind is None:
+        jobs = _first_jobs(client, [state] if state else _LISTED, limit)
+    else:
+        jobs = client.search(name, state=state, limit=limit, kind=kind)
+    rows = [
+        (
+            job.id,
+            job.record.name,
+            state_text(job.record.state),
+            moment_text(job.record.added_at),
+            str(job.record.attempts_made),
+            (job.record.failed_reason or "")[:60],
+        )
+        for job in jobs
+    ]
+    return Listing(
+        [describe(job) for job in jobs], ("job", "name", "state", "added", "attempts failed", "reason"), rows
     )
 
 

@@ -7,22 +7,15 @@ from typing import Annotated
 import typer
 
 from orchestration_queue.cli.common import (
-    JsonFlag,
-    Prefix,
-    QueueName,
-    Url,
     Yes,
     ask,
     moment_text,
     parse_json,
-    show_json,
-    show_table,
 )
 from orchestration_queue.cli.job import JobId, app
-from orchestration_queue.cli.verbs import Done, open_queue, verb
+from orchestration_queue.cli.verbs import Done, Listing, verb
 from orchestration_queue.client import Cancellation, Queue
 from orchestration_queue.errors import StateError
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__: list[str] = []
 
@@ -134,19 +127,13 @@ def _untrack(client: Queue, job_id: JobId) -> Done:
     return Done(f"Job {job_id} is not tracked.", {"id": job_id, "tracked": False})
 
 
-@app.command("tracked")
-def _tracked(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@verb(app, "tracked")
+def _tracked(client: Queue) -> Listing:
     """List the tracked jobs of a queue."""
-    with open_queue(queue, url, prefix) as client:
-        jobs = client.tracked()
-    if as_json:
-        show_json(
-            [{"id": job.id, "name": job.name, "state": job.state, "added_at": job.record.added_at} for job in jobs]
-        )
-        return
-    columns = ("job", "name", "state", "added", "history")
+    jobs = client.tracked()
+    facts = [{"id": job.id, "name": job.name, "state": job.state, "added_at": job.record.added_at} for job in jobs]
     rows = [[job.id, job.name, job.state, moment_text(job.record.added_at), str(len(job.history))] for job in jobs]
-    show_table(columns, rows)
+    return Listing(facts, ("job", "name", "state", "added", "history"), rows)
 
 
 @verb(app, "signal")

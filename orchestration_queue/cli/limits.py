@@ -9,7 +9,6 @@ import typer
 from orchestration_queue.cli.common import (
     JsonFlag,
     Prefix,
-    QueueName,
     Url,
     Yes,
     ask,
@@ -19,7 +18,7 @@ from orchestration_queue.cli.common import (
     show_json,
     show_table,
 )
-from orchestration_queue.cli.verbs import Done, open_queue, verb
+from orchestration_queue.cli.verbs import Done, Listing, verb
 from orchestration_queue.client import Pool, Pools, Queue
 from orchestration_queue.errors import InvalidOptionError, StateError
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
@@ -126,17 +125,13 @@ def remove_pool(
     report(as_json, sentence, name=name, removed=removed)
 
 
-@share_app.command("ls")
-def list_shares(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@verb(share_app, "ls")
+def list_shares(queue: Queue) -> Listing:
     """List the shares that have a weight or waiting jobs."""
-    with open_queue(queue, url, prefix) as client:
-        shares = client.shares.list()
-    if as_json:
-        show_json([{"name": share.name, "weight": share.weight, "waiting": share.waiting} for share in shares])
-        return
-    show_table(
-        ("share", "weight", "waiting"), [(share.name, str(share.weight), str(share.waiting)) for share in shares]
-    )
+    shares = queue.shares.list()
+    facts = [{"name": share.name, "weight": share.weight, "waiting": share.waiting} for share in shares]
+    rows = [(share.name, str(share.weight), str(share.waiting)) for share in shares]
+    return Listing(facts, ("share", "weight", "waiting"), rows)
 
 
 @verb(share_app, "set", may_create=True)

@@ -12,20 +12,19 @@ from orchestration_queue.cli.common import (
     FailureKindOption,
     JsonFlag,
     Prefix,
-    QueueName,
     Url,
     Yes,
     ask,
     moment_text,
+    name_fields,
     parse_backoff,
     seconds_text,
-    show_fields,
     show_json,
     show_table,
     time_text,
 )
 from orchestration_queue.cli.statistics import stats
-from orchestration_queue.cli.verbs import Done, format_count, open_queue, report_moved, verb
+from orchestration_queue.cli.verbs import Details, Done, Listing, format_count, report_moved, verb
 from orchestration_queue.client import Queue
 from orchestration_queue.options import RateLimit, Retention, seconds
 from orchestration_queue.options.queue import QueueSettingsFields
@@ -59,26 +58,21 @@ def ls(url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = Fal
     )
 
 
-@app.command("show")
-def show(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@verb(app, "show")
+def _show(client: Queue) -> Details:
     """Show a queue: its jobs by state, the oldest ready job, its limits and workers."""
-    with open_queue(queue, url, prefix) as client:
-        limit = client.global_rate_limit()
-        shown = {
-            "queue": queue,
-            "paused": client.is_paused(),
-            **asdict(client.counts()),
-            "oldest_ready": client.oldest_ready(),
-            "global_concurrency": client.global_concurrency(),
-            "global_rate_limit": None if limit is None else f"{limit.max} in {limit.duration}",
-            "workers": len(client.workers()),
-            "schedulers": len(client.schedulers.list()),
-        }
-    if as_json:
-        show_json(shown)
-        return
-    shown["oldest_ready"] = time_text(shown["oldest_ready"])
-    show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
+    limit = client.global_rate_limit()
+    shown = {
+        "queue": client.name,
+        "paused": client.is_paused(),
+        **asdict(client.counts()),
+        "oldest_ready": client.oldest_ready(),
+        "global_concurrency": client.global_concurrency(),
+        "global_rate_limit": None if limit is None else f"{limit.max} in {limit.duration}",
+        "workers": len(client.workers()),
+        "schedulers": len(client.schedulers.list()),
+    }
+    return Details(shown, name_fields({**shown, "oldest_ready": time_text(shown["oldest_ready"])}))
 
 
 @verb(app, "pause", may_create=True)
@@ -189,23 +183,15 @@ def _limit(
     return Done(f"Queue {client.name}: {active}, {starts}.", facts)
 
 
-@app.command("failures")
-def show_failures(
-    queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "failures")
+def _failures(client: Queue) -> Listing:
     """Count failed jobs by kind of failure, with an example of each."""
-    with open_queue(queue, url, prefix) as client:
-        groups = client.failures()
-    if as_json:
-        show_json([asdict(group) for group in groups])
-        return
-    show_table(
-        ("kind", "jobs", "latest", "job", "name", "reason"),
-        [
-            [group.kind, f"{group.count:,}", moment_text(group.last_at), group.job_id, group.name, group.reason[:80]]
-            for group in groups
-        ],
-    )
+    groups = client.failures()
+    rows = [
+        [group.kind, f"{group.count:,}", moment_text(group.last_at), group.job_id, group.name, group.reason[:80]]
+        for group in groups
+    ]
+    return Listing([asdict(group) for group in groups], ("kind", "jobs", "latest", "job", "name", "reason"), rows)
 
 
 @verb(app, "config", may_create=True)
@@ -271,26 +257,21 @@ def _format_setting(value: Any) -> str:
     return "(" + ", ".join(f"{name} {_format_setting(part)}" for name, part in value.items()) + ")"
 
 
-@app.command("metrics")
-def metrics(
-    queue: QueueName,
+@verb(app, "metrics")
+def _metrics(
+    client: Queue,
     state: Annotated[Literal["completed", "failed"], typer.Option(help="Which finished jobs.")] = "completed",
     hours: Annotated[float, typer.Option(help="How far back.", min=0.02, max=744)] = 1,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Listing:
     """Show how many jobs finished in each minute, and how long they took."""
-    with open_queue(queue, url, prefix) as client:
-        found = client.metrics(state, start=datetime.now(UTC) - timedelta(hours=hours))
-    if as_json:
-        show_json({"queue": queue, "state": state, "count": found.count, "minutes": [asdict(m) for m in found.minutes]})
-        return
+    found = client.metrics(state, start=datetime.now(UTC) - timedelta(hours=hours))
+    minutes = [asdict(minute) for minute in found.minutes]
     rows = [
         (moment_text(minute.at), str(minute.count), seconds_text(minute.mean_duration.total_seconds()))
         for minute in found.minutes
     ]
-    show_table(("minute", state, "mean seconds"), rows)
+    facts = {"queue": client.name, "state": state, "count": found.count, "minutes": minutes}
+    return Listing(facts, ("minute", state, "mean seconds"), rows)
 
 
 app.command("stats")(stats)

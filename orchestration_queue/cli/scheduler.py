@@ -21,14 +21,13 @@ from orchestration_queue.cli.common import (
     ask,
     parse_instant,
     parse_json,
-    show_fields,
     show_json,
     show_table,
 )
 from orchestration_queue.cli.drawing import span_text
 from orchestration_queue.cli.flow import find_dag
 from orchestration_queue.cli.text import print_line, styled
-from orchestration_queue.cli.verbs import Done, open_queue, verb
+from orchestration_queue.cli.verbs import Details, Done, Listing, open_queue, verb
 from orchestration_queue.client import JobSchedulers, Queue
 from orchestration_queue.errors import ScheduleError, StateError
 from orchestration_queue.options import JobOptions
@@ -73,41 +72,31 @@ def _scheduler(queue: str, name: str, url: str | None, prefix: str) -> Iterator[
         yield client.schedulers, client.schedulers.get(name)
 
 
-@app.command("ls")
-def ls(queue: QueueName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False) -> None:
+@verb(app, "ls")
+def _ls(client: Queue) -> Listing:
     """List a queue's schedulers and their next runs, each in its time zone."""
-    with open_queue(queue, url, prefix) as client:
-        entries = client.schedulers.list()
-    if as_json:
-        show_json([schedule_text.describe(name, entry) for name, entry in entries.items()])
-        return
-    show_table(
-        ("scheduler", "runs", "zone", "next run", "made", ""),
-        [
-            [
-                name,
-                schedule_text.rhythm(entry),
-                entry.timing.tz or "UTC",
-                schedule_text.time_there(entry, entry.next_run) or "",
-                str(entry.iteration_count),
-                schedule_text.state_of(entry),
-            ]
-            for name, entry in entries.items()
-        ],
-    )
+    entries = client.schedulers.list()
+    rows = [
+        (
+            name,
+            schedule_text.rhythm(entry),
+            entry.timing.tz or "UTC",
+            schedule_text.time_there(entry, entry.next_run) or "",
+            str(entry.iteration_count),
+            schedule_text.state_of(entry),
+        )
+        for name, entry in entries.items()
+    ]
+    facts = [schedule_text.describe(name, entry) for name, entry in entries.items()]
+    return Listing(facts, ("scheduler", "runs", "zone", "next run", "made", ""), rows)
 
 
-@app.command("show")
-def show(
-    queue: QueueName, name: SchedulerName, url: Url = None, prefix: Prefix = DEFAULT_PREFIX, as_json: JsonFlag = False
-) -> None:
+@verb(app, "show")
+def _show(client: Queue, name: SchedulerName) -> Details:
     """Show a scheduler: its schedule, its jobs, and the outcome of its last runs."""
-    with _scheduler(queue, name, url, prefix) as (schedulers, entry):
-        history = schedulers.history(name)
-    if as_json:
-        show_json({**schedule_text.describe(name, entry), "history": [asdict(run) for run in history]})
-    else:
-        show_fields(schedule_text.fields(queue, name, entry, history))
+    entry, history = client.schedulers.get(name), client.schedulers.history(name)
+    facts = {**schedule_text.describe(name, entry), "history": [asdict(run) for run in history]}
+    return Details(facts, schedule_text.fields(client.name, name, entry, history))
 
 
 @app.command("add")

@@ -8,20 +8,13 @@ from typing import Annotated
 import typer
 
 from orchestration_queue.cli.common import (
-    JsonFlag,
-    Prefix,
-    QueueName,
-    Url,
     Yes,
     ask,
     moment_text,
-    show_json,
-    show_table,
     state_text,
 )
-from orchestration_queue.cli.verbs import Done, format_count, open_queue, report_moved, verb
+from orchestration_queue.cli.verbs import Done, Listing, format_count, report_moved, verb
 from orchestration_queue.client import Queue
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 
 __all__ = ["app"]
 
@@ -32,50 +25,34 @@ TagNames = Annotated[list[str], typer.Argument(help="The tags.")]
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
 
 
-@app.command("ls")
-def ls(
-    queue: QueueName,
+@verb(app, "ls")
+def _ls(
+    client: Queue,
     limit: Annotated[int, typer.Option(help="Maximum number of tags, the most used first.", min=1)] = 50,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Listing:
     """List the tags of a queue, most used first."""
-    with open_queue(queue, url, prefix) as client:
-        counts = client.tags.list(limit=limit)
-    if as_json:
-        show_json([asdict(count) for count in counts])
-        return
-    show_table(("tag", "jobs"), [(count.tag, str(count.jobs)) for count in counts])
+    counts = client.tags.list(limit=limit)
+    rows = [(count.tag, str(count.jobs)) for count in counts]
+    return Listing([asdict(count) for count in counts], ("tag", "jobs"), rows)
 
 
-@app.command("show")
-def show(
-    queue: QueueName,
+@verb(app, "show")
+def _show(
+    client: Queue,
     tag: TagName,
     limit: Annotated[int, typer.Option(help="Maximum number of jobs, the oldest first.", min=1)] = 50,
     offset: Annotated[int, typer.Option(help="Skip this many of the oldest.", min=0)] = 0,
-    url: Url = None,
-    prefix: Prefix = DEFAULT_PREFIX,
-    as_json: JsonFlag = False,
-) -> None:
+) -> Listing:
     """List the jobs with a tag, oldest first."""
-    with open_queue(queue, url, prefix) as client:
-        jobs = client.tags.jobs(tag, limit=limit, offset=offset)
-    rows = [
+    jobs = client.tags.jobs(tag, limit=limit, offset=offset)
+    facts = [
         {"id": job.id, "name": job.name, "state": job.state, "added_at": job.record.added_at, "tags": job.tags}
         for job in jobs
     ]
-    if as_json:
-        show_json(rows)
-        return
-    show_table(
-        ("job", "name", "state", "added", "tags"),
-        [
-            [job.id, job.name, state_text(job.state), moment_text(job.record.added_at), ", ".join(job.tags)]
-            for job in jobs
-        ],
-    )
+    rows = [
+        (job.id, job.name, state_text(job.state), moment_text(job.record.added_at), ", ".join(job.tags)) for job in jobs
+    ]
+    return Listing(facts, ("job", "name", "state", "added", "tags"), rows)
 
 
 @verb(app, "add")

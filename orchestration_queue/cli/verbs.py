@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 import typer
 
-from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, report
+from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, report, show_fields, show_json, show_table
+from orchestration_queue.cli.text import Cell
 from orchestration_queue.client import MovedJobs, Queue
 from orchestration_queue.errors import StateError
 from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 
-__all__ = ["Done", "format_count", "open_queue", "report_moved", "require_queue", "verb"]
+__all__ = ["Details", "Done", "Listing", "format_count", "open_queue", "report_moved", "require_queue", "verb"]
 
 P = ParamSpec("P")
 
@@ -29,6 +30,27 @@ class Done:
 
     sentence: str
     facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What was found: rows under columns for people, and facts for programs."""
+
+    facts: object
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What is known of one thing: named values for people, and facts for programs."""
+
+    facts: object
+    fields: Mapping[str, Cell | None]
+
+
+Answer: TypeAlias = Done | Listing | Details
+"""What a verb returns."""
 
 
 @contextmanager
@@ -67,7 +89,7 @@ def require_queue(connection: Connection, queue: Queue) -> None:
 
 def verb(
     app: typer.Typer, name: str, *, may_create: bool = False
-) -> Callable[[Callable[Concatenate[Queue, P], Done]], None]:
+) -> Callable[[Callable[Concatenate[Queue, P], Answer]], None]:
     """Make a function of a queue a command: the queue comes first, and the common options last.
 
     Args:
@@ -76,11 +98,18 @@ def verb(
         may_create: Accept a queue that does not exist yet.
     """
 
-    def register(act: Callable[Concatenate[Queue, P], Done]) -> None:
+    def register(act: Callable[Concatenate[Queue, P], Answer]) -> None:
         def command(queue: str, url: str | None, prefix: str, as_json: bool, **own: Any) -> None:
             with open_queue(queue, url, prefix, may_create=may_create) as client:
-                done = act(client, **own)  # type: ignore[call-arg]  # typer goes by the signature below
-            report(as_json, done.sentence, queue=queue, **done.facts)
+                answer = act(client, **own)  # type: ignore[call-arg]  # typer goes by the signature below
+            if isinstance(answer, Done):
+                report(as_json, answer.sentence, queue=queue, **answer.facts)
+            elif as_json:
+                show_json(answer.facts)
+            elif isinstance(answer, Listing):
+                show_table(answer.columns, answer.rows)
+            else:
+                show_fields(answer.fields)
 
         first, *own = inspect.signature(act, eval_str=True).parameters.values()
         parameters = [

@@ -20,6 +20,7 @@ from orchestration_queue.cli.common import (
     Yes,
     ask,
     moment_text,
+    name_fields,
     parse_json,
     parse_rate,
     report,
@@ -76,7 +77,7 @@ def inspect(queue: QueueName, url: Url = None, as_json: JsonFlag = False) -> Non
     if as_json:
         show_json(counts)
         return
-    show_fields({name.replace("_", " "): str(value) for name, value in counts.items()})
+    show_fields(name_fields(counts))
 
 
 @app.command("pause")
@@ -266,7 +267,7 @@ def show_dead(
         show_json(shown)
         return
     shown |= {"added_at": moment_text(letter.added_at), "data": dump(letter.data)}
-    show_fields({name.replace("_", " "): None if value is None else str(value) for name, value in shown.items()})
+    show_fields(name_fields(shown))
 
 
 @dead.command("replay")
