@@ -43,6 +43,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection
+from tests import past_flows
 from tests.alerts.receivers import hook
 from tests.bench.server import server
 from tests.dagster.develop import Dev, running_dev
@@ -55,6 +56,7 @@ PAGES = {
     "queue": "/ui/queues/reports?state=failed&q=render",
     "job": "/ui/queues/reports/jobs/report-7",
     "flow": "/ui/queues/flights/flows/flights-2026-11-22",
+    "runs": "/ui/queues/flights/runs?flow=flights&a=flights-2026-11-18",
     "schedule": "/ui/queues/reports/schedulers/nightly-export",
     "calendar": "/ui/schedules/calendar?zone=Europe/Berlin",
     "dead-letters": "/ui/dead",
@@ -148,6 +150,23 @@ async def fill_past(url: str, queue: str) -> None:
             await connection.execute(Call("HSET", (keys.metrics_completed,), words))
 
 
+async def fill_runs(url: str, queue: str) -> None:
+    """Run the flow on earlier days: on two of them a node failed, and on one it was slow."""
+    chance = random.Random(7)  # noqa: S311  of a picture
+    async with AsyncQueue(queue, url=url) as client, running(Worker(queue, past_flows.work, url=url)):
+        for day in range(4, 22):
+            fails = "by-airport" if day in (17, 18) else ""
+            flow_id, times = f"{queue}-2026-11-{day:02}", dict[str, tuple[float, float]]()
+            nodes = [Node(name, deps=deps, data={"fails": name == fails}) for name, deps in STEPS.items()]
+            await past_flows.run_flow(url, Dag(queue, nodes, queue=queue), flow_id)
+            for name, deps in STEPS.items():
+                start = 2 + max((sum(times[dep]) for dep in deps if dep in times), default=0.0)
+                took = 12 * len(name) * chance.uniform(0.85, 1.2) * (5 if (name, day) == ("join", 12) else 1)
+                if not (fails and name in ("report", "publish")):
+                    times[name] = (start, took)
+            await past_flows.move_flow(client._connection, client.keys, flow_id, timedelta(days=22 - day), times)
+
+
 async def submit(url: str, queue: str, flow_id: str) -> AsyncFlow:
     """Submit the flow."""
     async with AsyncFlowProducer(url=url) as flows:
@@ -201,6 +220,7 @@ async def take(url: str, profile: Path) -> None:
     async with AsyncExitStack() as stack:
         await fill(url)
         await fill_past(url, "reports")
+        await fill_runs(url, "flights")
         await submit(url, "flights", "flights-2026-11-22")
         await fill_alerts(url, stack)
         site = await stack.enter_async_context(console(url))
@@ -210,7 +230,8 @@ async def take(url: str, profile: Path) -> None:
         await page.open(f"{site}/ui")  # rates are known from the second read on
         await asyncio.sleep(8)  # some jobs fail three times, and the flow comes to its last node but one
         for name, path in PAGES.items():
-            await page.look(width=1180, height=720, scheme="dark" if name == "flow" else "light")
+            height = 1150 if name == "runs" else 720
+            await page.look(width=1180, height=height, scheme="dark" if name == "flow" else "light")
             await page.open(site + path)
             if name in ("job", "dead-letters"):
                 await page.run("document.querySelector('details')?.setAttribute('open', '')")

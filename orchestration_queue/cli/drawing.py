@@ -13,14 +13,18 @@ from orchestration_queue.cli.common import STATE_COLORS, state_text
 from orchestration_queue.cli.text import clean, styled
 from orchestration_queue.client import FlowNode
 
-__all__ = ["graph", "mermaid", "span_text", "spark"]
+__all__ = ["SIGNS", "graph", "mermaid", "span_text", "spark"]
 
-_SIGNS = {
+SIGNS = {
     "completed": "✔",
     "failed": "✘",
+    "cancelled": "✘",
     "upstream_failed": "⊘",
     "skipped": "↷",
+    "missed": "↷",
+    "overlap": "↷",
     "active": "▶",
+    "running": "▶",
     "waiting": "◔",
     "delayed": "◔",
     "prioritized": "◔",
@@ -79,7 +83,7 @@ def _row(node: FlowNode, level: str, is_critical: bool, longest: float) -> list[
     return [
         styled(level, "dim"),
         Text.assemble(name, styled(_elements(node), "dim")),
-        state_text(outcome, f"{_SIGNS.get(outcome, '·')} {outcome.replace('_', ' ')}{tries}"),
+        state_text(outcome, f"{SIGNS.get(outcome, '·')} {outcome.replace('_', ' ')}{tries}"),
         styled(span_text(node.waited), "dim"),
         span_text(node.seconds),
         styled(_bar(node.seconds, longest), "yellow" if is_critical else color),

@@ -29,6 +29,7 @@ from orchestration_queue.cli.common import (
     state_text,
     time_text,
 )
+from orchestration_queue.cli.flow_runs import runs
 from orchestration_queue.cli.targets import find_object
 from orchestration_queue.cli.text import dump, print_line, styled
 from orchestration_queue.cli.verbs import Done, open_queue, verb
@@ -333,3 +334,6 @@ def find_dag(target: str) -> Dag:
     if isinstance(made, Dag):
         return made
     raise UsageError(f"{target!r} is a {type(made).__name__}, not a flow; name a Dag, or a function that returns one.")
+
+
+app.command("runs")(runs)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.tags import Tags
     from orchestration_queue.client._sync.taken_job import TakenJob
     from orchestration_queue.client._sync.usage import UsageLedger
+    from orchestration_queue.client.flow_runs import FlowRun, FlowRuns, RunNode, RunsOf
     from orchestration_queue.client.flow_status import FlowStatus, FlowSummary
     from orchestration_queue.client.values import FlowNode
     from orchestration_queue.flows.explanation import FlowExplanation
@@ -109,6 +110,8 @@ __all__ = [
     "FlowExplanation",
     "FlowNode",
     "FlowProducer",
+    "FlowRun",
+    "FlowRuns",
     "FlowStatus",
     "FlowSummary",
     "Flows",
@@ -127,6 +130,8 @@ __all__ = [
     "Queue",
     "QueueEvents",
     "Registration",
+    "RunNode",
+    "RunsOf",
     "ShardedEvents",
     "ShardedQueue",
     "Share",
@@ -166,6 +171,7 @@ _FACES = {
     "usage": "UsageLedger",
 }
 _VALUES = {
+    "client.flow_runs": "FlowRun FlowRuns RunNode RunsOf",
     "client.flow_status": "FlowStatus FlowSummary",
     "client.values": "FlowNode",
     "flows.explanation": "FlowExplanation",

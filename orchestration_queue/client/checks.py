@@ -17,6 +17,7 @@ __all__ = [
     "check_items",
     "check_kind",
     "check_limit",
+    "check_one_of",
     "check_page",
     "check_state",
     "check_text",
@@ -67,6 +68,23 @@ def check_limit(value: int | None, name: str = "limit") -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise UsageError(f"`{name}` must be a whole number >= 0, or None for all; got {value!r}.")
     return value
+
+
+def check_one_of(given: Mapping[T, str | None], what: str) -> tuple[T, str]:
+    """Return the only name that is given, with its key.
+
+    Args:
+        given: The names; None for each that is not given.
+        what: What they are.
+
+    Raises:
+        UsageError: None or several are given, or it is empty or not a string.
+    """
+    named = [(key, value) for key, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise UsageError(f"Pass exactly one of {what}; {len(named) or 'none'} were given.")
+    ((key, value),) = named
+    return key, check_text(value, "name")
 
 
 def check_page(limit: int | None, offset: int) -> tuple[int, int]:

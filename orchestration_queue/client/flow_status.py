@@ -37,6 +37,7 @@ __all__ = [
     "flow_nodes",
     "flow_status",
     "found_nodes",
+    "node_of",
     "overdue",
     "summary",
 ]
@@ -266,7 +267,7 @@ def flow_nodes(flow: StoredFlow, records: Mapping[str, JobRecord | None], names:
 def _node_of(job: FlowJob, records: Mapping[str, JobRecord | None]) -> FlowNode:
     elements = element_names(job) if maps(job) else None
     inner = set(elements or ())
-    node = _node(
+    node = node_of(
         job.name,
         job.job_id,
         job.keys.queue,
@@ -301,7 +302,7 @@ def found_nodes(
     by_name = {node_name(job[1]): job for job in graph}
     deps = {name: tuple(node_name(job_id) for _, job_id in graph[job]) for name, job in by_name.items()}
     return [
-        _node(
+        node_of(
             name,
             by_name[name][1],
             by_name[name][0],
@@ -315,7 +316,7 @@ def found_nodes(
     ]
 
 
-def _node(
+def node_of(
     name: str,
     job_id: str,
     queue: str,
@@ -325,6 +326,7 @@ def _node(
     waited_for: Iterable[JobRecord | None],
     rule: str = "all_success",
 ) -> FlowNode:
+    """Return a node in the state that its job's record describes, given those of the jobs that it waits for."""
     if record is None:
         return FlowNode(name, job_id, queue, depth, deps, rule=rule)
     return FlowNode(
@@ -339,7 +341,7 @@ def _node(
         failed_reason=record.failed_reason,
         outcome=outcome_of(record),
         waited=_measure_wait(record, [dep.finished_at for dep in waited_for if dep is not None]),
-        started_at=record.started_at,
+        started_at=record.latest_start,
         finished_at=record.finished_at,
         rule=rule,
     )
@@ -348,9 +350,9 @@ def _node(
 def _measure_wait(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:
     """Return how many seconds a job could have run before it did; clocks of different machines may differ slightly."""
     ready = max((end for end in ends if end is not None), default=record.added_at)
-    if record.started_at is None or ready is None:
+    if record.latest_start is None or ready is None:
         return None
-    return max(0.0, (record.started_at - ready).total_seconds())
+    return max(0.0, (record.latest_start - ready).total_seconds())
 
 
 def overdue(flow_id: str, left: Sequence[tuple[FlowJob, JobRecord | None]], seconds: float | None) -> TimeoutError:

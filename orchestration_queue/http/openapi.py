@@ -128,6 +128,7 @@ OWN_QUERIES: dict[str, tuple[str, ...]] = {
     f"GET {_Q}/tags": _OWN_PAGE,
     f"GET {_Q}/tags/:tag/jobs": _OWN_PAGE,
     f"GET {_Q}/flows": ("state", *_OWN_PAGE),
+    f"GET {_Q}/runs": ("flow", "scheduler", "dagster_job", "limit"),
     "GET /v1/alert-events": ("rule", "limit"),
     f"GET {_Q}/schedulers": ("runs",),
     f"GET {_Q}/schedulers/:id": ("runs",),

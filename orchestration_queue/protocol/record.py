@@ -13,7 +13,7 @@ from typing import Any, Final
 from orchestration_queue.errors import STALLED_REASON, PayloadError
 from orchestration_queue.options import headers_from_wire, plain_number, pools_from_wire, tags_from_wire, wire_number
 from orchestration_queue.protocol import codec
-from orchestration_queue.protocol.history import HistoryEntry, read_history
+from orchestration_queue.protocol.history import HistoryEntry, HistoryEvent, read_history
 from orchestration_queue.states import TERMINAL, FailureKind, JobState
 
 __all__ = ["SHOWN", "JobRecord", "entry_job_id", "pairs", "stored_number", "when", "whole_number"]
@@ -321,6 +321,15 @@ class JobRecord:
     def started_at(self) -> datetime | None:
         """When its latest attempt began."""
         return when(self.fields.get("processedOn"))
+
+    @property
+    def latest_start(self) -> datetime | None:
+        """When its latest attempt started. The wire overwrites the start of a failed one, which is in the history."""
+        if self.fields.get("state") == "failed" and self.history:
+            last = self.history[-1]
+            if last.event is HistoryEvent.FAILED and last.started_at is not None:
+                return last.started_at
+        return self.started_at
 
     @property
     def finished_at(self) -> datetime | None:

@@ -19,7 +19,10 @@ from websockets.asyncio.client import ClientConnection, connect
 
 __all__ = ["Browser", "Page", "find_chromium", "started"]
 
-_NAMED = {"Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, "")}
+_NAMED = {
+    "Tab": (9, ""), "Enter": (13, "\r"), "Escape": (27, ""),
+    "ArrowLeft": (37, ""), "ArrowUp": (38, ""), "ArrowRight": (39, ""), "ArrowDown": (40, ""),
+}  # fmt: skip
 """Keys by name: their code, and the text that they write."""
 _AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 

@@ -98,14 +98,15 @@ async def test_every_page_is_accessible_quiet_and_fits(
         await queue.schedulers.upsert("nightly", Cron("0 3 * * *", tz="Europe/Berlin"))
         async with AsyncFlowProducer(url=server_url) as producer:
             nodes = [Node("a"), Node("b", deps=["a"]), Node("c", deps=["a"])]
-            await (await producer.submit(Dag("sales", nodes, queue=queue.name), flow_id="f1")).wait(30)
+            for flow_id in ("f0", "f1"):
+                await (await producer.submit(Dag("sales", nodes, queue=queue.name), flow_id=flow_id)).wait(30)
         with pytest.raises(Exception, match="onerror"):
             await bad.wait(30)
         await queue.add("later", None, {"delay": 9999})
         base = f"/ui/queues/{queue.name}"
         paths = [
             "/ui", base, f"{base}?state=failed", f"{base}?state=failed&q={quote(HOSTILE)}", f"{base}/jobs/bad",
-            f"{base}/flows/f1", f"{base}/events",
+            f"{base}/flows/f1", f"{base}/runs?flow=sales", f"{base}/runs?scheduler={quote(HOSTILE)}", f"{base}/events",
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
             "/ui/schedules/calendar?days=31&zone=Asia/Kolkata",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
@@ -272,6 +273,44 @@ async def test_the_calendar_and_the_tables_behind_charts_work_by_keyboard(
     await page.press("Enter")
     await page.until("document.querySelectorAll('figure details[open] tbody tr').length === 60")
     assert await page.violations() == []
+
+
+async def test_runs_are_compared_by_keyboard(
+    page: Page, site: str, queue: AsyncQueue, raw: redis.Redis, server_url: str
+) -> None:
+    async with working(queue, handle, server_url):
+        async with AsyncFlowProducer(url=server_url) as producer:
+            for flow_id in ("f1", "f2", "f3"):
+                nodes = [Node("a"), Node("b", deps=["a"])]
+                await (await producer.submit(Dag("sales", nodes, queue=queue.name), flow_id=flow_id)).wait(30)
+        await wait_until(lambda: raw.zcard(queue.keys.flows_ended) == 3, "their ends to be recorded")
+    await page.open(f"{site}/ui/queues/{queue.name}/flows/f3")
+    await page.choose("a[href$='runs?flow=sales']", title_is("sales"))
+    table = "document.querySelector('table.grid')"
+    assert await page.run(f"[...{table}.rows].map((row) => row.cells.length)") == [6, 6, 6, 6]
+    heads = f"[...{table}.querySelectorAll('tbody th[scope=row]')].map((each) => each.textContent)"
+    assert await page.run(heads) == ["Run", "a", "b"]
+    await page.tab_to("table.grid a")
+    assert await page.run("document.activeElement.pathname.endsWith('/flows/f3')")
+    for key, job in (("ArrowDown", "f3.a"), ("ArrowRight", "f2.a"), ("ArrowDown", "f2.b"), ("ArrowDown", "f2.b")):
+        await page.press(key)
+        assert await page.run("decodeURIComponent(document.activeElement.pathname)") == (
+            f"/ui/queues/{queue.name}/jobs/{job}"
+        )
+    said = await page.run("document.querySelector('[data-says]').textContent")
+    assert said.startswith("b, ")
+    assert "completed" in said
+    await page.tab_to("select[name=a]")  # one Tab leaves the grid
+    await page.press("ArrowDown")
+    await page.choose("form.ask button", "location.search.includes('a=f2&b=f2')")
+    assert await page.run("document.querySelectorAll('table.pair tbody tr').length") == 3
+    assert await page.run("document.querySelectorAll('table.pair rect.path').length") == 4
+    await page.open(f"{site}/ui/queues/{queue.name}/runs?flow=sales")
+    await page.tab_to("table.grid a")
+    await page.press("ArrowDown")
+    await page.run("window.isOld = true")
+    await page.press("Enter")
+    await page.arrive("!window.isOld && location.pathname.endsWith('/jobs/f3.a')")
 
 
 async def test_a_queue_s_other_pages_work_by_keyboard(

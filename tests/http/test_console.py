@@ -305,6 +305,7 @@ async def test_flows_are_drawn_and_controlled(ui: httpx.AsyncClient, queue: Asyn
 @pytest.mark.parametrize(
     ("path", "label"),
     [("", "Overview"), ("/flows", "Flows"), ("/queues/{q}", "Overview"), ("/queues/{q}/flows/f1", "Flows"),
+     ("/queues/{q}/runs?flow=sales", "Flows"),
      ("/schedules/calendar", "Schedules"),
      ("/queues/{q}/jobs/f1.a", "Overview"), ("/queues/{q}/schedulers/nightly", "Schedules")],
 )  # fmt: skip
@@ -614,6 +615,7 @@ async def test_flows_over_queues_that_a_token_lacks_are_refused(server_url: str,
         for token, shown, acted in (("narrow", 403, 403), ("wide", 200, 303)):
             await submit(ui, "/login", "", token=token)
             assert (await ui.get("/ui/queues/mine/flows/f1")).status_code == shown
+            assert (await ui.get("/ui/queues/mine/runs?flow=sales")).status_code == shown
             assert (await submit(ui, "/queues/mine/flows/f1", "pause")).status_code == acted
         await submit(ui, "/login", "", token="narrow")
         letters = {"dead_letter_queue": "theirs"}

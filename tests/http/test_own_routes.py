@@ -158,6 +158,29 @@ async def test_flows_are_read_and_controlled(api: httpx.AsyncClient, queue: Asyn
     refusal(await api.get(f"{path}/f2/tree"), 404)
 
 
+async def test_runs_are_laid_side_by_side(api: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
+    path = f"/v1/queues/{queue.name}/runs"
+    async with AsyncFlowProducer(url=server_url) as producer:
+        for flow_id in ("f1", "f2"):
+            nodes = [Node("a"), Node("b", deps=["a"])]
+            await producer.submit(Dag("sales", nodes, queue=queue.name), flow_id=flow_id)
+    found = await read(api, path, flow="sales")
+    assert [run["id"] for run in found["runs"]] == ["f2", "f1"]
+    assert {name: found[name] for name in ("of", "name", "nodes", "has_more")} == {
+        "of": "flow",
+        "name": "sales",
+        "nodes": ["a", "b"],
+        "has_more": False,
+    }
+    assert found["runs"][0]["nodes"]["b"]["outcome"] == "waiting-children"
+    assert [run["id"] for run in (await read(api, path, flow="sales", limit="1"))["runs"]] == ["f2"]
+    assert (await read(api, path, scheduler="nightly"))["runs"] == []
+    assert (await read(api, path, dagster_job="etl"))["runs"] == []
+    bad = ({}, {"flow": "a", "scheduler": "b"}, {"flow": "a", "limit": "51"}, {"flow": "a", "limit": "0"})
+    for params in bad:
+        refusal(await api.get(path, params=params), 400)
+
+
 async def test_flows_over_several_queues_need_all_of_them(server_url: str, raw: redis.Redis) -> None:
     async with AsyncFlowProducer(url=server_url) as producer:
         nodes = [Node("a"), Node("b", deps=["a"], queue="theirs")]
@@ -169,6 +192,8 @@ async def test_flows_over_several_queues_need_all_of_them(server_url: str, raw: 
                 headers = {"authorization": f"Bearer {token}"}
                 response = await api.request(method, f"/v1/queues/mine/flows/f1{path}", headers=headers)
                 assert response.status_code == status, response.text
+            response = await api.get("/v1/queues/mine/runs", params={"flow": "sales"}, headers=headers)
+            assert response.status_code == status, response.text
     async with called(create_app(server_url, queues=["mine"])) as api:
         assert "allow" in refusal(await api.post("/v1/queues/mine/flows/f1/cancel"), 403)
         assert "allow" in refusal(await api.get("/v1/queues/theirs/search"), 403)

@@ -61,6 +61,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("tag", "move", Q, N, "--to", "r"),
     ("queue", "move", Q, "--to", "r", "--name", N),
     ("flow", "ls", Q),
+    ("flow", "runs", Q, N),
     ("flow", "show", Q, N),
     ("flow", "why", Q, N),
     ("flow", "tree", Q, N),

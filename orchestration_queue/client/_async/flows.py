@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.flow import AsyncFlow
-from orchestration_queue.client.checks import check_page, check_text
+from orchestration_queue.client.checks import check_one_of, check_page, check_text
+from orchestration_queue.client.flow_runs import FlowRuns, RunsOf, lay_side_by_side
 from orchestration_queue.client.flow_status import FlowSummary, summary
+from orchestration_queue.client.run_reading import MOST_RUNS, find_runs
 from orchestration_queue.errors import FlowNotFoundError, UsageError
 from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
@@ -76,6 +80,40 @@ class AsyncFlows(AsyncQueueClient):
             replies = all_good(await self._connection.pipeline([read.call for read in reads], repeatable=True))
             found += [facts for read, reply in zip(reads, replies, strict=True) if (facts := read.read(reply))]
         return [summary(facts) for facts in found if state is None or facts.state == state]
+
+    async def runs(
+        self,
+        name: str | None = None,
+        *,
+        scheduler: str | None = None,
+        dagster_job: str | None = None,
+        limit: int = MOST_RUNS,
+    ) -> FlowRuns:
+        """Lay the last runs of a flow side by side: their nodes, what to expect, and what is different about each.
+
+        A flow's runs are the submitted graphs with its name, among the newest 1,000 flows of the queue. A scheduler's
+        are those in its history, at most 20: the flows, or jobs, that it added. A Dagster job's are those that the
+        headers of the queue's steps name, among the 5,000 that completed and the 5,000 that failed last.
+
+        However many jobs the queue has, at most 1,000 flows and 10,000 nodes and dependencies are read, up to 1,000
+        per exchange; the oldest runs beyond that have no nodes. Nodes whose jobs were removed count as they ended, as
+        far as that is recorded, and otherwise as ``gone``.
+
+        Args:
+            name: The name of the flow.
+            scheduler: The scheduler, instead of a flow.
+            dagster_job: The Dagster job, instead of a flow.
+            limit: At most this many runs, 1 to 50.
+
+        Raises:
+            UsageError: Not exactly one of the names is given, or ``limit`` is invalid.
+        """
+        given = {RunsOf.FLOW: name, RunsOf.SCHEDULER: scheduler, RunsOf.DAGSTER_JOB: dagster_job}
+        of, wanted = check_one_of(given, "the name of a flow, `scheduler` and `dagster_job`")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_RUNS:
+            raise UsageError(f"`limit` must be a whole number from 1 to {MOST_RUNS}, got {limit!r}.")
+        found, has_more = await self._connection.follow(find_runs(self.keys, of, wanted, limit))
+        return lay_side_by_side(self.name, of, wanted, found, datetime.now(UTC), has_more=has_more)
 
     async def reconcile(self) -> None:
         """Reconcile the queue's flows once, as workers do: re-send lost notifications and apply timeouts.

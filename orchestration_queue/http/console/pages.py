@@ -18,6 +18,7 @@ from orchestration_queue.http.console.drawing import draw_graph, draw_run, state
 from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.overview import MOST_QUEUES, STATES, OverviewPage, depth, ended_until, minutes_of
 from orchestration_queue.http.console.queue_pages import PoolPages, QueuePages, Search
+from orchestration_queue.http.console.runs import RunsPage
 from orchestration_queue.http.console.schedules import SchedulePages
 from orchestration_queue.http.console.statistics import StatisticsPage
 from orchestration_queue.http.console.views import Views, query
@@ -26,7 +27,6 @@ from orchestration_queue.http.messages import FINISHED, Raw, Request, Stream
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call, Reply, text, together
-from orchestration_queue.protocol.history import HistoryEvent
 from orchestration_queue.protocol.keys import PERMANENT_KEYS
 from orchestration_queue.protocol.operations import event_log, http_records, job_records
 from orchestration_queue.protocol.operations.dead_letters import group_letters
@@ -82,10 +82,12 @@ class Pages:
         schedules = SchedulePages(service, views, self._of_queues)
         self._statistics = StatisticsPage(service, views)
         self._calendar = CalendarPage(service, views, self._registry)
+        self._runs = RunsPage(service, views)
         own = [Route("GET", path, Scope.READ, handler) for path, handler in shown]
         groups = (
             schedules,
             self._calendar,
+            self._runs,
             self._statistics,
             self._doctor,
             QueuePages(service, views),
@@ -95,7 +97,7 @@ class Pages:
         )
         self._readers = (
             *(self._registry, self._reasons, self._flows, self._doctor),
-            *(self._overview, self._calendar, self._statistics),
+            *(self._overview, self._calendar, self._runs, self._statistics),
         )
         views.show_wires([wire for wire in WIRES if service.wires[wire.name].names])
         self.routes = (*own, *(route for group in groups for route in group.routes))
@@ -290,25 +292,16 @@ def _readable(read: Callable[[], Any]) -> Any:
         return str(error)
 
 
-def _started_at(record: JobRecord) -> datetime | None:
-    """Return when the latest attempt began. The wire overwrites the start of a failed one with its end."""
-    if record.fields.get("state") == "failed" and record.history:
-        last = record.history[-1]
-        if last.event is HistoryEvent.FAILED and last.started_at is not None:
-            return last.started_at
-    return record.started_at
-
-
 def _took(record: JobRecord) -> float | None:
     """Return the seconds that the latest attempt took; None while unfinished."""
-    started, finished = _started_at(record), record.finished_at
+    started, finished = record.latest_start, record.finished_at
     return None if started is None or finished is None else max(0.0, (finished - started).total_seconds())
 
 
 def _stages(record: JobRecord) -> list[tuple[str, datetime, float | None]]:
     """Return the stages of a job so far, each with the time since the previous one."""
     ended = "completed" if record.fields.get("state") == "completed" else "failed"
-    times = [("added", record.added_at), ("started", _started_at(record)), (ended, record.finished_at)]
+    times = [("added", record.added_at), ("started", record.latest_start), (ended, record.finished_at)]
     found: list[tuple[str, datetime, float | None]] = []
     for label, at in times:
         if at is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestration_queue.client import AsyncFlow
+from orchestration_queue.client.run_reading import MOST_RUNS
 from orchestration_queue.errors import UsageError
 from orchestration_queue.flows.stored import FlowState
 from orchestration_queue.http.messages import Json, Request
@@ -12,6 +13,7 @@ __all__ = [
     "cancel_flow",
     "explain_flow",
     "list_flows",
+    "list_runs",
     "pause_flow",
     "resume_flow",
     "retry_flow",
@@ -37,6 +39,16 @@ async def list_flows(request: Request) -> Json:
     flows = request.service.queue(request.params["name"]).flows
     found = await flows.list(None if state is None else FlowState(state), limit=limit, offset=offset)
     return Json({"flows": plain(found)})
+
+
+async def list_runs(request: Request) -> Json:
+    """Lay the last runs of a flow, a scheduler or a Dagster job side by side, with what is different about each."""
+    flows = request.service.queue(request.params["name"]).flows
+    limit = whole(request, "limit", MOST_RUNS, most=MOST_RUNS)
+    named = {name: text(request, name) for name in ("scheduler", "dagster_job")}
+    found = await flows.runs(text(request, "flow"), **named, limit=limit)
+    request.allow(found.queues)
+    return Json(plain(found))
 
 
 async def show_flow(request: Request) -> Json:

@@ -114,6 +114,7 @@ OWN_ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_D}/:id/replay", _ACT, jobs.replay_letter),
     Route("GET", _F, _READ, flows.list_flows),
     Route("GET", f"{_F}/:id", _READ, flows.show_flow),
+    Route("GET", f"{_Q}/runs", _READ, flows.list_runs),
     Route("GET", f"{_F}/:id/tree", _READ, flows.show_tree),
     Route("GET", f"{_F}/:id/explanation", _READ, flows.explain_flow),
     Route("POST", f"{_F}/:id/cancel", _ACT, flows.cancel_flow),

@@ -25,6 +25,7 @@
         if (next.innerHTML !== region.innerHTML && !isBusy(region)) region.innerHTML = next.innerHTML;
       }
       localTimes();
+      grids();
     } catch { /* the next change tries again */ } finally { loading = false; }
   }
 
@@ -67,6 +68,39 @@
     try { localStorage.setItem("oq-theme", root.dataset.theme); } catch { /* kept for this page only */ }
   });
 
+  // Tab reaches one cell of a grid, and arrow keys reach the others.
+  function grids() {
+    for (const grid of document.querySelectorAll("table.grid"))
+      grid.querySelectorAll("td a").forEach((link, place) => { link.tabIndex = place ? -1 : 0; });
+  }
+
+  const WAYS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+  function step(event) {
+    const cell = event.target.closest?.("table.grid td");
+    if (!cell || !WAYS[event.key]) return;
+    const [down, right] = WAYS[event.key];
+    const lines = cell.closest("tbody").rows;
+    let row = cell.parentElement.sectionRowIndex, column = cell.cellIndex, link = null;
+    while (!link && lines[row += down]?.cells[column += right]) link = lines[row].cells[column].querySelector("a");
+    event.preventDefault();
+    if (!link) return;
+    cell.querySelector("a").tabIndex = -1;
+    link.tabIndex = 0;
+    link.focus();
+  }
+
+  function say(event) {
+    const shown = event.target.closest?.("table.grid td > *");
+    const line = document.querySelector("[data-says]");
+    if (!shown?.title || !line) return;
+    const cell = shown.parentElement;
+    const run = cell.closest("table").tHead.rows[0].cells[cell.cellIndex].textContent;
+    line.textContent = `${cell.parentElement.cells[0].textContent}, ${run}: ${shown.title}`;
+  }
+  document.addEventListener("focusin", say);
+  document.addEventListener("pointerover", say);
+  document.addEventListener("keydown", step);
+
   const rows = () => [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a"));
   let first = "";
   document.addEventListener("keydown", (event) => {
@@ -88,5 +122,5 @@
     first = event.key;
   });
 
-  addEventListener("DOMContentLoaded", () => { localTimes(); listen(); });
+  addEventListener("DOMContentLoaded", () => { localTimes(); grids(); listen(); });
 })();
