@@ -109,15 +109,20 @@ local function count_words(fname, keys, keys_wanted, words, words_wanted)
   end
 end
 
---- A whole number from 0 to 2^53.
+local last_word, last_number
+
+--- A whole number from 0 to 2^53. The last one is kept: times and limits repeat within a call.
 local function whole(word, fname, name)
   if word == "0" then
     return 0
+  elseif word and word == last_word then
+    return last_number
   end
   local number = word and word:find("^%d+$") and tonumber(word)
   if not number or number > 9007199254740992 then
     refuse(fname, "'" .. name .. "' is not a whole number from 0 to 2^53")
   end
+  last_word, last_number = word, number
   return number
 end
 
@@ -309,7 +314,8 @@ class _Unpacking:
             return f'{word} == "1"'
         if number:
             # Zeros are common, and to read one as a number costs as much as thirty instructions.
-            word = f'{word} == "0" and 0 or numeric({word})'
+            absent = f'({word} or "0")' if argument.default == "0" else word
+            word = f'{absent} == "0" and 0 or numeric({word})'
         if argument.maybe:
             return word if number else f'{word} or ""'
         if argument.default is None:

@@ -23,8 +23,6 @@ function creation.problem(queue, job, replaced_id)
   return nil
 end
 
-local NONE = {}
-
 --- The fields with one more; the first makes the list.
 local function with(fields, name, value)
   if not fields then
@@ -35,8 +33,8 @@ local function with(fields, name, value)
   return fields
 end
 
---- The fields that only some jobs have, after those in `job.fields`.
-local function optional_fields(job, sequence, names, entry_id)
+--- The fields that only some jobs have, after those in `job.fields`; nil without any.
+local function optional_fields(job, sequence, names)
   local fields = job.fields
   if sequence then
     fields = with(with(fields, "groupKey", job.ordering_key), "orderingSeq", sequence)
@@ -65,10 +63,18 @@ local function optional_fields(job, sequence, names, entry_id)
   if job.share then
     fields = with(fields, "share", job.share)
   end
-  if entry_id then
-    fields = with(fields, "entry", entry_id)
-  end
-  return fields or NONE
+  return fields
+end
+
+--- Write the record; what follows `state` are more of its fields.
+local function record(queue, job_id, job, state, ...)
+  -- Zeros are common, and a text costs less to send than a number.
+  redis.call(
+    "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
+    "timestamp", job.timestamp_ms, "attemptsMade", "0",
+    "delay", job.delay_ms == 0 and "0" or job.delay_ms, "priority", job.priority == 0 and "0" or job.priority,
+    "maxAttempts", job.max_attempts == 0 and "0" or job.max_attempts, "state", state, ...
+  )
 end
 
 --- Write a job whose id is taken. With a `state` it gets no place: another call releases it. One of many is moved on from its
@@ -81,14 +87,14 @@ function creation.write(queue, job_id, job, state)
   if not state then
     state, entry_id = placement.new(queue, job_id, job)
   end
-  -- Zeros are common, and a text costs less to send than a number.
-  redis.call(
-    "HSET", queue .. "job:" .. job_id, "id", job_id, "name", job.job_name, "data", job.data, "opts", job.opts,
-    "timestamp", job.timestamp_ms, "attemptsMade", "0",
-    "delay", job.delay_ms == 0 and "0" or job.delay_ms, "priority", job.priority == 0 and "0" or job.priority,
-    "maxAttempts", job.max_attempts == 0 and "0" or job.max_attempts, "state", state,
-    unpack(optional_fields(job, sequence, names, entry_id))
-  )
+  local fields = optional_fields(job, sequence, names)
+  if fields then
+    record(queue, job_id, job, state, unpack(entry_id and with(fields, "entry", entry_id) or fields))
+  elseif entry_id then
+    record(queue, job_id, job, state, "entry", entry_id)
+  else
+    record(queue, job_id, job, state)
+  end
   if names then
     tags.enter(queue, job_id, names, job.timestamp_ms)
   end

@@ -71,7 +71,7 @@ def notification(call: Call) -> list[tuple[str, str]]:
     """The edges along which a completion will travel because of this call."""
     if call.name == "glidemq_registerParent":
         return [(str(call.args[0])[2:], str(call.args[1])[2:])]
-    if call.name == "glidemq_addJob" and call.args[6]:
+    if call.name == "glidemq_addJob" and any(call.args[6:7]):
         return [(str(call.args[16])[2:], str(call.args[6])[2:])]
     return []
 

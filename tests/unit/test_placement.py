@@ -66,20 +66,30 @@ def test_plain_job() -> None:
         "glide:{ingest}:scheduled",
         "glide:{ingest}:events",
     )
-    assert call.args == (
-        *(
-            "load",
-            '{"day":1}',
-            "{}",
-            NOW,
-            0,
-            0,
-            "",
-            0,
-        ),  # name, data, opts, timestamp, delay, priority, parent, attempts
-        *("", 0, 0, 0, 0, 0),  # ordering key, concurrency, rate max, rate duration, bucket capacity, bucket refill
-        *(0, 0, "", 0, "", "", 0),  # cost, ttl, custom id, lifo, parent queue, scheduler, skip events
-    )
+    assert call.args == ("load", '{"day":1}', "{}", NOW)  # all that follows has its default
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        JobOptions(),
+        JobOptions(delay=5),
+        JobOptions(attempts=3),
+        JobOptions(ordering=Ordering(key="a")),
+        JobOptions(ttl=1, cost=0.5),
+        JobOptions(job_id="0"),
+        JobOptions(lifo=True),
+        FULL,
+    ],
+)
+def test_only_trailing_defaults_are_left_out(options: JobOptions) -> None:
+    call = add_job(KEYS, "load", "{}", options, NOW)
+    every_word = add_job(KEYS, "load", "{}", options, NOW, skip_events=True)
+    assert call._replace(args=()) == every_word._replace(args=())
+    assert len(every_word.args) == 21
+    assert call.args == every_word.args[: len(call.args)]
+    assert all(word in ("", 0) for word in every_word.args[len(call.args) : 20])
+    assert len(call.args) == 4 or call.args[-1] not in ("", 0)
 
 
 def test_every_option_has_its_place() -> None:
@@ -87,7 +97,7 @@ def test_every_option_has_its_place() -> None:
     assert call.args == (
         *("load", "{}", FULL_OPTS, NOW, 1500, 7, "", 3),
         *("customer-1", 2, 5, 10_000, 50_000, 2),  # half a millitoken is rounded up
-        *(2500, 60_000, "mine", 0, "", "", 0),
+        *(2500, 60_000, "mine"),  # LIFO, parent queue, scheduler and silence have their defaults
     )
 
 
@@ -104,8 +114,8 @@ def test_foreign_options_are_stored_as_written() -> None:
 
 def test_deduplicated_job_takes_the_same_record_three_places_later() -> None:
     dedup = Deduplication(id="day-1", mode="throttle", ttl=timedelta(seconds=5))
-    plain = add_job(KEYS, "load", "{}", FULL, NOW)
-    call = add_job(KEYS, "load", "{}", FULL.model_copy(update={"deduplication": dedup}), NOW)
+    plain = add_job(KEYS, "load", "{}", FULL, NOW, skip_events=True)
+    call = add_job(KEYS, "load", "{}", FULL.model_copy(update={"deduplication": dedup}), NOW, skip_events=True)
     assert call.name == "glidemq_dedup"
     assert call.keys == ("glide:{ingest}:dedup", *plain.keys)
     assert call.args[:3] == ("day-1", 5000, "throttle")
