@@ -95,3 +95,24 @@ def report_from_a_program(job: ActiveJob, program: str) -> None:
     """Let another program do the reporting."""
     environment = {**os.environ, **pipes_environment(job)}
     subprocess.run([sys.executable, program], env=environment, check=True, timeout=280)
+
+
+def _fetch(scratch: str, page: int) -> int:
+    with Path(scratch, "fetched").open("a") as fetched:
+        fetched.write(f"{page}\n")
+    return page * 10
+
+
+@tasks.task
+def report_in_steps(job: ActiveJob, scratch: str) -> None:
+    """Fetch pages as durable steps; pause after the first, and fail once after the second."""
+    _started(scratch, job)
+    with open_job_pipes(job) as pipes:
+        rows = job.step("page-0", _fetch, scratch, 0)
+        job.sleep("pause", 0.05)
+        rows += job.step("page-1", _fetch, scratch, 1)
+        if job.attempt == 1:
+            raise OSError("the source is gone")
+        rows += job.step("page-2", _fetch, scratch, 2)
+        pipes.log.info(f"fetched {rows} rows in attempt {job.attempt}")
+        pipes.report_asset_materialization(metadata={"rows": rows})

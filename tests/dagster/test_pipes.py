@@ -26,7 +26,7 @@ from orchestration_queue.dagster.pipes import (
 )
 from orchestration_queue.dagster.pipes.session import shareable_url
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, JobFailedError
-from orchestration_queue.options import JobOptions, Retention
+from orchestration_queue.options import Backoff, JobOptions, Retention
 from orchestration_queue.server import parse_url
 from tests.dagster.conftest import QUICK
 from tests.dagster.pipes_location import killable
@@ -121,6 +121,32 @@ def test_what_a_handler_reports_is_what_dagster_shows(
     ttls = {str(key).rpartition(":")[2]: raw.ttl(key) for key in raw.keys("glide:pipes:*")}
     assert set(ttls) == {"context", "results", "logs", "read"}
     assert all(86_000 < ttl <= 86_400 for ttl in ttls.values())
+
+
+def test_a_job_with_durable_steps_continues_them_under_one_dagster_step(
+    client: PipesQueueClient,
+    instance: dg.DagsterInstance,
+    worker: subprocess.Popen[bytes],
+    queue_name: str,
+    scratch: str,
+    server_url: str,
+) -> None:
+    @dg.asset
+    def made(context: dg.AssetExecutionContext, pipes: PipesQueueClient) -> dg.MaterializeResult[None]:
+        options = JobOptions(attempts=2, backoff=Backoff(delay=0.05))
+        data = {"scratch": scratch}
+        invocation = pipes.run(context=context, queue=queue_name, task="report_in_steps", data=data, options=options)
+        return invocation.get_materialize_result()
+
+    result = run(made, client, instance)
+    assert result.success
+    assert metadata_of(result)["rows"] == 30
+    assert Path(scratch, "fetched").read_text().split() == ["0", "1", "2"]
+    assert len(set(launches(scratch))) == 1
+    assert "fetched 30 rows in attempt 2" in logged(instance, result.run_id)
+    with Queue(queue_name, url=server_url) as queue:
+        names = [step.name for step in queue.get(launches(scratch)[0]).steps()]
+    assert names == ["page-0", "pause", "page-1", "page-2"]
 
 
 def test_a_failed_job_fails_the_step_and_the_next_attempt_adds_another(

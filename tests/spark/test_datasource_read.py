@@ -10,9 +10,11 @@ import pytest
 import redis
 
 from orchestration_queue.client import NewJob, Queue
+from orchestration_queue.errors import UnrecoverableError
 from orchestration_queue.options import JobOptions, WorkerOptions
 from orchestration_queue.states import JobState
 from orchestration_queue.testing import drain
+from orchestration_queue.worker import ActiveJob
 from tests.waiting import wait_until_sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -140,6 +142,26 @@ def test_statistics_are_read_by_day_and_task(queue: Queue, read: Any) -> None:
     assert some.where("failed > 30").count() == 0
 
 
+def test_durable_steps_are_rows(queue: Queue, read: Any) -> None:
+    def pages(job: ActiveJob) -> int:
+        for number in range(job.data["pages"]):
+            job.step(f"page-{number}", len, "ab")
+        if job.data["pages"] == 2:
+            raise UnrecoverableError("enough")
+        return 0
+
+    queue.add_bulk([NewJob("fetch", {"pages": count}, JobOptions(job_id=f"j{count}")) for count in (0, 2, 3)])
+    drain(queue, pages, timeout=60, raise_failures=False)
+    rows = {(row.job_id, row.number): row for row in read(read="steps").collect()}
+    assert sorted(rows) == [("j2", 1), ("j2", 2), ("j3", 1), ("j3", 2), ("j3", 3)]
+    row, step = rows["j3", 2], queue.get("j3").steps()[1]
+    assert (row.job_name, row.name, row.kind, row.attempt, row.size) == ("fetch", "page-1", "returned", 1, 1)
+    assert row.ended_at.timestamp() == pytest.approx(step.ended_at.timestamp())  # type: ignore[union-attr]
+    assert (row.until, row.duration_s) == (None, step.duration.total_seconds())
+    assert read(read="steps", states="failed", columns="name").count() == 2
+    assert len(read(read="steps", limit=4).collect()) == 4
+
+
 def test_shares_tracking_and_steps_are_columns_of_jobs(queue: Queue, read: Any, raw: redis.Redis) -> None:
     queue.add("n", None, {"share": "acme", "tags": ["red"]}).track()
     queue.add("n")
@@ -188,13 +210,13 @@ def test_what_other_clients_left_is_read_as_far_as_it_can_be(queue: Queue, read:
     [
         (
             {"read": "tables"},
-            "Option read for reading a queue must be one of jobs, results, events, dead_letters, statistics, got",
+            "Option read for reading a queue must be one of jobs, results, steps, events, dead_letters, statistics",
         ),
         ({"stats": "failed"}, "Unknown option 'stats' for reading a queue; did you mean states? Use queue,"),
         ({"states": "gone"}, "Option states must name states of which the queue keeps lists, got 'gone'; use waiting,"),
         (
             {"states": "failed", "read": "results"},
-            "Option states applies to read=jobs, got read=results; remove it.",
+            "Option states applies to read=jobs and read=steps, got read=results; remove it.",
         ),
         ({"columns": "id,size"}, "'jobs' has no column 'size'; use id, name,"),
         (

@@ -1,4 +1,4 @@
-"""The columns of jobs, results, events, dead letters and statistics: their names in Spark and on the wire."""
+"""The columns of jobs, results, steps, events, dead letters and statistics: their names in Spark and on the wire."""
 
 from __future__ import annotations
 
@@ -61,6 +61,19 @@ COLUMNS: Tables = {
     "jobs": _JOB,
     "results": {
         name: _JOB[name] for name in ("id", "name", "result", "attempts_made", "added_at", "started_at", "finished_at")
+    },
+    "steps": {
+        "job_id": Column("string"),
+        "job_name": Column("string"),
+        "name": Column("string"),
+        "number": Column("bigint"),
+        "kind": Column("string"),
+        "attempt": Column("bigint"),
+        "started_at": Column("timestamp"),
+        "ended_at": Column("timestamp"),
+        "until": Column("timestamp"),
+        "duration_s": Column("double"),
+        "size": Column("bigint"),
     },
     "events": {
         "id": Column("string"),

@@ -25,7 +25,14 @@ from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.protocol.call import BATCH_SIZE, Call, chunks, text
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import QueueKeys
-from orchestration_queue.protocol.operations import dead_letters, event_log, job_records, partitions, queue_settings
+from orchestration_queue.protocol.operations import (
+    dead_letters,
+    event_log,
+    job_records,
+    partitions,
+    queue_settings,
+    steps,
+)
 from orchestration_queue.protocol.operations.partitions import CUTTABLE, Partition
 from orchestration_queue.spark.datasource.columns import COLUMNS, chosen, column_array
 from orchestration_queue.spark.datasource.options import (
@@ -40,7 +47,15 @@ from orchestration_queue.states import JobState
 if TYPE_CHECKING:
     from orchestration_queue.server import Connection
 
-__all__ = ["READ_OPTIONS", "DeadLettersReader", "JobsReader", "PushingJobsReader", "ReadOptions", "jobs_batches"]
+__all__ = [
+    "READ_OPTIONS",
+    "DeadLettersReader",
+    "JobsReader",
+    "PushingJobsReader",
+    "ReadOptions",
+    "StepsReader",
+    "jobs_batches",
+]
 
 READ_OPTIONS = (
     *(*ADDRESS_OPTIONS, "read", "states", "columns"),
@@ -55,9 +70,9 @@ class ReadOptions:
 
     Attributes:
         address: The queue.
-        read: ``jobs``, ``results``, ``events``, ``dead_letters`` or ``statistics``.
+        read: ``jobs``, ``results``, ``steps``, ``events``, ``dead_letters`` or ``statistics``.
         columns: The requested columns; all when empty.
-        states: For jobs, the states to read.
+        states: For jobs and steps, the states of the jobs to read.
         parts: Maximum parts of each state, or of the stream.
         push_filters: Skip states and times that Spark's filters exclude.
         limit: Maximum rows of a batch read; None for all.
@@ -103,8 +118,8 @@ class ReadOptions:
 
 def _states(given: SourceOptions, read: str) -> tuple[JobState, ...]:
     names = given.names("states")
-    if names and read != "jobs":
-        raise InvalidOptionError(f"Option states applies to read=jobs, got read={read}; remove it.")
+    if names and read not in ("jobs", "steps"):
+        raise InvalidOptionError(f"Option states applies to read=jobs and read=steps, got read={read}; remove it.")
     for name in names:
         if name not in CUTTABLE:
             raise InvalidOptionError(
@@ -161,15 +176,35 @@ class JobsReader(DataSourceReader):
         """Read the jobs of a partition, about 1,000 per two exchanges."""
         if not isinstance(partition, JobsPartition):  # Spark passes a placeholder when there is no part
             return
-        keys, fields = self._options.address.keys, [column.field for column in self._columns.values()]
-        schema = to_arrow_schema(self._schema, timezone="UTC")
         with self._options.address.connect() as connection:
             cursor = None
             while True:
-                ids, cursor = connection.follow(partitions.page(keys, partition.extent, cursor))
-                yield from jobs_batches(connection, keys, ids, fields, schema, self._options.limit)
+                ids, cursor = connection.follow(partitions.page(self._options.address.keys, partition.extent, cursor))
+                yield from self._batches(connection, ids)
                 if cursor is None:
                     return
+
+    def _batches(self, connection: Connection, ids: list[str]) -> Iterator[pa.RecordBatch]:
+        fields = [column.field for column in self._columns.values()]
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        yield from jobs_batches(connection, self._options.address.keys, ids, fields, schema, self._options.limit)
+
+
+class StepsReader(JobsReader):
+    """Reads the durable steps of jobs, without their results: one exchange per 500 steps of a job that has some."""
+
+    def _batches(self, connection: Connection, ids: list[str]) -> Iterator[pa.RecordBatch]:
+        keys, schema = self._options.address.keys, to_arrow_schema(self._schema, timezone="UTC")
+        for some in chunks(ids, BATCH_SIZE):
+            names, counts = connection.follow(job_records.columns(keys, some, ("name", steps.COUNTER)))
+            for job_id, name, count in zip(some, names, counts, strict=True):
+                if count and (found := connection.follow(steps.read_steps(keys, job_id))):
+                    rows = [self._row(job_id, text(name or b""), step) for step in found]
+                    yield pa.RecordBatch.from_pylist(rows, schema=schema)
+
+    def _row(self, job_id: str, job_name: str, step: steps.JobStep) -> dict[str, Any]:
+        known = {"job_id": job_id, "job_name": job_name, "duration_s": step.duration.total_seconds()}
+        return {name: known[name] if name in known else getattr(step, name) for name in self._columns}
 
 
 class PushingJobsReader(JobsReader):
@@ -260,8 +295,8 @@ class DeadLettersReader(DataSourceReader):
         after: str | None = partition.after
         with self._options.address.connect() as connection:
             while after is not None:
-                steps = dead_letters.dead_letter_page(keys, self._options.address.keys.queue, after, partition.until)
-                found = connection.follow(steps)
+                page = dead_letters.dead_letter_page(keys, self._options.address.keys.queue, after, partition.until)
+                found = connection.follow(page)
                 after = found.after
                 rows = [self._row(letter) for letter in found.letters]
                 if rows:

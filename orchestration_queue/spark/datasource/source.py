@@ -28,6 +28,7 @@ from orchestration_queue.spark.datasource.reader import (
     JobsReader,
     PushingJobsReader,
     ReadOptions,
+    StepsReader,
 )
 from orchestration_queue.spark.datasource.stream import (
     STREAM_OPTIONS,
@@ -84,6 +85,8 @@ class QueueDataSource(DataSource):
             return DeadLettersReader(options, schema)
         if options.read == "statistics":
             return StatisticsReader(options, schema)
+        if options.read == "steps":
+            return StepsReader(options, schema)
         if options.read == "events":
             return EventsReader(options, EventsPartitionReader(options, schema, watches_losses=False))
         return (PushingJobsReader if options.push_filters else JobsReader)(options, schema)
