@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 VOICED := README.md CHANGELOG.md CONTRIBUTING.md docs examples java lua orchestration_queue pyspark_* tests tools
 
-.PHONY: help demo demo-ui test quick compat durations mutants lua-coverage bench bench-peers chaos airflow lint voice types check archive bytecode generate lock docs wheel sbom audit clean
+.PHONY: help demo demo-ui demo-airflow test quick compat durations mutants lua-coverage bench bench-peers chaos airflow lint voice types check archive bytecode generate lock docs wheel sbom audit clean
 
 help: ## Show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,8 +87,11 @@ $(AIRFLOW)/.stamp: requirements/airflow.lock pyproject.toml | $(UV)
 	@touch $@
 
 airflow: $(AIRFLOW)/.stamp generated ## Check types and run the tests of what Airflow needs, in .venv-airflow (ARGS="-k executor")
-	$(AIRFLOW)/bin/mypy $$(find orchestration_queue/airflow tests/airflow examples/airflow -name '*.py')
+	$(AIRFLOW)/bin/mypy $$(find orchestration_queue/airflow tests/airflow examples/airflow examples/flights/on_airflow -name '*.py')
 	$(AIRFLOW)/bin/python -m pytest tests/airflow $(ARGS)
+
+demo-airflow: $(AIRFLOW)/.stamp generated ## Run the flights pipeline as a DAG of Airflow on our executor, with a worker killed on the way
+	$(AIRFLOW)/bin/python -m examples.flights.on_airflow.demo $(ARGS)
 
 lint: $(DEV) voice ## Check style, wording, layers, revisions, the listener's jar, Lua (needs luacheck: Debian's lua-check)
 	$(BIN)/ruff check .
@@ -153,7 +156,7 @@ lock: | $(UV) ## Resolve the locked versions anew (LOCK_ARGS=--upgrade for the n
 	$(COMPILE) $(ALL) --output-file requirements/demo.lock
 	$(COMPILE) $(ALL) --group bench --group test --group libraries --group lint --group docs --output-file requirements/dev.lock
 	$(COMPILE) $(ALL) --group peers --constraint requirements/dev.lock --output-file requirements/peers.lock
-	$(COMPILE) --extra airflow --extra cli --extra embedded --group airflow --output-file requirements/airflow.lock
+	$(COMPILE) --extra airflow --extra cli --extra embedded --extra spark --group airflow --output-file requirements/airflow.lock
 
 clean: ## Remove what the commands above left behind
 	rm -rf $(VENV) $(AIRFLOW) dist build .demo .oq .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .generated*

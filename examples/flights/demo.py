@@ -10,18 +10,15 @@ even after a failure.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import importlib
 import json
 import os
 import shutil
 import signal
-import socket
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import FrameType
 
@@ -29,7 +26,7 @@ import dagster as dg
 from rich.console import Console
 
 from examples.flights import settings, summary, verify
-from examples.flights.fleet import DemoError, Fleet
+from examples.flights.fleet import DemoError, Fleet, find_free_port, is_free, take_alone
 from examples.flights.kill import LeaderKiller
 from examples.flights.screen import Screen, screen_for
 from examples.flights.watch import Snapshot, Watch
@@ -87,7 +84,7 @@ class Demo:
             DemoError: Another demo runs in it.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._stack.enter_context(_alone(self.directory))
+        self._stack.enter_context(take_alone(self.directory))
         home = self.directory / "dagster"
         for old in (self.logs, self.data, home, self.directory / "oq"):
             shutil.rmtree(old, ignore_errors=True)
@@ -112,25 +109,7 @@ class Demo:
             self.fleet.stop()
         finally:
             self._stack.close()
-            self._sweep()
-
-    def _sweep(self) -> None:
-        """Wait for the servers, which leave after their last clients.
-
-        A process that has not left soon is asked to: a code server of Dagster's whose daemon had to be killed
-        stays for a while. One that does not leave then is killed and reported.
-        """
-        for seconds, number in ((5, signal.SIGTERM), (15, signal.SIGKILL)):
-            deadline = time.monotonic() + seconds
-            while left := self.fleet.left_behind():
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(0.1)
-            for process in left:
-                with suppress(ProcessLookupError):
-                    os.kill(process, number)
-        if left:
-            raise DemoError(f"The processes {left} were left behind and had to be killed.")
+            self.fleet.sweep()
 
     def start_workers(self) -> None:
         """Start the servers and workers, and register the repeatable job."""
@@ -209,8 +188,8 @@ class Demo:
         Raises:
             DemoError: A process exited unexpectedly.
         """
-        port = _free_port(port)
-        console_port = _free_port(port + 1)
+        port = find_free_port(port)
+        console_port = find_free_port(port + 1)
         dagster, console = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{console_port}"
         os.environ["OQ_CONSOLE_URL"] = console  # by which Dagster's events link to the pages of their jobs
         self.start_workers()
@@ -219,7 +198,7 @@ class Demo:
         self.fleet.start("dagster-dev", str(BIN / "dagster"), "dev", "-m", DEFINITIONS, "-d", str(ROOT), *address)
         self.fleet.start("console", str(BIN / "oq"), "ui", "--port", str(console_port), "--dagster", dagster)
         self.console.print("Starting Dagster's web server and the console; this takes some seconds ...")
-        while _is_free(port) or _is_free(console_port):
+        while is_free(port) or is_free(console_port):
             self.fleet.check()
             time.sleep(LOOK_EVERY_S)
         self.console.print(
@@ -237,31 +216,6 @@ WORKER_OPTIONS = (
     # A lost worker must be noticed within seconds here; the defaults (30 s) suit production.
     *("--lease", "6", "--stalled-interval", "2", "--promotion-interval", "1"),
 )
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    with (directory / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DemoError(
-                f"Another demo is running in {directory}; wait for its end, or pass another --directory."
-            ) from None
-        yield
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
-def _free_port(wanted: int) -> int:
-    if _is_free(wanted):
-        return wanted
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import time
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DemoError", "Fleet"]
+__all__ = ["DemoError", "Fleet", "find_free_port", "is_free", "take_alone"]
 
 _GRACE_S = 8.0
 """How long a group may take to exit before it is killed."""
@@ -74,6 +77,10 @@ class Fleet:
             if code is not None and not member.expected_to_end:
                 raise DemoError(f"{member.name} ended by itself with exit code {code}; see {member.log}.")
 
+    def has(self, name: str) -> bool:
+        """Whether a process of that name was started, and not killed."""
+        return name in self._members
+
     def pid(self, name: str) -> int:
         """Return that process's id."""
         return self._members[name].process.pid
@@ -111,6 +118,59 @@ class Fleet:
                 if mark in environment.read_bytes().split(b"\0"):
                     found.append(int(environment.parent.name))
         return [process for process in found if process != os.getpid()]
+
+    def sweep(self) -> None:
+        """Wait for the servers, which leave after their last clients.
+
+        A process that has not left soon is asked to: a code server of Dagster's whose daemon had to be killed
+        stays for a while. One that does not leave then is killed and reported.
+
+        Raises:
+            DemoError: Processes had to be killed.
+        """
+        for seconds, number in ((5, signal.SIGTERM), (15, signal.SIGKILL)):
+            deadline = time.monotonic() + seconds
+            while left := self.left_behind():
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, number)
+        if left:
+            raise DemoError(f"The processes {left} were left behind and had to be killed.")
+
+
+@contextmanager
+def take_alone(directory: Path) -> Iterator[None]:
+    """Keep other demos out of a directory.
+
+    Raises:
+        DemoError: Another demo runs in it.
+    """
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DemoError(
+                f"Another demo is running in {directory}; wait for its end, or pass another --directory."
+            ) from None
+        yield
+
+
+def is_free(port: int) -> bool:
+    """Whether no server listens on a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def find_free_port(wanted: int) -> int:
+    """Return the wanted port if it is free, or else another."""
+    if is_free(wanted):
+        return wanted
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _end_group(group: int, number: signal.Signals) -> None:

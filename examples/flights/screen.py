@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pandas as pd
 from rich.console import Console, Group, RenderableType
@@ -14,7 +14,9 @@ from rich.text import Text
 from rich.tree import Tree
 
 from examples.flights import settings
-from examples.flights.watch import NodeView, RunView, Snapshot
+
+if TYPE_CHECKING:
+    from examples.flights.watch import NodeView, RunView, Snapshot
 
 __all__ = ["LiveScreen", "PlainScreen", "Screen", "flow_tree", "result_table", "screen_for"]
 

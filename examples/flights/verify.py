@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -12,7 +12,11 @@ import pyarrow.parquet as pq
 from examples.flights import settings
 from examples.flights.extract import raw_path
 from examples.flights.fleet import DemoError
-from examples.flights.watch import Snapshot
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+    from examples.flights.watch import Snapshot
 
 __all__ = ["verify_checks", "verify_nodes", "verify_runs", "verify_tables"]
 

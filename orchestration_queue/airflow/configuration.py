@@ -50,6 +50,8 @@ class AirflowOptions(Options):
     """First part of every key."""
     lease: Positive = timedelta(seconds=30)
     """A task whose worker was silent for this long is lost; Airflow retries it by its rules."""
+    console_url: str | None = None
+    """The console, to whose pages of jobs the tasks' logs link; default ``OQ_CONSOLE_URL``."""
 
     @classmethod
     def of(cls, configuration: Configuration) -> AirflowOptions:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import quote
 
 from airflow.executors.base_executor import BaseExecutor
 from airflow.executors.workloads import ExecuteTask
 from airflow.models.taskinstancekey import TaskInstanceKey
+from airflow.utils.session import create_session
+from airflow.utils.state import TaskInstanceState
 
 from orchestration_queue.airflow.configuration import AirflowOptions, TaskOptions
 from orchestration_queue.airflow.envelope import KEPT, WorkloadEnvelope, queue_of
@@ -63,7 +67,7 @@ class QueueExecutor(BaseExecutor):
         check_keys()
         self._connection = Connection(self._options.url, timeout=_TIMEOUT, connect_timeout=_TIMEOUT)
         lease_s = as_timedelta(self._options.lease).total_seconds()
-        self._watcher = JobWatcher(self._connection, 2 * lease_s, self._cancel)
+        self._watcher = JobWatcher(self._connection, 2 * lease_s, self._cancel, self._has_begun)
         self._keys: dict[str, WorkloadKey] = {}
         self._jobs: dict[WorkloadKey, str] = {}
         self._wait_until = 0.0
@@ -244,6 +248,36 @@ class QueueExecutor(BaseExecutor):
             if isinstance(error, TransportError):
                 self._wait_until = time.monotonic() + _PAUSE_S
             self.log.warning("Job %s of queue %s could not be canceled: %s", job_id, keys.queue, error)
+
+    def get_task_log(self, ti: TaskInstance, try_number: int) -> tuple[list[str], list[str]]:  # noqa: ARG002
+        """Return what the log of a running task begins with: its job, and the job's page in the console.
+
+        The lines of the log are read from the task's file, by the worker's log server if need be; for that, Airflow
+        wants no list of sources from here.
+        """
+        if not (job_id := ti.external_executor_id):
+            return [], []
+        queue = queue_of(ti.queue or self.conf.get_mandatory_value("operators", "default_queue"))
+        console = (self._options.console_url or os.environ.get("OQ_CONSOLE_URL", "")).rstrip("/")
+        page = f": {console}/ui/queues/{quote(queue, safe='')}/jobs/{quote(job_id, safe='')}" if console else ""
+        return [], [f"Runs as job {job_id} of queue {queue}{page}"]
+
+    def _has_begun(self, job_id: str, at: datetime) -> bool:
+        """Whether Airflow's database says that a job's task ran before the job stalled. Called by the watcher.
+
+        A task that another worker has begun since then is well. Clocks may differ by half of a lease: no job stalls
+        earlier than a lease after its worker has begun it.
+        """
+        key = self._keys.get(job_id)
+        if not isinstance(key, TaskInstanceKey):
+            return False
+        from airflow.models.taskinstance import TaskInstance
+
+        with create_session(scoped=False) as session:
+            found = TaskInstance.get_task_instance(key.dag_id, key.run_id, key.task_id, key.map_index, session=session)
+        if found is None or found.state != TaskInstanceState.RUNNING or found.start_date is None:
+            return False
+        return found.external_executor_id == job_id and found.start_date < at - as_timedelta(self._options.lease) / 2
 
     def end(self) -> None:
         """Stop watching. Jobs wait or run on, and the next scheduler adopts them."""

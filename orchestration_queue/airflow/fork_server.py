@@ -87,7 +87,7 @@ class _WorkloadServer(ForkServer):
         if frame["kind"] != "import" or frame["path"] in self.dags.paths:
             return
         self._latest = frame["path"]
-        if reason := self.dags.load(frame["path"], frame["bundle_path"], frame["bundle_name"]):
+        if reason := self.dags.load(frame["path"], frame["bundle_path"], frame["bundle_name"], frame["seconds"]):
             log.info("%s is imported again by each of its tasks: %s", frame["path"], reason)
         self.freeze()
         self.send(kind="examined", **self.examine())

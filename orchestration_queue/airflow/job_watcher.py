@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import Enum
 from queue import SimpleQueue
 from typing import Final
@@ -74,10 +75,18 @@ class JobWatcher:
         silence_s: How long the worker of an active job may not renew its lease before the job counts as failed. Other
             workers take it over long before, if there are any.
         give_up: Cancels such a job, so that no worker runs it later.
+        has_begun: Whether Airflow's task of a job ran before a time at which the job was found stalled.
     """
 
-    def __init__(self, connection: Connection, silence_s: float, give_up: Callable[[QueueKeys, str], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        silence_s: float,
+        give_up: Callable[[QueueKeys, str], None],
+        has_begun: Callable[[str, datetime], bool] = lambda *_: False,
+    ) -> None:
         self._connection = connection
+        self._has_begun = has_begun
         self._silence_s = silence_s
         self._check_every_s = min(_CHECK_EVERY_S, silence_s)
         self._give_up = give_up
@@ -182,6 +191,8 @@ class JobWatcher:
                 ended.add(event.job_id)
             elif event.type == "active" and event.job_id in self._jobs:
                 self._reports.put(JobReport(event.job_id, Outcome.RUNNING))
+            elif event.type == "stalled":
+                self._check_stalled(event.job_id, event.at)
         self._read({job_id: job for job_id, job in self._snapshot().items() if job_id in ended})
 
     def _snapshot(self) -> dict[str, _TaskJob]:
@@ -206,7 +217,15 @@ class JobWatcher:
             if record is None or record.state is not JobState.ACTIVE or sign != job.sign:
                 job.sign, job.sign_at = sign, time.monotonic()
             elif time.monotonic() - job.sign_at > self._silence_s:
-                self._give_up(job.keys, job_id)
-                reason = f"the worker of job {job_id!r} has not renewed its lease for {self._silence_s:.0f} s"
-                self._reports.put(JobReport(job_id, Outcome.FAILED, reason))
-                self.drop(job_id)
+                self._lose(job, job_id, f"has not renewed its lease for {self._silence_s:.0f} s")
+
+    def _check_stalled(self, job_id: str, at: datetime) -> None:
+        """Report a job that was stalled after its task had begun: it may wait long for a worker to find that out."""
+        job = self._snapshot().get(job_id)
+        if job is not None and self._has_begun(job_id, at):
+            self._lose(job, job_id, "did not renew its lease")
+
+    def _lose(self, job: _TaskJob, job_id: str, what: str) -> None:
+        self._give_up(job.keys, job_id)
+        self._reports.put(JobReport(job_id, Outcome.FAILED, f"the worker of job {job_id!r} {what}"))
+        self.drop(job_id)

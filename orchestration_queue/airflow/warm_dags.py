@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import airflow.dag_processing.dagbag as dagbag
+from airflow import settings
 from airflow.sdk.api.client import Client
 from airflow.sdk.execution_time import task_runner
 
 __all__ = ["WarmDags", "preload"]
+
+_LEAST_S: Final = 5.0
+_TIMES: Final = 3
+"""How long an import may take: this many seconds at least, and this many times the import's time in a task."""
 
 _USED: Final = (
     "airflow.sdk.execution_time.supervisor",
@@ -77,10 +83,20 @@ class WarmDags:
         self.paths: set[str] = set()
         self._import = dagbag.BundleDagBag
 
-    def load(self, path: str, bundle_path: str, bundle_name: str) -> str:
-        """Import a file; return why its tasks have to import it themselves, '' if they need not."""
+    def load(self, path: str, bundle_path: str, bundle_name: str, seconds: float = 0.0) -> str:
+        """Import a file; return why its tasks have to import it themselves, '' if they need not.
+
+        Meanwhile no task can be forked. So it may take only a few times as long as in the task that has imported it.
+
+        Args:
+            path: The file.
+            bundle_path: The directory of its bundle.
+            bundle_name: The name of its bundle.
+            seconds: How long the task needed.
+        """
         self.paths.add(path)
-        with _no_task() as comms:
+        limit_s = max(_LEAST_S, _TIMES * seconds)
+        with _no_task() as comms, _limit_imports(limit_s) as is_over:
             try:
                 bag = self._import(
                     dag_folder=path,
@@ -93,6 +109,8 @@ class WarmDags:
                 return f"{type(error).__name__}: {error}"
         if comms.asked:
             return f"it asks for {comms.asked} while it is imported"
+        if is_over():
+            return f"it took {seconds:.1f} s in its task, but was not done after {limit_s:.1f} s while no task ran"
         if bag.import_errors:
             return next(iter(bag.import_errors.values())).strip().rpartition("\n")[2]
         self._bags[path] = bag
@@ -105,12 +123,30 @@ class WarmDags:
             path = os.fspath(options.get("dag_folder", ""))
             if (warm := self._bags.get(path)) is not None:
                 return warm
+            started = time.monotonic()
             bag = self._import(*args, **options)
             if not bag.import_errors and path not in self.paths:
-                report(path=path, bundle_path=os.fspath(options["bundle_path"]), bundle_name=options["bundle_name"])
+                bundle = {"bundle_path": os.fspath(options["bundle_path"]), "bundle_name": options["bundle_name"]}
+                report(path=path, **bundle, seconds=round(time.monotonic() - started, 3))
             return bag
 
         dagbag.BundleDagBag = find  # type: ignore[assignment,misc]  # Airflow imports the name when a task starts
+
+
+@contextmanager
+def _limit_imports(limit_s: float) -> Iterator[Callable[[], bool]]:
+    """Have Airflow end an import after a time, if its own limit is not shorter; yield whether the time is over."""
+    usual, started = settings.get_dagbag_import_timeout, time.monotonic()
+
+    def get_limit(dag_file_path: str) -> float:
+        allowed = float(usual(dag_file_path))
+        return min(allowed, limit_s) if allowed > 0 else limit_s
+
+    settings.get_dagbag_import_timeout = get_limit
+    try:
+        yield lambda: time.monotonic() - started >= limit_s
+    finally:
+        settings.get_dagbag_import_timeout = usual
 
 
 @contextmanager

@@ -53,6 +53,7 @@ class Airflow:
     home: Path
     url: str
     port: int = field(default_factory=free_port)
+    log_port: int = field(default_factory=free_port)
     programs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -69,6 +70,8 @@ class Airflow:
             "CORE__PARALLELISM": "4",
             "CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "LOGGING__WORKER_LOG_SERVER_PORT": str(self.log_port),
+            "ORCHESTRATION_QUEUE__CONSOLE_URL": "http://console:8080/",
             "ORCHESTRATION_QUEUE__LEASE": "3",
             "ORCHESTRATION_QUEUE__URL": self.url,
             "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
@@ -98,7 +101,7 @@ class Airflow:
         return self.programs[name]
 
     def start_scheduler(self) -> None:
-        self.start("scheduler", AIRFLOW, "scheduler")
+        self.start("scheduler", AIRFLOW, "scheduler", "--skip-serve-logs")  # workers serve them
 
     def kill(self, name: str) -> None:
         """Kill a program without what it has started, as a machine's memory killer does."""
@@ -160,18 +163,24 @@ class Airflow:
         with closing(sqlite3.connect(self.home / "airflow.db", timeout=30)) as database:
             return database.execute(statement, values).fetchall()
 
-    def trigger(self, dag_id: str) -> str:
-        """Start a run of a DAG; return its id."""
+    def ask(self, path: str, body: Any = None) -> Any:
+        """Ask the REST API; a body is posted."""
         base = f"http://127.0.0.1:{self.port}"
         token = httpx.get(f"{base}/auth/token", timeout=60).json()["access_token"]
-        run_id = f"run-{uuid.uuid4().hex[:8]}"
-        answer = httpx.post(
-            f"{base}/api/v2/dags/{dag_id}/dagRuns",
-            json={"dag_run_id": run_id, "logical_date": None},
-            headers={"Authorization": f"Bearer {token}"},
+        answer = httpx.request(
+            "GET" if body is None else "POST",
+            f"{base}/api/v2/{path}",
+            json=body,
+            headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
             timeout=60,
         )
         assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def trigger(self, dag_id: str) -> str:
+        """Start a run of a DAG; return its id."""
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        self.ask(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
         return run_id
 
     def state(self, run_id: str) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
-from tests.airflow.deployment import LONG_S, Airflow, free_port
+from tests.airflow.deployment import LONG_S, Airflow
 from tests.waiting import wait_until_sync
 
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
 FORBIDDEN: Final = 403
 pytestmark = pytest.mark.timeout(900)
@@ -50,6 +51,24 @@ def test_a_task_whose_worker_is_killed_is_retried_by_airflow_s_rules(airflow: Ai
     assert not is_running(pids[0]), "the first attempt ended with its worker"
 
 
+def test_a_lost_task_fails_before_another_worker_has_a_slot_for_it(airflow: Airflow) -> None:
+    before = len(airflow.lines("endless"))
+    with airflow.worker("beside", "--concurrency", "1") as first:
+        run = airflow.trigger("worker_killed_beside")
+        wait_until_sync(lambda: len(airflow.lines("endless")) > before, "the task runs", LONG_S)
+        with airflow.worker("beside", "--concurrency", "1"):
+            busy = airflow.trigger("busy")
+            wait_until_sync(lambda: airflow.lines("busy"), "the other worker is busy", LONG_S)
+            kill(airflow, first)
+            again = {("up_for_retry", 1), ("scheduled", 2), ("queued", 2)}
+            wait_until_sync(
+                lambda: again & set(airflow.outcomes(run).values()), "the task waits for its second try", LONG_S
+            )
+            (airflow.marks / "idle").touch()
+            assert airflow.wait(run) == airflow.wait(busy) == "success"
+    assert airflow.outcomes(run) == {"endless_at_first": ("success", 2)}
+
+
 def kill(airflow: Airflow, process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait(60)
@@ -70,19 +89,36 @@ def test_a_dag_s_file_is_imported_again_when_it_has_changed(airflow: Airflow) ->
     assert "changing.py has changed" in airflow.log("worker-changing")
 
 
-def test_a_worker_serves_the_logs_of_its_machine(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = free_port()
-    monkeypatch.setenv("AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT", str(port))
+def test_a_worker_serves_the_logs_of_its_machine(airflow: Airflow) -> None:
 
     def answers() -> int:
         try:
-            return httpx.get(f"http://127.0.0.1:{port}/log/any", timeout=5).status_code
+            return httpx.get(f"http://127.0.0.1:{airflow.log_port}/log/any", timeout=5).status_code
         except httpx.HTTPError:
             return 0
 
     with airflow.worker("silent", "--serve-logs"):
         wait_until_sync(lambda: answers() == FORBIDDEN, "it serves logs, to who has a token", LONG_S)
-    assert answers() == 0
+    wait_until_sync(lambda: answers() == 0, "it ends with the worker", LONG_S)
+
+
+def test_the_log_of_a_running_task_is_shown_with_its_job(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AIRFLOW__LOGGING__BASE_LOG_FOLDER", str(tmp_path))  # of a worker on another machine
+    with airflow.worker("talking", "--serve-logs"):
+        run = airflow.trigger("talking")
+
+        wait_until_sync(lambda: airflow.outcomes(run) == {"talk": ("running", 1)}, "the task runs", LONG_S)
+
+        def shown() -> str:
+            return str(airflow.ask(f"dags/talking/dagRuns/{run}/taskInstances/talk/logs/1?full_content=true"))
+
+        wait_until_sync(lambda: "It has begun" in shown(), "its output is shown while it runs", LONG_S)
+        job = airflow.query("select external_executor_id from task_instance where run_id = ?", run)[0][0]
+        assert f"http://console:8080/ui/queues/airflow.talking/jobs/{job}" in shown()
+        (airflow.marks / "said").touch()
+        assert airflow.wait(run) == "success"
 
 
 def test_a_new_scheduler_adopts_the_jobs_of_one_that_was_killed(airflow: Airflow) -> None:

@@ -33,6 +33,7 @@ DAG_LINE: Final = "with DAG('found', schedule=None, start_date=datetime(2024, 1,
 PLAIN: Final = HEAD + DAG_LINE
 ASKS_A_VARIABLE: Final = HEAD + "Variable.get('size', default=3)\n" + DAG_LINE
 ASKS_A_CONNECTION: Final = HEAD + "try: Connection.get('x')\nexcept Exception: pass\n" + DAG_LINE
+HANGS: Final = HEAD + "import os, time\nif os.environ.get('_AIRFLOW_PROCESS_CONTEXT'): time.sleep(600)\n" + DAG_LINE
 BROKEN: Final = HEAD + "raise LookupError('no such table')\n"
 
 
@@ -51,7 +52,12 @@ def test_a_file_that_asks_for_nothing_is_imported_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("source", "word"),
-    [(ASKS_A_VARIABLE, "GetVariable"), (ASKS_A_CONNECTION, "GetConnection"), (BROKEN, "no such table")],
+    [
+        (ASKS_A_VARIABLE, "GetVariable"),
+        (ASKS_A_CONNECTION, "GetConnection"),
+        (BROKEN, "no such table"),
+        (HANGS, "was not done after 5.0 s"),
+    ],
 )
 def test_other_files_are_imported_by_their_tasks(source: str, word: str, tmp_path: Path) -> None:
     """A default of a variable, in place of its value, would stay in all tasks."""

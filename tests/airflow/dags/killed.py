@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,20 @@ def endless_at_first() -> str:
     return "second try"
 
 
+@task(queue="beside")
+def keep_busy() -> None:
+    mark("busy")
+    while not (MARKS / "idle").exists():
+        time.sleep(0.05)
+
+
+@task(queue="talking")
+def talk() -> None:
+    logging.getLogger(__name__).info("It has begun")
+    while not (MARKS / "said").exists():
+        time.sleep(0.05)
+
+
 @task(queue="steady")
 def wait_for_release(x: int) -> int:
     mark(f"steady-{x}")
@@ -38,6 +53,15 @@ def wait_for_release(x: int) -> int:
 
 with DAG("worker_killed", schedule=None, start_date=START):
     endless_at_first()
+
+with DAG("worker_killed_beside", schedule=None, start_date=START):
+    endless_at_first.override(queue="beside")()
+
+with DAG("busy", schedule=None, start_date=START):
+    keep_busy()
+
+with DAG("talking", schedule=None, start_date=START):
+    talk()
 
 with DAG("scheduler_killed", schedule=None, start_date=START):
     wait_for_release.expand(x=list(range(4)))

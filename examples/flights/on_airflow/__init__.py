@@ -1,0 +1,1 @@
+"""The flights pipeline in Airflow, on our executor: ``make demo-airflow``."""
