@@ -606,6 +606,33 @@ async def test_charts_show_failures_by_kind_and_the_last_hour(
     assert "<img" not in text
 
 
+async def test_runs_are_shown_side_by_side(ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:
+    base = f"/queues/{queue.name}/runs"
+    async with AsyncFlowProducer(url=server_url) as producer:
+        for flow_id in ("f1", "f2"):
+            await producer.submit(Dag(HOSTILE, [Node("a"), Node("b", deps=["a"])], queue=queue.name), flow_id=flow_id)
+    text = await page(ui, f"{base}?flow={quote(HOSTILE)}")
+    assert "<img" not in text
+    assert "the last 2 runs side by side" in text
+    assert re.findall(r'href="[^"]*/jobs/(f\d\.\w)" title="([^"]*)"', text) == [
+        ("f2.a", "waiting"),
+        ("f1.a", "waiting"),
+        ("f2.b", "waiting children"),
+        ("f1.b", "waiting children"),
+    ]
+    assert f"flow={quote(HOSTILE, safe='')}" in await page(ui, "/flows")
+    assert "No run is recorded." in await page(ui, f"{base}?flow=other")
+    for bad in ("", "?flow=a&scheduler=b", "?flow="):
+        assert (await ui.get(f"/ui{base}{bad}")).status_code == 400
+    assert "Two runs on one time axis" in await page(ui, f"{base}?flow={quote(HOSTILE)}&a=nope&b=f1")
+    options = {"job_id": "dagster.r1.load.1", "headers": {"dagster.job_name": "etl"}}
+    await queue.add("step", None, options)
+    assert f"{base}?dagster_job=etl" in await page(ui, f"/queues/{queue.name}/jobs/dagster.r1.load.1")
+    text = await page(ui, f"{base}?dagster_job=etl")
+    assert "one run side by side" in text
+    assert "/jobs/dagster.r1.load.1" in text
+
+
 async def test_flows_over_queues_that_a_token_lacks_are_refused(server_url: str, raw: redis.Redis) -> None:
     async with AsyncFlowProducer(url=server_url) as producer:
         nodes = [Node("a"), Node("b", deps=["a"], queue="theirs")]

@@ -85,6 +85,7 @@ WORDS: Final = {
 NOT_SHOWN: Final = {
     "attempts": "follows from attempts_made and the state",
     "is_finished": "follows from the state",
+    "latest_start": "follows from started_at and history",
     "fallback_index": "a position in the fallbacks of options",
     "problem": "doctor reports damaged records",
 }
