@@ -58,7 +58,10 @@ def outcomes(writer: subprocess.Popen[str], count: int) -> list[int | None]:
 def test_no_acknowledged_write_is_lost_and_the_writer_goes_on(directory: Directory, victim: str) -> None:
     writer = directory.start_user("write")
     found: list[int | None] = []
-    for _ in range(5):
+    kills = 0
+    while kills < 5 or None not in found:  # a kill between two writes breaks neither
+        kills += 1
+        assert kills <= 30, "no kill met a write under way"
         ask(writer, 3000)
         found += outcomes(writer, 100)
         [server] = directory.servers
@@ -74,7 +77,7 @@ def test_no_acknowledged_write_is_lost_and_the_writer_goes_on(directory: Directo
         kept = [int(number) for number in connection.execute(NUMBERS)]
     assert {number for number in found if number is not None} <= set(kept)
     assert kept == sorted(set(kept)), "a write was applied twice, or out of order"
-    assert 0 < found.count(None) <= 5, "the kills met no write under way, or more than one each"
+    assert found.count(None) <= kills, "a kill met more than one write under way"
 
 
 def test_killing_the_only_user_ends_keeper_and_server(directory: Directory) -> None:

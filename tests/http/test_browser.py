@@ -77,6 +77,7 @@ async def fill_other_wires(url: str) -> None:
         await qless.fail(taken, HOSTILE, HOSTILE)
 
 
+@pytest.mark.timeout(300)  # each page is read twice, and in two widths
 async def test_every_page_is_accessible_quiet_and_fits(
     page: Page, site: str, queue: AsyncQueue, server_url: str, raw: redis.Redis
 ) -> None:

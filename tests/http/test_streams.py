@@ -33,7 +33,7 @@ async def listening(
     client: httpx.AsyncClient, path: str, **headers: str
 ) -> AsyncIterator[tuple[httpx.Response, AsyncIterator[dict[str, str]]]]:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with asyncio.timeout(40), client.stream("GET", path, headers=sent) as response:
+    async with asyncio.timeout(100), client.stream("GET", path, headers=sent) as response:
         assert response.headers["content-type"] == "text/event-stream", await response.aread()
         yield response, messages(response)
 

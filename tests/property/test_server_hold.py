@@ -280,6 +280,7 @@ ENDING: dict[str, Callable[[Bulk], Any]] = {
 }
 
 
+@pytest.mark.timeout(300)  # of 100,000 jobs, drained a page at a time
 def test_no_call_on_many_jobs_holds_the_server_whatever_happened_before() -> None:
     with long_queue(LISTED, seed=2) as long:
         bulk = Bulk(long, long.socket, LISTED)
