@@ -158,7 +158,10 @@ async def test_each_kind_fires_and_is_resolved(
             await wait_until(lambda: ops.states[-1] == "resolved r", "the rule to be resolved")
         assert (await alerts.get("r")).state == "ok"
         events = [event.event for event in reversed(await alerts.history("r"))]
-        assert [event for event in events if event != "resolved"][:2] == ["firing", "sent"]  # it may end while it is sent
+        assert [event for event in events if event != "resolved"][:2] == [
+            "firing",
+            "sent",
+        ]  # it may end while it is sent
 
 
 async def test_an_idle_queue_without_a_worker_fires_only_for_a_rule_that_names_it(

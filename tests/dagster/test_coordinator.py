@@ -96,6 +96,19 @@ def test_a_cancellation_in_the_moment_of_the_start_wins(launched: Launches) -> N
     assert launched.lines("hello") == []
 
 
+def test_a_worker_that_died_before_it_set_the_status_leaves_one_cancellation(launched: Launches) -> None:
+    run_id = launched.submit("hello_job", NOWHERE)
+    run = launched.instance.get_run_by_id(run_id)
+    assert run is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launched.instance.run_storage, "handle_run_event", lambda *_: None)
+        launched.instance.report_run_canceled(run, "The worker's last words.")
+    assert launched.status(run_id) is QUEUED
+    assert launched.instance.run_coordinator.cancel_run(run_id)
+    assert launched.status(run_id) is CANCELED
+    assert launched.types(run_id).count("PIPELINE_CANCELED") == 1
+
+
 def test_submitting_twice_queues_once(launched: Launches) -> None:
     run_id = launched.submit("hello_job", NOWHERE)
 

@@ -283,8 +283,16 @@ class QueueRunLauncher(RunLauncher[dg.DagsterInstance], ConfigurableClass):
                 f"The run was asked to stop, but did not end within {_STOP_S:.0f} s.", run, cls=type(self)
             )
         elif not self._is_finished(run_id):
-            self._instance.report_run_canceled(run)
+            self._end_as_canceled(run)
         return True
+
+    def _end_as_canceled(self, run: dg.DagsterRun) -> None:
+        """End a run whose job has ended; its worker may have died after the event, before it set the status."""
+        reports = self._instance.all_logs(run.run_id, of_type=dg.DagsterEventType.PIPELINE_CANCELED)
+        if reports and (event := reports[-1].dagster_event) is not None:
+            self._instance.run_storage.handle_run_event(run.run_id, event)
+        else:
+            self._instance.report_run_canceled(run)
 
     def _stop(self, run: dg.DagsterRun, *places: JobAddress) -> bool:
         """Stop jobs of a run and its steps, and free the run's slots of pools; return whether all jobs have ended."""
