@@ -25,6 +25,8 @@ from tests.conftest import start_server
 __all__ = ["counted"]
 
 _MOST_WAIT_S = 60
+_INNER = "call'2"
+"""How callgrind names a command inside a command: those of a function, without passing words and replies."""
 
 
 class CountedBench(Bench):
@@ -41,8 +43,13 @@ class CountedBench(Bench):
         self._control("--zero")
         self.send(ready)
         self._control("--dump")
-        spent = _inclusive(self._dump(), "fcallCommand", "readQueryFromClient")
-        return {"in_the_function": round(spent[0] / jobs), "with_the_request": round(spent[1] / jobs)}
+        function, request, commands = _inclusive(self._dump(), "fcallCommand", "readQueryFromClient", _INNER)
+        return {
+            "in_the_function": round(function / jobs),
+            "with_the_request": round(request / jobs),
+            "bare_commands": round(commands / jobs),
+            "to_bare_commands": round(function / commands, 2),
+        }
 
     def _control(self, what: str) -> None:
         subprocess.run(["callgrind_control", what, str(self._pid)], check=True, stdout=subprocess.DEVNULL)  # noqa: S607

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from orchestration_queue.client import headers
 from orchestration_queue.client._async.client import AsyncQueueClient
@@ -42,9 +41,8 @@ __all__ = ["AsyncAdder", "AsyncProducer", "Placed", "require_placed"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A job that the server added, or already had.
+class Placed(NamedTuple):
+    """A job that the server added, or already had. A tuple, since one is built per job.
 
     Attributes:
         job: The job as it was sent.
