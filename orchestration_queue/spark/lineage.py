@@ -51,7 +51,9 @@ def emit_lineage(name: str, arguments: Mapping[str, Any], job: ActiveJob | None)
     try:
         yield run
     except BaseException as error:
-        run.emit("ABORT" if isinstance(error, SparkCancelledError) else "FAIL", inputs, error=error)
+        # A durable step that sleeps or waits ends the attempt without a failure.
+        is_failure = isinstance(error, Exception) and not isinstance(error, SparkCancelledError)
+        run.emit("FAIL" if is_failure else "ABORT", inputs, error=error)
         raise
     outputs = _references(run.result)
     run.emit("COMPLETE", [*inputs, *(location for ref in outputs for location in ref.inputs)], outputs)

@@ -31,7 +31,7 @@ from orchestration_queue.spark.options import FileFormat
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["ResultLocation", "call_with_frames", "write_new", "write_results"]
+__all__ = ["ResultLocation", "call_with_frames", "store_frames", "write_new", "write_results"]
 
 _MOST_INPUTS = 100
 _IS_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -101,16 +101,34 @@ def call_with_frames(
     loaded = {name: replace_each(value, DataFrameRef, lambda _, ref: ref.load(spark)) for name, value in given.items()}
     with explain_missing_format():
         returned = function(spark, **{**arguments, **loaded})
+    inputs = [ref.location for value in given.values() for ref in references_in(value)]
+    return store_frames(spark, returned, results, function.__qualname__, inputs)
+
+
+def store_frames(
+    spark: SparkSession, returned: Any, results: ResultLocation | None, what: str, inputs: Sequence[str] = ()
+) -> Any:
+    """Write the DataFrames in a value, and return it with references in their places.
+
+    Args:
+        spark: The session.
+        returned: The value.
+        results: Where they are written.
+        what: What returned it, in an error.
+        inputs: Locations of the references that they were made from.
+
+    Raises:
+        UnrecoverableError: There are DataFrames, and no location for results is set.
+    """
     result = replace_each(returned, _row_type(), lambda _, row: row.asDict(recursive=True))
     frames = _collect_frames(result)
     if not frames:
         return result
     if results is None:
         raise UnrecoverableError(
-            f"{function.__qualname__} returned a DataFrame, but no location for results is set; set "
+            f"{what} returned a DataFrame, but no location for results is set; set "
             "SparkOptions(results=...) or OQ_SPARK_RESULTS to a directory or URI that every worker can access."
         )
-    inputs = [ref.location for value in given.values() for ref in references_in(value)]
     with explain_missing_format():
         written = write_results(spark, frames, results, inputs)
     return replace_each(result, _frame_type(), lambda path, _: written[path])

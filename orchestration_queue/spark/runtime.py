@@ -23,6 +23,8 @@ from orchestration_queue.spark.run import run_spark
 from orchestration_queue.worker.observability import span
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from orchestration_queue.worker import ActiveJob
 
 __all__ = ["Runtime", "default_runtime", "job_log", "result_location", "run_task", "server_for"]
@@ -97,6 +99,11 @@ def _run(
     job: ActiveJob | None,
 ) -> Any:
     if runtime == "process":
+        if taking := next((key for key, value in arguments.items() if job and value is job), None):
+            raise UnrecoverableError(
+                f"Parameter {taking!r} of {name} is the job, which a process of its own can't use; run the task with "
+                "runtime='connect'."
+            )
         reference(function)
         should_stop = (lambda: job.should_stop) if job else (lambda: False)
         if job is None:
@@ -112,11 +119,18 @@ def _run(
             results=result_location(options, job),
         )
     from orchestration_queue.spark.connect.run import run_connect  # needs gRPC, and takes a second to import
+    from orchestration_queue.spark.step_frames import SparkJob  # needs the worker
 
     results = result_location(options, job) if job else None
+
+    def call(spark: SparkSession) -> Any:
+        running = SparkJob(job, spark, results) if job else None
+        given = {key: running if job and value is job else value for key, value in arguments.items()}
+        return call_with_frames(function, spark, given, results)
+
     return run_connect(
         name,
-        lambda spark: call_with_frames(function, spark, arguments, results),
+        call,
         server or server_for(options),
         options,
         job,

@@ -68,6 +68,6 @@ def test_the_programs_of_the_page_print_what_it_shows(
 def test_the_other_programs_of_the_page_import(
     tmp_path: Path, programs: dict[str, str], environment: dict[str, str]
 ) -> None:
-    assert set(programs) == {"etl.py", "pools.py", "add.py", "scripts.py", "alone.py"}
-    check = "import pools, scripts; assert [*pools.tasks] and [*scripts.tasks]"
+    assert set(programs) == {"etl.py", "pools.py", "add.py", "scripts.py", "alone.py", "durable.py"}
+    check = "import durable, pools, scripts; assert all([*module.tasks] for module in (durable, pools, scripts))"
     subprocess.run([sys.executable, "-c", check], cwd=tmp_path, env=environment, check=True, timeout=280)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions, spark_task
 from orchestration_queue.spark.options import JOB_PROPERTY
 from orchestration_queue.tasks import Tasks
+from orchestration_queue.worker import ActiveJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -294,3 +295,32 @@ def import_there(spark: SparkSession, directory: str, module: str) -> dict[str, 
 def add_artifact(spark: SparkSession, path: str) -> None:
     """Give the session a file."""
     spark.addArtifacts(path, file=True)
+
+
+@tasks.task
+@spark_task(server=SERVER)
+def in_steps(spark: SparkSession, job: ActiveJob, count: int) -> dict[str, Any]:
+    """Two durable steps with DataFrames, a pause between them, and an error in the first attempt."""
+
+    def count_off() -> DataFrame:
+        print("runs numbers")  # noqa: T201
+        return spark.range(count)
+
+    numbers = job.step("numbers", count_off)
+    job.sleep("pause", 0.01)
+
+    @job.step("halves")
+    def halve() -> dict[str, Any]:
+        print("runs halves")  # noqa: T201
+        return {"even": numbers.where("id % 2 = 0"), "odd": [numbers.where("id % 2 = 1")], "of": count}
+
+    halves = halve()
+    if job.attempt == 1:
+        raise ValueError("once")
+    return {"rows": numbers.count(), "even": halves["even"].count(), "odd": halves["odd"][0].count()}
+
+
+@tasks.task
+@spark_task(runtime="process")
+def in_steps_apart(spark: SparkSession, job: ActiveJob) -> None:
+    """A process of its own has no job."""

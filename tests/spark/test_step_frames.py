@@ -1,0 +1,102 @@
+"""DataFrames of durable steps: stored once, read by every attempt, and removed after their job."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from orchestration_queue.client import AsyncQueue
+from orchestration_queue.errors import JobFailedError
+from orchestration_queue.options import Backoff, JobOptions
+from orchestration_queue.spark.connect.address import ServerState
+from tests.spark.connect_work import tasks
+from tests.workers import working
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+SOON = timedelta(seconds=100)
+TWICE = JobOptions(attempts=2, backoff=Backoff(type="fixed", delay=0.02))
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where DataFrames are kept."""
+    monkeypatch.setenv("OQ_SPARK_RESULTS", str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+@pytest.fixture
+async def queue(
+    server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
+) -> AsyncIterator[AsyncQueue]:
+    async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
+        yield queue
+
+
+def stored(results: Path, queue: AsyncQueue) -> list[str]:
+    """The jobs that have files of steps."""
+    directory = results / ".steps" / queue.name
+    return sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith("."))
+
+
+async def run(queue: AsyncQueue, job_id: str) -> Any:
+    options = TWICE.model_copy(update={"job_id": job_id})
+    return await (await queue.add("in_steps", {"count": 5}, options)).wait(SOON)
+
+
+async def test_a_later_attempt_reads_the_dataframes_of_an_earlier_one(queue: AsyncQueue, results: Path) -> None:
+    assert await run(queue, "a/1") == {"rows": 5, "even": 3, "odd": 2}
+    job = await queue.get("a/1")
+    assert [line for line in await job.logs() if line.startswith("runs")] == ["runs numbers", "runs halves"]
+    assert [(step.name, step.attempt) for step in await job.steps()] == [("numbers", 1), ("pause", 1), ("halves", 1)]
+    assert stored(results, queue) == ["a%2F1"]
+    directories = sorted(
+        entry.name.rpartition("-")[0] for entry in (results / ".steps" / queue.name / "a%2F1").iterdir()
+    )
+    assert directories == ["halves", "numbers"]
+
+
+async def test_files_are_removed_a_week_after_their_jobs_record(queue: AsyncQueue, results: Path) -> None:
+    directory = results / ".steps" / queue.name
+    for job_id in ("old", "gone", "kept"):
+        await run(queue, job_id)
+    for job_id in ("gone", "old"):
+        await (await queue.get(job_id)).remove()
+    for job_id in ("old", "kept"):
+        os.utime(directory / job_id, (0, 0))
+    await run(queue, "soon")
+    assert stored(results, queue) == ["gone", "kept", "old", "soon"], "at most once an hour"
+    os.utime(directory / ".swept", (0, 0))
+    await run(queue, "later")
+    assert stored(results, queue) == ["gone", "kept", "later", "soon"]
+
+
+async def test_files_that_are_gone_are_named_and_can_be_written_again(queue: AsyncQueue, results: Path) -> None:
+    job = await queue.add("in_steps", {"count": 5}, JobOptions(job_id="j"))
+    with pytest.raises(JobFailedError, match="once"):
+        await job.wait(SOON)
+    shutil.rmtree(results / ".steps")
+    await job.retry()
+    with pytest.raises(JobFailedError, match=r"Step 'numbers' of job 'j' stored a DataFrame at .*, which is gone; run"):
+        await job.wait(SOON)
+    await job.retry(from_step="numbers")
+    with pytest.raises(JobFailedError, match="once"):
+        await job.wait(SOON)
+    assert stored(results, queue) == ["j"]
+
+
+async def test_without_a_place_a_steps_dataframe_is_refused(queue: AsyncQueue) -> None:
+    with pytest.raises(JobFailedError, match="Step 'numbers' returned a DataFrame, but no location for results is set"):
+        await run(queue, "j")
+
+
+async def test_a_process_of_its_own_has_no_job(queue: AsyncQueue) -> None:
+    with pytest.raises(JobFailedError, match="is the job, which a process of its own can't use"):
+        await (await queue.add("in_steps_apart")).wait(SOON)
