@@ -66,7 +66,7 @@ class RunsPage:
             comparable=[run for run in found.runs if run.nodes], remarks=remarks, listed=found.runs[:_MOST_LISTED],
             legend=LEGEND, most_read=MOST_READ, most_runs=MOST_RUNS, of=str(of),
             unread=sum(run.nodes is None for run in found.runs),
-            live=f"/ui/queues/{request.params['name']}/live", gap=gap,
+            gap=gap,
         )  # fmt: skip
 
 
