@@ -99,7 +99,7 @@ def test_no_container_may_more_than_it_needs(path: Path) -> None:
 def test_workers_are_started_with_options_that_exist_and_may_drain(path: Path) -> None:
     known = {
         word
-        for command in (["worker", "run"], ["dagster", "worker"])
+        for command in (["worker", "run"], ["dagster", "worker"], ["airflow", "worker"])
         for word in CliRunner()
         .invoke(app, [*command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
         .stdout.split()
@@ -114,7 +114,7 @@ def test_workers_are_started_with_options_that_exist_and_may_drain(path: Path) -
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
         drain = int(re.search(r"--drain[= ](\d+)", " ".join(words)).group(1))  # type: ignore[union-attr]  # it is there
         assert pod["terminationGracePeriodSeconds"] > drain
-        (port,) = container["ports"]
+        port = next(port for port in container["ports"] if port["name"] == "metrics")
         for probe, page in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz"), ("startupProbe", "/livez")):
             assert container[probe]["httpGet"] == {"path": page, "port": port["name"]}
         assert f"--metrics-port {port['containerPort']}" in " ".join(words).replace("=", " ")
@@ -189,6 +189,22 @@ def test_what_a_worker_is_told_by_its_values() -> None:
     told = arguments_of(rendered(values_of(CHART / "ci" / "full-values.yaml")))
     assert {"--polling=ordered", "--dead-letter-queue=lost", "--concurrency=50"} <= set(told["trial-oq-worker-fast"])
     assert not [word for word in told["trial-oq-worker-slow"] if "polling" in word or "dead" in word]
+
+
+def test_airflow_s_workers_share_configuration_and_secrets_with_its_scheduler() -> None:
+    objects = rendered(values_of(CHART / "ci" / "airflow-values.yaml"))
+    shared = next(made for made in objects if made["metadata"]["name"] == "trial-oq-airflow")
+    assert shared["data"]["AIRFLOW__CORE__EXECUTOR"] == "orchestration_queue.airflow.QueueExecutor"
+    told = arguments_of(objects)
+    for queue in ("default", "gpu"):
+        assert {f"--queue={queue}", "--lease=30", "--serve-logs"} <= set(told[f"trial-oq-airflow-worker-{queue}"])
+    workers = [container for _, container in containers(objects) if "airflow" in container.get("command", ())]
+    assert len(workers) == 2
+    for container in workers:
+        assert container["envFrom"] == [
+            {"configMapRef": {"name": "trial-oq-airflow"}},
+            {"secretRef": {"name": "airflow-secrets"}},
+        ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -285,6 +301,10 @@ def slow_worker(**autoscaling: object) -> dict[str, Any]:
             "worker slow is scaled down to none, and then no worker reports its backlog",
         ),
         (slow_worker(kind="magic"), "kind"),
+        ({"airflow": {"enabled": True}}, "airflow.image has Airflow"),
+        ({"airflow": {"enabled": True, "image": "i"}}, "airflow.executionApiUrl is where tasks find"),
+        ({"airflow": {"executionApiUrl": "host:8080"}}, "/airflow/executionApiUrl"),
+        ({"airflow": {"workers": [{"name": "a"}]}}, "/airflow/workers/0"),
     ],
 )
 def test_values_that_cannot_be_are_refused_by_name(values: dict[str, Any], says: str) -> None:
