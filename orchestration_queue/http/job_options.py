@@ -20,6 +20,7 @@ from orchestration_queue.options import (
     placement_from_wire,
     wire_number,
 )
+from orchestration_queue.options.checks import is_utf8
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, dump_json, encode, find_codec
 from orchestration_queue.protocol.operations.additions import EncodedData, NewJob
 
@@ -163,7 +164,7 @@ def addition(name: str, data_text: str, options: Mapping[str, Any]) -> NewJob:
         HttpError: The options contradict each other.
     """
     options_text = dump_json(options) if options else ""
-    if not _is_unicode(name + options_text):
+    if not is_utf8(name + options_text):
         raise HttpError(400, "Bad request")  # now, so that it does not fail other requests of the same exchange
     if not options:
         return NewJob(name, EncodedData(data_text))
@@ -175,14 +176,6 @@ def addition(name: str, data_text: str, options: Mapping[str, Any]) -> NewJob:
         "deduplication": _deduplication(options.get("deduplication")),
     }
     return NewJob(name, EncodedData(data_text), placed.model_copy(update=more), options_text=options_text)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _deduplication(given: object) -> Deduplication | None:

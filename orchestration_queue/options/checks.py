@@ -1,4 +1,4 @@
-"""Check the tags, the share and the pools of a job."""
+"""Check counts and texts, and the tags, the share and the pools of a job."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ __all__ = [
     "MAX_SHARE_WEIGHT",
     "MAX_TAGS",
     "PoolWeights",
+    "check_count",
     "check_job_share",
     "check_pool",
     "check_pool_slots",
@@ -21,6 +22,7 @@ __all__ = [
     "check_tag",
     "check_tags",
     "check_weights",
+    "is_utf8",
     "pools_from_wire",
     "share_from_wire",
     "tags_from_wire",
@@ -36,6 +38,28 @@ MAX_POOL_SLOTS = 1000
 """Maximum slots of a pool."""
 _LONGEST = 100
 """Maximum characters of a tag, and of the name of a share or a pool."""
+
+
+def check_count(count: object, option: str, least: int = 1) -> int:
+    """Return a count.
+
+    Raises:
+        InvalidOptionError: It is not a whole number, or too small.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise InvalidOptionError(
+            f"`{option}` must be a whole number >= {least}, got {count!r}; pass `{option}={max(least, 1)}`."
+        )
+    return count
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether UTF-8 can carry a text: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_tag(tag: Any) -> str:

@@ -6,7 +6,6 @@ The clients' server does not exist: a call that tried to reach it would fail wit
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +22,7 @@ from orchestration_queue.wires.chasquimq import (
     NewChasquiJob,
     add_relay,
 )
+from tests.misuse import Case, call, name_case, run_case
 
 NOWHERE = "redis://127.0.0.1:1"
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001  what is tested
@@ -67,62 +67,49 @@ SCHEDULES: list[dict[str, Any]] = [
     {"every": 60, "data": object()},
 ]
 
-Case = tuple[str, str, tuple[Any, ...], dict[str, Any]]
-
-
-def _call(owner: str, method: str, *arguments: Any, **options: Any) -> Case:
-    return owner, method, arguments, options
-
-
 CASES: list[Case] = [
     # Constructors.
-    *(_call(kind, "", name) for kind in ("ChasquiQueue", "ChasquiEvents") for name in QUEUES),
-    *(_call(kind, "", "q", url=url) for kind in ("ChasquiQueue", "ChasquiEvents") for url in URLS),
-    *(_call("ChasquiQueue", "", "q", max_length=length) for length in (0, *COUNTS, None)),
-    *(_call("ChasquiEvents", "", "q", after=after) for after in ("new", None, 5, "-1", "")),
-    *(_call("ChasquiMove", "", name, "ours") for name in QUEUES),
-    *(_call("ChasquiMove", "", "theirs", name) for name in (*QUEUES, "a:b")),
-    *(_call("ChasquiMove", "", "a", "b", **{option: url}) for option in ("url", "our_url") for url in URLS),
-    *(_call("ChasquiMove", "", "a", "b", prefix=prefix) for prefix in ("", 5)),
+    *(call(kind, "", name) for kind in ("ChasquiQueue", "ChasquiEvents") for name in QUEUES),
+    *(call(kind, "", "q", url=url) for kind in ("ChasquiQueue", "ChasquiEvents") for url in URLS),
+    *(call("ChasquiQueue", "", "q", max_length=length) for length in (0, *COUNTS, None)),
+    *(call("ChasquiEvents", "", "q", after=after) for after in ("new", None, 5, "-1", "")),
+    *(call("ChasquiMove", "", name, "ours") for name in QUEUES),
+    *(call("ChasquiMove", "", "theirs", name) for name in (*QUEUES, "a:b")),
+    *(call("ChasquiMove", "", "a", "b", **{option: url}) for option in ("url", "our_url") for url in URLS),
+    *(call("ChasquiMove", "", "a", "b", prefix=prefix) for prefix in ("", 5)),
     # Adding.
-    *(_call("queue", "add", **mistake) for mistake in JOBS),
-    *(_call("queue", "add_bulk", [NewChasquiJob("fine"), NewChasquiJob(**mistake)]) for mistake in JOBS),
-    *(_call("queue", "add_bulk", jobs) for jobs in ("work", 5, None, ["work"], [{"name": "a"}])),
-    *(_call("queue", "add_and_wait", "a", timeout=timeout) for timeout in (*DURATIONS, None)),
+    *(call("queue", "add", **mistake) for mistake in JOBS),
+    *(call("queue", "add_bulk", [NewChasquiJob("fine"), NewChasquiJob(**mistake)]) for mistake in JOBS),
+    *(call("queue", "add_bulk", jobs) for jobs in ("work", 5, None, ["work"], [{"name": "a"}])),
+    *(call("queue", "add_and_wait", "a", timeout=timeout) for timeout in (*DURATIONS, None)),
     *(
-        _call("queue", "add_and_wait", **mistake)
+        call("queue", "add_and_wait", **mistake)
         for mistake in JOBS
         if not mistake.keys() & {"delay", "delay_until", "job_id"}
     ),
-    *(_call("queue", "wait", job_id, after="0") for job_id in IDS),
-    *(_call("queue", "wait", "a", after=after) for after in ("new", None, 5)),
-    *(_call("queue", "wait", "a", after="0", timeout=timeout) for timeout in DURATIONS),
+    *(call("queue", "wait", job_id, after="0") for job_id in IDS),
+    *(call("queue", "wait", "a", after=after) for after in ("new", None, 5)),
+    *(call("queue", "wait", "a", after="0", timeout=timeout) for timeout in DURATIONS),
     # Reading.
-    *(_call("queue", method, job_id) for method in ("cancel", "find_result") for job_id in IDS),
-    *(_call("queue", "find_results", ids) for ids in ("abc", 5, None, ["a", 5], [""])),
-    *(_call("queue", method, limit) for method in ("list_jobs", "list_delayed") for limit in (0, *COUNTS, None)),
+    *(call("queue", method, job_id) for method in ("cancel", "find_result") for job_id in IDS),
+    *(call("queue", "find_results", ids) for ids in ("abc", 5, None, ["a", 5], [""])),
+    *(call("queue", method, limit) for method in ("list_jobs", "list_delayed") for limit in (0, *COUNTS, None)),
     # Dead letters.
-    *(_call("queue", "dead_letters", limit) for limit in (0, *COUNTS, None)),
-    *(_call("queue", "dead_letters", after=after) for after in ("new", 5, "$", "")),
-    *(_call("queue", "find_dead_letter", letter_id) for letter_id in ("new", 5, "$", "", None)),
-    *(_call("queue", "replay_dead_letters", limit) for limit in COUNTS),
-    *(_call("queue", "replay_dead_letters", ids=ids) for ids in ("1-1", 5, ["a"], [5])),
-    *(_call("queue", "replay_dead_letters", reason=reason) for reason in (5, b"malformed")),
+    *(call("queue", "dead_letters", limit) for limit in (0, *COUNTS, None)),
+    *(call("queue", "dead_letters", after=after) for after in ("new", 5, "$", "")),
+    *(call("queue", "find_dead_letter", letter_id) for letter_id in ("new", 5, "$", "", None)),
+    *(call("queue", "replay_dead_letters", limit) for limit in COUNTS),
+    *(call("queue", "replay_dead_letters", ids=ids) for ids in ("1-1", 5, ["a"], [5])),
+    *(call("queue", "replay_dead_letters", reason=reason) for reason in (5, b"malformed")),
     # Schedules.
-    *(_call("queue", "put_schedule", "tick", **mistake) for mistake in SCHEDULES),
-    *(_call("queue", "put_schedule", name, every=60) for name in (5, None, "n" * 257, "\ud800")),
-    *(_call("queue", "schedules", limit) for limit in (0, *COUNTS, None)),
-    *(_call("queue", "remove_schedule", key) for key in (5, None, b"k", "\ud800")),
+    *(call("queue", "put_schedule", "tick", **mistake) for mistake in SCHEDULES),
+    *(call("queue", "put_schedule", name, every=60) for name in (5, None, "n" * 257, "\ud800")),
+    *(call("queue", "schedules", limit) for limit in (0, *COUNTS, None)),
+    *(call("queue", "remove_schedule", key) for key in (5, None, b"k", "\ud800")),
     # Events.
-    *(_call("events", "read", timeout) for timeout in (*DURATIONS, None)),
-    *(_call("events", "read", 0, limit) for limit in (0, *COUNTS, None)),
+    *(call("events", "read", timeout) for timeout in (*DURATIONS, None)),
+    *(call("events", "read", 0, limit) for limit in (0, *COUNTS, None)),
 ]
-
-
-def _name(case: Case) -> str:
-    owner, method, arguments, options = case
-    shown = [repr(value) for value in arguments] + [f"{name}={value!r}" for name, value in options.items()]
-    return re.sub(r" at 0x\w+", "", f"{owner}.{method}({', '.join(shown)})")[:100]
 
 
 def _make(face: str, owner: str) -> Any:
@@ -139,19 +126,12 @@ def _is_one_sentence(error: UsageError) -> bool:
     return message.endswith(".") and "\n" not in message and (error.__cause__ is None)
 
 
-async def _run(target: Any, case: Case) -> None:
-    _, method, arguments, options = case
-    done = (getattr(target, method) if method else target)(*arguments, **options)
-    if inspect.isawaitable(done):
-        await done
-
-
 @pytest.mark.parametrize("face", ["sync", "async"])
-@pytest.mark.parametrize("case", CASES, ids=_name)
+@pytest.mark.parametrize("case", CASES, ids=name_case)
 async def test_a_mistake_is_refused_in_one_sentence_and_nothing_is_sent(case: Case, face: str) -> None:
     target = _make(face, case[0])
     with pytest.raises(UsageError) as caught:
-        await _run(target, case)
+        await run_case(target, case)
     assert _is_one_sentence(caught.value), caught.value
 
 

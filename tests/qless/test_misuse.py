@@ -6,7 +6,6 @@ The server does not exist: a call that tried to reach it would fail with a Trans
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from orchestration_queue.errors import UsageError
 from orchestration_queue.wires import qless
+from tests.misuse import Case, call, name_case, run_case
 
 NOWHERE = "redis://127.0.0.1:1"
 JOB = qless.QlessJob("j", "K", "q", "running", {})
@@ -29,25 +29,19 @@ NO_TEXTS: list[Any] = ["t", 5, [5], [""], None]
 
 NO_WORDS: list[Any] = [None, ["j"], {}, True]
 
-Case = tuple[str, str, tuple[Any, ...], dict[str, Any]]
-
-
-def _call(owner: str, method: str, *arguments: Any, **options: Any) -> Case:
-    return owner, method, arguments, options
-
 
 def _client(method: str, *arguments: Any, **options: Any) -> Case:
-    return _call("client", method, *arguments, **options)
+    return call("client", method, *arguments, **options)
 
 
 CASES: list[Case] = [
     # Constructors.
-    *(_call("QlessClient", "", worker=name) for name in ("", 5, b"w")),
-    *(_call(kind, "", url=url) for kind in ("QlessClient", "QlessEvents") for url in ("http://x", 5)),
-    *(_call("QlessEvents", "", channel) for channel in ("", 5, None)),
-    *(_call("QlessMove", "", name) for name in NAMES),
-    *(_call("QlessMove", "", "q", name) for name in ("", "a:b", 5)),
-    *(_call("QlessMove", "", "q", prefix=prefix) for prefix in ("", "a:b", 5)),
+    *(call("QlessClient", "", worker=name) for name in ("", 5, b"w")),
+    *(call(kind, "", url=url) for kind in ("QlessClient", "QlessEvents") for url in ("http://x", 5)),
+    *(call("QlessEvents", "", channel) for channel in ("", 5, None)),
+    *(call("QlessMove", "", name) for name in NAMES),
+    *(call("QlessMove", "", "q", name) for name in ("", "a:b", 5)),
+    *(call("QlessMove", "", "q", prefix=prefix) for prefix in ("", "a:b", 5)),
     # What makes and changes jobs.
     *(_client("put", name, "K") for name in NAMES),
     *(_client("put", "q", name) for name in NAMES),
@@ -131,8 +125,8 @@ CASES: list[Case] = [
     *(_client(method, jid, "t") for method in ("tag_recurring", "untag_recurring") for jid in IDS),
     *(_client(method, "j", tag) for method in ("tag_recurring", "untag_recurring") for tag in IDS),
     # Messages.
-    *(_call("events", "read", timeout) for timeout in DURATIONS),
-    *(_call("events", "read", 0, limit) for limit in COUNTS),
+    *(call("events", "read", timeout) for timeout in DURATIONS),
+    *(call("events", "read", 0, limit) for limit in COUNTS),
 ]
 
 
@@ -146,19 +140,6 @@ def _make(face: str, owner: str) -> Any:
     return _kind(face, {"client": "QlessClient", "events": "QlessEvents"}[owner])(url=NOWHERE)
 
 
-def _name(case: Case) -> str:
-    owner, method, arguments, options = case
-    shown = [repr(value) for value in arguments] + [f"{name}={value!r}" for name, value in options.items()]
-    return re.sub(r" at 0x\w+", "", f"{owner}.{method}({', '.join(shown)})")[:100]
-
-
-async def _run(target: Any, case: Case) -> None:
-    _, method, arguments, options = case
-    done = (getattr(target, method) if method else target)(*arguments, **options)
-    if inspect.isawaitable(done):
-        await done
-
-
 def _check(error: UsageError) -> None:
     message = str(error)
     assert message.endswith("."), message
@@ -166,11 +147,11 @@ def _check(error: UsageError) -> None:
 
 
 @pytest.mark.parametrize("face", ["sync", "async"])
-@pytest.mark.parametrize("case", CASES, ids=_name)
+@pytest.mark.parametrize("case", CASES, ids=name_case)
 async def test_a_mistake_is_refused_in_one_sentence_and_nothing_is_sent(case: Case, face: str) -> None:
     target = _make(face, case[0])
     with pytest.raises(UsageError) as caught:
-        await _run(target, case)
+        await run_case(target, case)
     _check(caught.value)
 
 

@@ -21,6 +21,7 @@ from orchestration_queue.schedules.cron import known_zone
 
 __all__ = [
     "TARGET",
+    "EventSensorScaffolder",
     "Function",
     "QueueScaffolder",
     "ScaffoldParams",
@@ -159,6 +160,17 @@ class QueueScaffolder(dg.Scaffolder[ScaffoldParams]):
         """Write the file."""
         name = request.params.name or request.target_path.stem.replace("-", "_")
         dg.scaffold_component(request, _fill(self.example, {"queue": request.params.queue, "name": name}))
+
+
+class EventSensorScaffolder(QueueScaffolder):
+    """Writes an example of a sensor for a queue's events."""
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "{name}",
+        "queue": "{queue}",
+        "events": ["completed"],
+        "target": "key:report",
+    }
 
 
 def _fill(value: Any, names: dict[str, str]) -> Any:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from orchestration_queue.dagster.components.base import (
     TARGET,
+    EventSensorScaffolder,
     Function,
     QueueScaffolder,
     SensorComponent,
@@ -46,16 +47,7 @@ class QueueResourceComponent(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(resources={self.resource_key: resource})
 
 
-class _EventSensorScaffolder(QueueScaffolder):
-    example: ClassVar[dict[str, Any]] = {
-        "name": "{name}",
-        "queue": "{queue}",
-        "events": ["completed"],
-        "target": "key:report",
-    }
-
-
-@dg.scaffold_with(_EventSensorScaffolder)
+@dg.scaffold_with(EventSensorScaffolder)
 class QueueEventSensorComponent(SensorComponent):
     """A sensor that requests a run for each event of one or several queues, within about a second.
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from orchestration_queue.dagster._compat import CapturedLogSubscription
 from orchestration_queue.errors import OrchestrationQueueError, ServerError
-from orchestration_queue.protocol.call import Call, Reply, text, texts
+from orchestration_queue.protocol.call import Call, Reply, all_good, text, texts
 from orchestration_queue.server import Connection
 
 __all__ = ["CHUNK", "NAMES", "LiveTail", "LogKey", "LogStore", "LogSubscription", "Uploads"]
@@ -63,7 +63,7 @@ class LogStore:
             entries += [Call("SADD", (index,), (member,)), Call("PEXPIRE", (index,), (self.ttl_ms,))]
         lasts = [Call("XREVRANGE", (self._key(key, name),), ("+", "-", "COUNT", 1)) for name in names]
         calls = [Call("DEL", (self._key(key, "done"),)), *lasts, *entries]
-        replies = self._raise_errors(self.connect().pipeline(calls, repeatable=True))
+        replies = all_good(self.connect().pipeline(calls, repeatable=True))
         return {name: _end(reply) for name, reply in zip(names, replies[1:], strict=False)}
 
     def append(self, key: LogKey, name: str, offset: int, data: bytes) -> None:
@@ -131,7 +131,7 @@ class LogStore:
             for key in keys
             for depth in range(1, len(key))
         ]
-        self._raise_errors(self.connect().pipeline([*deletions, *removals], repeatable=True))
+        all_good(self.connect().pipeline([*deletions, *removals], repeatable=True))
 
     def _entries(self, call: Call) -> list[tuple[int, bytes]]:
         reply = self.connect().execute(call, repeatable=True)
@@ -142,13 +142,6 @@ class LogStore:
 
     def _index(self, prefix: LogKey) -> str:
         return f"{self.prefix}:logs:{{{_path(prefix)}}}:below"
-
-    @staticmethod
-    def _raise_errors(replies: list[Reply]) -> list[Reply]:
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
 
 
 class Uploads:

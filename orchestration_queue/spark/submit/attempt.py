@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, ParamSpec, TypeVar
 
-from orchestration_queue.errors import SparkFailedError
+from orchestration_queue.errors import SparkFailedError, TransportError
 from orchestration_queue.options import seconds
 from orchestration_queue.spark.failure import LINES_KEPT
 from orchestration_queue.spark.submit.http import MasterUnreachableError
@@ -57,6 +58,11 @@ class Attempt:
         self._deadline = time.monotonic() + seconds(options.timeout) if options.timeout else None
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._is_resumed = False
+
+    def forget(self) -> None:
+        """Clear the reservation, since nothing was submitted, so that the next attempt does not search for it."""
+        with contextlib.suppress(TransportError):
+            self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 
     def _record(self, line: str) -> None:
         self._lines.append(line)

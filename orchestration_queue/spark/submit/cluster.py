@@ -113,7 +113,7 @@ class _ClusterRun(Attempt):
         try:
             driver = master.create(request(reservation))
         except MasterRefusedError as error:
-            self._forget()
+            self.forget()
             raise SparkFailedError(
                 f"The master refused Spark application {self.name!r} ({_line(str(error))}); correct its options, such "
                 "as text in SparkSubmit.conf where Spark expects a number."
@@ -121,7 +121,7 @@ class _ClusterRun(Attempt):
         except MasterUnreachableError as error:
             # The reply may have been lost: if the driver exists, it carries the tag.
             if not error.maybe_heard or not (driver := self._find(master, reservation)):
-                self._forget()
+                self.forget()
                 raise SparkFailedError(f"Spark application {self.name!r} was not submitted: {error}.") from None
         reservation = replace(reservation, driver=driver)
         with contextlib.suppress(TransportError):  # the stored tag suffices to find it
@@ -156,11 +156,6 @@ class _ClusterRun(Attempt):
 
     def _store(self, reservation: Reservation) -> None:
         self._progress({"percent": 0, "text": "waiting for Spark", "spark": reservation.about})
-
-    def _forget(self) -> None:
-        """Clear the reservation, since nothing was submitted, so that the next attempt does not search for it."""
-        with contextlib.suppress(TransportError):
-            self._progress({"percent": 0, "text": "not submitted", "spark": {}})
 
     def _find(self, master: Master, reservation: Reservation) -> str:
         """Find the id of the driver that carries a tag; empty without one. Wait for logs that cannot be read yet."""

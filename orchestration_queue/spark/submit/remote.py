@@ -76,11 +76,6 @@ class RemoteRun(Attempt):
             raise stop_error(self.name, why, self._options, "before it was submitted")
         return self.tracker.properties(self.tag)
 
-    def forget(self) -> None:
-        """Clear the tag, since nothing was submitted, so that the next attempt does not search for it."""
-        with contextlib.suppress(TransportError):
-            self._progress({"percent": 0, "text": "not submitted", "spark": {}})
-
     def find(self) -> RemoteApplication | None:
         """Return the application that carries the tag, if it exists."""
         return self._ask(self.tracker.find, self.tag)

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, UsageError
 from orchestration_queue.options import Duration
+from orchestration_queue.options.checks import check_count, is_utf8
 from orchestration_queue.wires.chasquimq.envelope import BackoffSpec, RetryOverride
 from orchestration_queue.wires.chasquimq.packing import pack
 from orchestration_queue.wires.chasquimq.repeat import (
@@ -30,7 +31,6 @@ __all__ = [
     "check_letter_id",
     "check_name",
     "duration_ms",
-    "is_utf8",
     "moment_ms",
     "retry_override",
 ]
@@ -91,28 +91,6 @@ def check_key(key: object) -> str:
     if not isinstance(key, str) or not is_utf8(key):
         raise InvalidOptionError(f"`key` must be a string that UTF-8 can encode, got {key!r}; pass `key='nightly'`.")
     return key
-
-
-def is_utf8(text: str) -> bool:
-    """Return whether UTF-8 can carry a text: it has no lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def check_count(count: object, option: str, least: int = 1) -> int:
-    """Return a count.
-
-    Raises:
-        InvalidOptionError: It is not a whole number, or too small.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise InvalidOptionError(
-            f"`{option}` must be a whole number >= {least}, got {count!r}; pass `{option}={max(least, 1)}`."
-        )
-    return count
 
 
 def check_cursor(after: object) -> str:

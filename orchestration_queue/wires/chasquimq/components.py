@@ -9,7 +9,14 @@ from typing import Annotated, Any, ClassVar
 import dagster as dg
 from pydantic import Field
 
-from orchestration_queue.dagster.components.base import TARGET, QueueScaffolder, SensorComponent, parse_target, words
+from orchestration_queue.dagster.components.base import (
+    TARGET,
+    EventSensorScaffolder,
+    QueueScaffolder,
+    SensorComponent,
+    parse_target,
+    words,
+)
 from orchestration_queue.dagster.sensors.options import SensorOptions
 
 __all__ = [
@@ -35,16 +42,7 @@ class ChasquiResourceComponent(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(resources={self.resource_key: ChasquiResource(url=dg.EnvVar(self.url_variable))})
 
 
-class _ChasquiEventScaffolder(QueueScaffolder):
-    example: ClassVar[dict[str, Any]] = {
-        "name": "{name}",
-        "queue": "{queue}",
-        "events": ["completed"],
-        "target": "key:report",
-    }
-
-
-@dg.scaffold_with(_ChasquiEventScaffolder)
+@dg.scaffold_with(EventSensorScaffolder)
 class ChasquiEventSensorComponent(SensorComponent):
     """A sensor that requests a run for each event of a ChasquiMQ queue; see ``chasqui_event_sensor``."""
 

@@ -19,6 +19,7 @@ from orchestration_queue.errors import (
     ServerError,
     UsageError,
 )
+from orchestration_queue.options.checks import check_count
 from orchestration_queue.protocol.call import Call, Word
 from orchestration_queue.protocol.codec import plain, refuse_equal_keys
 from orchestration_queue.protocol.functions import REVISIONS
@@ -83,19 +84,6 @@ def text_words(values: Iterable[object], option: str) -> list[str]:
     raise InvalidNameError(
         f"`{option}` must be a sequence of non-empty strings, got {values!r}; pass `{option}=['a']`."
     )
-
-
-def check_count(count: object, option: str, least: int = 1) -> int:
-    """Return a count.
-
-    Raises:
-        InvalidOptionError: It is not a whole number, or too small.
-    """
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise InvalidOptionError(
-            f"`{option}` must be a whole number >= {least}, got {count!r}; pass `{option}={max(least, 1)}`."
-        )
-    return count
 
 
 def check_number(number: object, option: str) -> float:
