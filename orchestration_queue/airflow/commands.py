@@ -22,6 +22,7 @@ _HELP = "See `oq airflow worker --help`."
 _OPTIONS = [
     *(Arg((f"--{name}",), help=_HELP) for name in _PASSED),
     Arg(("--serve-logs",), help=_HELP, action="store_true"),
+    Arg(("--team",), help="Take the server and prefix that the executor of this team has."),
 ]
 
 
@@ -36,7 +37,7 @@ def work(arguments: Namespace) -> None:
     from orchestration_queue.airflow.configuration import AirflowOptions
     from orchestration_queue.options import as_timedelta
 
-    options = AirflowOptions.of(ExecutorConf())
+    options = AirflowOptions.of(ExecutorConf(arguments.team))
     if options.url is not None:
         os.environ["OQ_URL"] = options.url  # not an argument, which every user of the machine could read
     own = ["--prefix", options.prefix, "--lease", str(as_timedelta(options.lease).total_seconds())]

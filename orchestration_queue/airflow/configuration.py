@@ -16,6 +16,7 @@ from orchestration_queue.options.base import Options
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.server import parse_url
+from orchestration_queue.server.url import URL_VARIABLE
 
 __all__ = ["SECTION", "AirflowOptions", "TaskOptions"]
 
@@ -24,15 +25,14 @@ SECTION = "orchestration_queue"
 _OF_OTHERS = frozenset({"token_key"})
 """Options of the section that :mod:`tokens` reads, as they may also come from a command or a secrets backend."""
 _NUMBERS = frozenset({"lease"})
-
-
-_VARIABLE = f"AIRFLOW__{SECTION.upper()}__"
 _INDIRECT = ("_cmd", "_secret")
 """Ends of names of options that say where a value is found."""
 
 
 class Configuration(Protocol):
     """What this needs of Airflow's ``ExecutorConf`` of a team."""
+
+    team_name: str | None
 
     def get(self, section: str, key: str, *, fallback: Any) -> Any:
         """Return an option."""
@@ -45,7 +45,7 @@ class AirflowOptions(Options):
     """The executor's options."""
 
     url: str | None = Field(default=None, repr=False)
-    """The server; default ``OQ_URL``, or else the embedded server of the scheduler's directory."""
+    """The server; default ``OQ_URL``, or else the embedded server of the scheduler's directory, but not for a team."""
     prefix: str = DEFAULT_PREFIX
     """First part of every key."""
     lease: Positive = timedelta(seconds=30)
@@ -58,35 +58,43 @@ class AirflowOptions(Options):
         """Read the section once.
 
         Raises:
-            UsageError: An option is unknown or invalid.
+            UsageError: An option is unknown or invalid, or a team's server is missing.
         """
+        team = configuration.team_name
+        section = f"{team}={SECTION}" if team else SECTION
+        variable = f"AIRFLOW__{f'{team.upper()}___' if team else ''}{SECTION.upper()}__"
         # Airflow does not list a section that is given by environment variables alone.
-        listed = {name.removeprefix(_VARIABLE).lower() for name in os.environ if name.startswith(_VARIABLE)}
+        listed = {name.removeprefix(variable).lower() for name in os.environ if name.startswith(variable)}
         listed |= (configuration.getsection(SECTION) or {}).keys()
         names = {name for name in listed if name not in _OF_OTHERS and not name.endswith(_INDIRECT)}
         names |= cls.model_fields.keys()
         found = {name: configuration.get(SECTION, name, fallback=None) for name in sorted(names)}
         given = {name: value for name, value in found.items() if value not in (None, "")}
         for name in _NUMBERS & given.keys():
-            given[name] = _seconds(given[name], name)
+            given[name] = _seconds(given[name], name, section)
         try:
-            options = cls.coerce(given, f"[{SECTION}]")
+            options = cls.coerce(given, f"[{section}]")
             QueueKeys(queue_of("default"), options.prefix)
             if options.url is not None:
                 parse_url(options.url)
         except UsageError as error:
-            raise type(error)(f"Airflow's configuration, section [{SECTION}]: {error}") from None
+            raise type(error)(f"Airflow's configuration, section [{section}]: {error}") from None
         if as_timedelta(options.lease) < timedelta(seconds=1):
-            raise InvalidOptionError(f"`[{SECTION}] lease` must be at least 1 second, got {options.lease}.")
+            raise InvalidOptionError(f"`[{section}] lease` must be at least 1 second, got {options.lease}.")
+        if team and options.url is None and not os.environ.get(URL_VARIABLE):
+            # Airflow gives a team none of the other executors' options, and no worker finds an embedded server.
+            raise InvalidOptionError(
+                f"The executor of team {team!r} has no server; set `url` in section [{section}], or {variable}URL."
+            )
         return options
 
 
-def _seconds(value: Any, name: str) -> float:
+def _seconds(value: Any, name: str, section: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
         raise InvalidOptionError(
-            f"Airflow's configuration, section [{SECTION}]: `{name}` must be a number of seconds, got {value!r}; "
+            f"Airflow's configuration, section [{section}]: `{name}` must be a number of seconds, got {value!r}; "
             "set it to 30."
         ) from None
 

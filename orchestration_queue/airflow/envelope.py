@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestration_queue.options import Retention
 
-__all__ = ["ALREADY_RUNNING", "KEPT", "LOST", "DagBundle", "WorkloadEnvelope", "queue_of"]
+__all__ = ["ALREADY_RUNNING", "KEPT", "LOST", "UNREACHABLE", "DagBundle", "WorkloadEnvelope", "queue_of"]
 
 KEPT: Final = Retention(age=timedelta(days=1))
 """How long to keep jobs after their end, for inspection; Airflow's database has the states of its tasks."""
@@ -18,6 +18,8 @@ LOST: Final = "Lost: "
 """Prefix of the failure reason of a job whose process was lost."""
 ALREADY_RUNNING: Final = "already running"
 """The outcome of a job whose task runs as another job: neither a success nor a failure."""
+UNREACHABLE: Final = "unreachable"
+"""The outcome of a try whose supervisor could not reach Airflow's API server, mostly before its task began."""
 _PREFIX: Final = "airflow."
 
 
@@ -67,6 +69,8 @@ class WorkloadEnvelope(BaseModel):
     env: dict[str, str] = Field(default_factory=dict)
     memory_mib: int | None = None
     cpu_seconds: int | None = None
+    postponed: int = 0
+    """How often it was postponed because Airflow's API server was unreachable."""
 
     @property
     def dag_bundle(self) -> DagBundle:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from airflow.cli.cli_config import GroupCommand
     from airflow.executors.workloads import ExecutorWorkload
     from airflow.executors.workloads.types import WorkloadKey
+    from airflow.models.connection_test import ConnectionTestKey
     from airflow.models.taskinstance import TaskInstance
 
 __all__ = ["QueueExecutor"]
@@ -238,6 +239,15 @@ class QueueExecutor(BaseExecutor):
                 return
             with suppress(UsageError):  # no job is on a queue with an invalid name
                 self._cancel(self._queue(ti.queue).keys, job_id)
+
+    def fail_connection_test(self, key: ConnectionTestKey) -> None:
+        """Cancel the job of a test that Airflow has given up."""
+        super().fail_connection_test(key)
+        job_id = self._jobs.pop(key, None)
+        if job_id is not None:
+            self._keys.pop(job_id, None)
+            if (keys := self._watcher.drop(job_id)) is not None and time.monotonic() >= self._wait_until:
+                self._cancel(keys, job_id)
 
     def _cancel(self, keys: QueueKeys, job_id: str) -> None:
         try:

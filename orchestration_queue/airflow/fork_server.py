@@ -8,6 +8,7 @@ import resource
 import selectors
 from typing import Any, Final
 
+import httpx
 from airflow.executors import workloads
 from airflow.executors.base_executor import BaseExecutor
 from airflow.sdk.exceptions import TaskAlreadyRunningError
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue._process import die_with_parent
-from orchestration_queue.airflow.envelope import ALREADY_RUNNING, DagBundle, WorkloadEnvelope
+from orchestration_queue.airflow.envelope import ALREADY_RUNNING, UNREACHABLE, DagBundle, WorkloadEnvelope
 from orchestration_queue.airflow.tokens import unseal
 from orchestration_queue.airflow.warm_dags import WarmDags, preload
 from orchestration_queue.worker.forks.fork_safety import (
@@ -114,10 +115,19 @@ class _WorkloadServer(ForkServer):
             fence.report(outcome=ALREADY_RUNNING)
             return 0
         except Exception as error:
+            if _is_unreachable(error):
+                fence.report(outcome=UNREACHABLE)
             fence.report(reason=explain(error))
             raise
         fence.report(outcome=str(code))
         return 0
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Whether Airflow's API server did not answer, which its client has tried for a few seconds."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.is_server_error
+    return isinstance(error, httpx.RequestError)
 
 
 def _end_with(supervisor: int) -> None:

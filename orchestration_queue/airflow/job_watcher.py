@@ -124,10 +124,11 @@ class JobWatcher:
                 if (job := self._jobs.get(job_id)) is not None:  # else it has ended, and is reported
                     job.is_added = True
 
-    def drop(self, job_id: str) -> None:
-        """Stop watching a job."""
+    def drop(self, job_id: str) -> QueueKeys | None:
+        """Stop watching a job; return its queue, None if it was not watched."""
         with self._lock:
-            self._jobs.pop(job_id, None)
+            job = self._jobs.pop(job_id, None)
+        return job.keys if job else None
 
     def take(self) -> list[JobReport]:
         """Return what was found since the last call. It never waits."""

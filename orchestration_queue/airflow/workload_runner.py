@@ -8,12 +8,13 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final, NoReturn
 
 from pydantic import ValidationError
 
 from orchestration_queue._logging import get_logger
-from orchestration_queue.airflow.envelope import ALREADY_RUNNING, LOST, DagBundle, WorkloadEnvelope
+from orchestration_queue.airflow.envelope import ALREADY_RUNNING, LOST, UNREACHABLE, DagBundle, WorkloadEnvelope
 from orchestration_queue.errors import PayloadError, UnrecoverableError
 from orchestration_queue.options.isolation import Isolation
 from orchestration_queue.worker.forks.fork_runner import ForkRunner
@@ -29,6 +30,9 @@ log = get_logger("orchestration_queue.airflow")
 _PROGRAM = "orchestration_queue.airflow.fork_server"
 _SPARE = DagBundle()
 """A server that has imported Airflow, before it is known of which bundle the first task is."""
+_POSTPONEMENT: Final = timedelta(seconds=5)
+_MOST_POSTPONEMENTS: Final = 120
+"""Airflow queues a task again after 10 minutes in which it has not begun, by default, and its token is void then."""
 
 
 class WorkloadRunner(ForkRunner):
@@ -71,6 +75,8 @@ class WorkloadRunner(ForkRunner):
                 await self.end(running, job, work.timeout_ms, started)
                 if loan.is_warm:
                     self._warm(loan.server, slot)
+            if slot.note.get("outcome") == UNREACHABLE and work.postponed < _MOST_POSTPONEMENTS:
+                self._postpone(job, slot, work)
             return self._settle(job, slot, running)
 
     def _drop_stale(self, work: WorkloadEnvelope) -> None:
@@ -106,6 +112,12 @@ class WorkloadRunner(ForkRunner):
         if file["path"] not in self._cold:
             server.tell("import", **file)
 
+    def _postpone(self, job: AsyncActiveJob, slot: FenceSlot, work: WorkloadEnvelope) -> NoReturn:
+        """Run a job again later, instead of failing a task that has not begun."""
+        self.kill_left(slot)
+        log.warning("Job %s is postponed: Airflow's API server is unreachable (%s).", job.id, slot.note.get("reason"))
+        job.move_to_delayed(_POSTPONEMENT, data={**job.data, "postponed": work.postponed + 1})
+
     def _settle(self, job: AsyncActiveJob, slot: FenceSlot, running: Running) -> dict[str, object]:
         """Return the result of a job whose workload ended on its own.
 
@@ -115,8 +127,11 @@ class WorkloadRunner(ForkRunner):
         note, code = slot.note, running.ended.result()
         where = {"host": socket.gethostname(), "pid": int(note.get("pid", 0))}
         if note.get("outcome") == ALREADY_RUNNING:
-            if job.record.stalled_count:  # a job has one lease at a time: the process that began it was killed
+            # A job has one lease at a time, so the process that began it is gone.
+            if job.record.stalled_count:
                 raise UnrecoverableError(f"{LOST}the worker that had begun it did not renew its lease.")
+            if job.data.get("postponed"):
+                raise UnrecoverableError(f"{LOST}Airflow's API server was unreachable while it ran.")
             return {"outcome": ALREADY_RUNNING, **where}
         if code == 0:
             return {"exit_code": int(note.get("outcome", 0)), **where}

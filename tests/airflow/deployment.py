@@ -10,13 +10,14 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
+from sqlalchemy import NullPool, create_engine
 
 from tests.processes import OQ
 from tests.waiting import wait_until_sync
@@ -29,6 +30,7 @@ EXECUTOR: Final = "orchestration_queue.airflow.QueueExecutor"
 LONG_S: Final = 300.0
 """For a machine that is busy with other things: Airflow's programs need ten seconds of a core each to start."""
 ENDED: Final = frozenset({"success", "failed"})
+_CALLS: Final = 5
 
 Outcome = tuple[str, int]
 """The state of a task, and its number of tries."""
@@ -47,14 +49,19 @@ class Airflow:
     Attributes:
         home: Its directory, with logs of all programs.
         url: The queue's server.
+        database: Its PostgreSQL; default an SQLite file.
+        settings: More of Airflow's options, as ``SECTION__NAME``.
         programs: What runs, by name.
     """
 
     home: Path
     url: str
+    database: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     log_port: int = field(default_factory=free_port)
     programs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _commands: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -65,6 +72,7 @@ class Airflow:
             "API__WORKERS": "1",
             "CORE__DAGS_FOLDER": str(self.dags),
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "CORE__DAG_DISCOVERY_SAFE_MODE": "False",
             "CORE__EXECUTOR": f"{EXECUTOR},LocalExecutor",
             "CORE__LOAD_EXAMPLES": "False",
             "CORE__PARALLELISM": "4",
@@ -76,8 +84,10 @@ class Airflow:
             "ORCHESTRATION_QUEUE__URL": self.url,
             "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
             "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
-            "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "6",
+            "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+            **({"DATABASE__SQL_ALCHEMY_CONN": self.database} if self.database else {}),
+            **self.settings,
         }
         own = {"AIRFLOW_HOME": str(self.home), "OQ_URL": self.url, "OQ_TEST_MARKS": str(self.marks)}
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -93,15 +103,36 @@ class Airflow:
         """Where tasks leave marks for tests."""
         return self.home / "marks"
 
+    def add_dags(self, name: str) -> None:
+        """Copy some of the DAG files: a file or a folder of them."""
+        source, target = DAGS / name, self.dags / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_file():
+            shutil.copy(source, target)
+        else:
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+
     def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        self._commands[name] = command
         with (self.home / f"{name}.log").open("ab") as log:
             self.programs[name] = subprocess.Popen(
                 command, env=self.environment, stdout=log, stderr=log, cwd=self.home, start_new_session=True
             )
         return self.programs[name]
 
-    def start_scheduler(self) -> None:
-        self.start("scheduler", AIRFLOW, "scheduler", "--skip-serve-logs")  # workers serve them
+    def start_scheduler(self, name: str = "scheduler") -> None:
+        self.start(name, AIRFLOW, "scheduler", "--skip-serve-logs")
+
+    def start_worker(self, name: str, queue: str = "default", *arguments: str) -> subprocess.Popen[bytes]:
+        words = ("--queue", queue, "--stalled-interval", "0.5", "--lease", "3", *arguments)
+        return self.start(name, OQ, "airflow", "worker", *words)
+
+    def restart(self, name: str) -> None:
+        """Start a program again that has ended."""
+        self.start(name, *self._commands[name])
+
+    def start_triggerer(self) -> None:
+        self.start("triggerer", AIRFLOW, "triggerer", "--skip-serve-logs")
 
     def kill(self, name: str) -> None:
         """Kill a program without what it has started, as a machine's memory killer does."""
@@ -112,13 +143,22 @@ class Airflow:
     @contextmanager
     def worker(self, queue: str = "default", *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         name = f"worker-{queue}-{uuid.uuid4().hex[:6]}"
-        words = ("--queue", queue, "--stalled-interval", "0.5", "--lease", "3", *arguments)
-        process = self.start(name, OQ, "airflow", "worker", *words)
+        process = self.start_worker(name, queue, *arguments)
         try:
             yield process
         finally:
             if name in self.programs:
                 self.stop(name)
+
+    @contextmanager
+    def team_worker(self, team: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker that takes the server and prefix of a team from Airflow's configuration."""
+        name = f"worker-of-{team}"
+        process = self.start(name, AIRFLOW, "queue", "worker", "--team", team, "--queue", "default")
+        try:
+            yield process
+        finally:
+            self.stop(name)
 
     def stop(self, name: str) -> None:
         process = self.programs.pop(name)
@@ -131,12 +171,18 @@ class Airflow:
         process.wait(60)
 
     @contextmanager
-    def running(self) -> Iterator[Airflow]:
+    def running(self, before: Callable[[], None] = lambda: None) -> Iterator[Airflow]:
+        """Run all but workers.
+
+        Args:
+            before: What to do with the database before any program starts.
+        """
         self.marks.mkdir(parents=True)
         if not self.dags.exists():
-            shutil.copytree(DAGS, self.dags, ignore=shutil.ignore_patterns("__pycache__"))
+            self.add_dags(".")
         migrated = subprocess.run([AIRFLOW, "db", "migrate"], env=self.environment, capture_output=True, timeout=LONG_S)
         assert migrated.returncode == 0, migrated.stderr
+        before()
         try:
             self.start("api-server", AIRFLOW, "api-server")
             self.start_scheduler()
@@ -149,7 +195,7 @@ class Airflow:
 
     def _has_dags(self) -> bool:
         assert not (errors := self.query("select stacktrace from import_error")), errors
-        files = len(list(self.dags.glob("*.py")))
+        files = len(list(self.dags.rglob("*.py")))
         known = self.query("select count(distinct fileloc) from serialized_dag join dag using (dag_id)")
         return known[0][0] == files and self.is_up()
 
@@ -160,27 +206,36 @@ class Airflow:
             return False
 
     def query(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Ask Airflow's database; ``?`` stands for a value."""
+        if self.database:
+            engine = create_engine(self.database, poolclass=NullPool)
+            with engine.connect() as connection:
+                rows = connection.exec_driver_sql(statement.replace("?", "%s"), values)
+                return [tuple(row) for row in rows]
         with closing(sqlite3.connect(self.home / "airflow.db", timeout=30)) as database:
             return database.execute(statement, values).fetchall()
 
-    def ask(self, path: str, body: Any = None) -> Any:
-        """Ask the REST API; a body is posted."""
+    def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:
+        """Ask Airflow's API server, as its UI does; return the answer."""
         base = f"http://127.0.0.1:{self.port}"
         token = httpx.get(f"{base}/auth/token", timeout=60).json()["access_token"]
-        answer = httpx.request(
-            "GET" if body is None else "POST",
-            f"{base}/api/v2/{path}",
-            json=body,
-            headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
-            timeout=60,
-        )
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        known = {"Authorization": f"Bearer {token}", "Accept": "application/json", **(headers or {})}
+        for _ in range(_CALLS):
+            answer = httpx.request(method, f"{base}/api/v2/{path}", json=body, headers=known, timeout=60)
+            if answer.status_code != httpx.codes.INTERNAL_SERVER_ERROR:  # SQLite was locked, and the call did nothing
+                break
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
 
-    def trigger(self, dag_id: str) -> str:
+    def ask(self, path: str, body: Any = None) -> Any:
+        """Ask the REST API; a body is posted."""
+        return self.call("GET" if body is None else "POST", path, body)
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run of a DAG; return its id."""
         run_id = f"run-{uuid.uuid4().hex[:8]}"
-        self.ask(f"dags/{dag_id}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": conf or {}}
+        self.call("POST", f"dags/{dag_id}/dagRuns", body)
         return run_id
 
     def state(self, run_id: str) -> str:

@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 import redis
 from airflow.executors.workloads import ExecuteTask
+from airflow.executors.workloads import TestConnection as ConnectionTest
 from airflow.executors.workloads.base import BundleInfo
 from airflow.executors.workloads.task import TaskInstanceDTO
 
@@ -107,6 +108,33 @@ def test_a_mistake_in_the_configuration_is_one_sentence_at_the_scheduler_s_start
             QueueExecutor()
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_the_executor_of_a_team_needs_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow gives a team none of the other executors' options: it would wait on a server that no worker knows."""
+    with pytest.raises(UsageError) as refused:
+        QueueExecutor(team_name="red")
+    assert str(refused.value) == (
+        "The executor of team 'red' has no server; set `url` in section [red=orchestration_queue], or "
+        "AIRFLOW__RED___ORCHESTRATION_QUEUE__URL."
+    )
+    monkeypatch.setenv("AIRFLOW__RED___ORCHESTRATION_QUEUE__URL", "redis://localhost:1")
+    monkeypatch.setenv("AIRFLOW__RED___ORCHESTRATION_QUEUE__PREFFIX", "x")
+    with pytest.raises(UsageError, match="has no option 'preffix'"):
+        QueueExecutor(team_name="red")
+
+
+def test_the_job_of_a_connection_test_is_canceled_when_airflow_gives_it_up(
+    executor: QueueExecutor, raw: redis.Redis, server_url: str
+) -> None:
+    asked = ConnectionTest(connection_test_id=uuid.uuid4(), connection_id="c", timeout=60, token=TOKEN)
+    executor.queue_workload(asked, mock.Mock())
+    executor.heartbeat()
+    assert executor.running == {asked.key}
+    executor.fail_connection_test(asked.key)
+    assert not executor.running
+    with Queue("airflow.default", url=server_url) as queue:
+        assert queue.get(asked.key.id).record.fields.get("revoked") == "1"
 
 
 ASKED: Final = [

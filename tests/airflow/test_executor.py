@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
+from tests.airflow.compare import compare, prepare
 from tests.airflow.deployment import LONG_S, Airflow
 from tests.waiting import wait_until_sync
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORBIDDEN: Final = 403
+FEATURES: Final = (
+    *("asset_producer", "asset_consumer", "bash", "branch", "callbacks", "classic_operators", "connections"),
+    *("deadline_sync", "deferrals", "execution_timeout", "exits", "killed", "logs", "mapped_group", "mapping_fails"),
+    *("params", "pools", "retries", "sensors", "setup_teardown", "short_circuit", "taskflow", "variables", "xcoms"),
+)
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -28,14 +34,15 @@ def is_running(pid: int) -> bool:
     return False
 
 
+@pytest.mark.timeout(1200)
 def test_tasks_end_as_with_local_executor(airflow: Airflow) -> None:
-    local = airflow.trigger("features_local")
-    with airflow.worker("default", "--concurrency", "4"):
-        queued = airflow.trigger("features_on_queue")
-        assert airflow.wait(queued) == airflow.wait(local) == "failed"
-    assert airflow.outcomes(queued) == airflow.outcomes(local)
-    assert airflow.xcoms(queued) == airflow.xcoms(local)
-    assert airflow.outcomes(queued)["dies_once"] == ("success", 2)
+    """`python -m tests.airflow.compare` compares all features."""
+    prepare(airflow)
+    airflow.start_triggerer()
+    with airflow.worker("default", "--concurrency", "4", "--lease", "30"):
+        found = compare(airflow, FEATURES, LONG_S * 3)
+    airflow.stop("triggerer")
+    assert found == {name: [] for name in FEATURES}
 
 
 def test_a_task_whose_worker_is_killed_is_retried_by_airflow_s_rules(airflow: Airflow) -> None:
@@ -121,7 +128,11 @@ def test_the_log_of_a_running_task_is_shown_with_its_job(
         assert airflow.wait(run) == "success"
 
 
-def test_a_new_scheduler_adopts_the_jobs_of_one_that_was_killed(airflow: Airflow) -> None:
+def test_a_new_scheduler_adopts_the_jobs_of_one_that_was_killed(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a busy machine can't keep: a scheduler that finds itself dead resets the tasks of its LocalExecutor.
+    monkeypatch.setitem(airflow.settings, "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "6")
     with airflow.worker("steady", "--concurrency", "2"):
         run = airflow.trigger("scheduler_killed")
         wait_until_sync(
@@ -139,3 +150,19 @@ def test_a_new_scheduler_adopts_the_jobs_of_one_that_was_killed(airflow: Airflow
         assert airflow.wait(run) == "success"
     assert set(airflow.outcomes(run).values()) == {("success", 1)}
     assert [len(airflow.lines(f"steady-{x}")) for x in range(4)] == [1, 1, 1, 1], "none ran twice"
+
+
+def test_a_task_that_can_not_begin_without_the_api_server_waits_for_it(
+    airflow: Airflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no retries, and its code has not run: that is no failure of the task."""
+    monkeypatch.setenv("AIRFLOW__WORKERS__EXECUTION_API_RETRIES", "2")
+    run = airflow.trigger("api_server_killed")
+    wait_until_sync(lambda: airflow.outcomes(run) == {"patient": ("queued", 1)}, "it is queued", LONG_S)
+    airflow.kill("api-server")
+    with airflow.worker("patient"):
+        wait_until_sync(lambda: "is postponed" in airflow.log("worker-patient"), "it can't begin", LONG_S)
+        airflow.restart("api-server")
+        assert airflow.wait(run) == "success"
+    assert airflow.outcomes(run) == {"patient": ("success", 1)}
+    assert len(airflow.lines("patient")) == 1

@@ -51,6 +51,14 @@ def wait_for_release(x: int) -> int:
     return x
 
 
+@task(queue="patient")
+def patient() -> None:
+    mark("patient")
+
+
+with DAG("api_server_killed", schedule=None, start_date=START):
+    patient()
+
 with DAG("worker_killed", schedule=None, start_date=START):
     endless_at_first()
 
