@@ -158,11 +158,11 @@ def test_a_task_that_can_not_begin_without_the_api_server_waits_for_it(
     """It has no retries, and its code has not run: that is no failure of the task."""
     monkeypatch.setenv("AIRFLOW__WORKERS__EXECUTION_API_RETRIES", "2")
     run = airflow.trigger("api_server_killed")
-    wait_until_sync(lambda: airflow.outcomes(run) == {"patient": ("queued", 1)}, "it is queued", LONG_S)
+    wait_until_sync(lambda: airflow.outcomes(run) == {"punctual": ("queued", 1)}, "it is queued", LONG_S)
     airflow.kill("api-server")
-    with airflow.worker("patient"):
-        wait_until_sync(lambda: "is postponed" in airflow.log("worker-patient"), "it can't begin", LONG_S)
+    with airflow.worker("punctual"):
+        wait_until_sync(lambda: "is postponed" in airflow.log("worker-punctual"), "it can't begin", LONG_S)
         airflow.restart("api-server")
         assert airflow.wait(run) == "success"
-    assert airflow.outcomes(run) == {"patient": ("success", 1)}
-    assert len(airflow.lines("patient")) == 1
+    assert airflow.outcomes(run) == {"punctual": ("success", 1)}
+    assert len(airflow.lines("punctual")) == 1

@@ -51,13 +51,13 @@ def wait_for_release(x: int) -> int:
     return x
 
 
-@task(queue="patient")
-def patient() -> None:
-    mark("patient")
+@task(queue="punctual")
+def punctual() -> None:
+    mark("punctual")
 
 
 with DAG("api_server_killed", schedule=None, start_date=START):
-    patient()
+    punctual()
 
 with DAG("worker_killed", schedule=None, start_date=START):
     endless_at_first()
