@@ -27,7 +27,7 @@ KINDS: Final = ("queue", "local")
 SCHEDULED: Final = frozenset(
     {"catchup", "depends_on_past", "wait_for_downstream", "max_active_runs", "external_producer", "external_waiter"}
 )
-"""Three runs of each, as soon as the DAG is not paused any more."""
+"""Three runs of each, as soon as the DAG is unpaused."""
 STARTED_BY_OTHERS: Final = {"asset_consumer": "asset_producer", "triggered": "triggers"}
 CONF: Final[dict[str, dict[str, Any]]] = {"params": {"size": 5}}
 FAILED: Final = frozenset(
@@ -134,7 +134,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _lines(path: Path) -> Iterable[str]:
-    """Return what a log says, but for the import of the DAG's file, which a warm worker has done before."""
+    """Return what a log says, except the import of the DAG's file, which a warm worker has done before."""
     for line in path.read_text().splitlines():
         try:
             entry = json.loads(line)
