@@ -23,8 +23,11 @@ os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 
 @pytest.fixture(scope="session")
 def airflow(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
-    """A whole Airflow without workers, as long as the test session lives."""
+    """A whole Airflow without workers, as long as the test session lives, with PostgreSQL where that is installed."""
     from tests.airflow.deployment import Airflow
+    from tests.dagster.stores import postgres
 
-    with Airflow(tmp_path_factory.mktemp("airflow"), server_url).running() as deployment:
-        yield deployment
+    with postgres() as database:
+        home = tmp_path_factory.mktemp("airflow")
+        with Airflow(home, server_url, database.url if database else "").running() as deployment:
+            yield deployment

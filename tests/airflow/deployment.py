@@ -86,9 +86,7 @@ class Airflow:
             "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
-            # A scheduler whose SQLite is locked for longer ends with an error.
-            "DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.home}/airflow.db?timeout=60",
-            "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "60",
+            **({"DATABASE__SQL_ALCHEMY_CONN": self.database} if self.database else {}),
             **self.settings,
         }
         own = {"AIRFLOW_HOME": str(self.home), "OQ_URL": self.url, "OQ_TEST_MARKS": str(self.marks)}
