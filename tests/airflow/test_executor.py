@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 FORBIDDEN: Final = 403
 FEATURES: Final = (
     *("asset_producer", "asset_consumer", "bash", "branch", "callbacks", "classic_operators", "connections"),
-    *("deadline_sync", "deferrals", "execution_timeout", "exits", "killed", "logs", "mapped_group", "mapping_fails"),
-    *("params", "pools", "retries", "sensors", "setup_teardown", "short_circuit", "taskflow", "variables", "xcoms"),
+    *("deadline_sync", "execution_timeout", "exits", "killed", "logs", "mapped_group", "mapping_fails"),
+    *("params", "pools", "retries", "setup_teardown", "short_circuit", "taskflow", "variables", "xcoms"),
 )
 pytestmark = pytest.mark.timeout(900)
 
@@ -38,10 +38,8 @@ def is_running(pid: int) -> bool:
 def test_tasks_end_as_with_local_executor(airflow: Airflow) -> None:
     """`python -m tests.airflow.compare` compares all features."""
     prepare(airflow)
-    airflow.start_triggerer()
     with airflow.worker("default", "--concurrency", "4", "--lease", "30"):
         found = compare(airflow, FEATURES, LONG_S * 3)
-    airflow.stop("triggerer")
     assert found == {name: [] for name in FEATURES}
 
 

@@ -106,7 +106,7 @@ def sensors() -> None:
         return mark(f"{ti.dag_id}.{name}", "poke") > 1
 
     for mode in ("poke", "reschedule"):
-        PythonSensor(task_id=mode, python_callable=partial(second_time, mode), mode=mode, poke_interval=0.5)
+        PythonSensor(task_id=mode, python_callable=partial(second_time, mode), mode=mode, poke_interval=3)
     BashSensor(task_id="shell", bash_command="true")
 
     @task.sensor(poke_interval=0.5)
@@ -144,7 +144,7 @@ class Deferring(BaseOperator):
     def resume(self, context: Context, event: Any = None, done: int = 0) -> str:
         self.log.info("resumed %d times", done)
         if done < self.times:
-            trigger = TimeDeltaTrigger(timedelta(seconds=600 if self.limit else 0.1))
+            trigger = TimeDeltaTrigger(timedelta(seconds=600 if self.limit else 3))
             self.defer(trigger=trigger, method_name="resume", kwargs={"done": done + 1}, timeout=self.limit)
         return f"deferred {done} times"
 
