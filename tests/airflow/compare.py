@@ -125,11 +125,11 @@ def _logs(folder: Path, index: str) -> dict[str, Any]:
 
 
 def _canonical(value: Any) -> Any:
-    """Order what has no order: members of JSON, and the set of tasks that a branch has chosen."""
+    """Order what has no order: members of JSON, and the sets of tasks that are followed or skipped."""
     with suppress(TypeError, ValueError):
         value = json.loads(value)
-    if isinstance(value, dict) and "followed" in value:
-        value["followed"].sort()
+    for name in {"followed", "skipped"} & set(value if isinstance(value, dict) else ()):
+        value[name].sort()
     return json.dumps(value, sort_keys=True) if isinstance(value, dict) else value
 
 

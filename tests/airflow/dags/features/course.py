@@ -219,7 +219,7 @@ def deadline(kind: str) -> DeadlineAlert:
 @feature(deadline=deadline)
 def deadline_sync() -> None:
     name = f"deadline_{current_kind()}"
-    PythonSensor(task_id="waits", python_callable=partial(is_marked, name), mode="reschedule", poke_interval=1)
+    PythonSensor(task_id="waits", python_callable=partial(is_marked, name), poke_interval=1)
 
 
 def deadline_in_triggerer(kind: str) -> DeadlineAlert:
@@ -231,7 +231,7 @@ def deadline_in_triggerer(kind: str) -> DeadlineAlert:
 @feature(deadline=deadline_in_triggerer)
 def deadline_async() -> None:
     name = f"deadline_async_{current_kind()}"
-    PythonSensor(task_id="waits", python_callable=partial(is_marked, name), mode="reschedule", poke_interval=1)
+    PythonSensor(task_id="waits", python_callable=partial(is_marked, name), poke_interval=1)
 
 
 def overlap() -> int:
