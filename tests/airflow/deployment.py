@@ -135,9 +135,9 @@ class Airflow:
         self.start("triggerer", AIRFLOW, "triggerer", "--skip-serve-logs")
 
     def kill(self, name: str) -> None:
-        """Kill a program without what it has started, as a machine's memory killer does."""
+        """Kill a program and what it has started: a LocalExecutor's processes would keep its database connection."""
         process = self.programs.pop(name)
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
 
     @contextmanager
