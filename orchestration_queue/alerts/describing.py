@@ -11,10 +11,8 @@ __all__ = ["describe", "describe_evaluator", "describe_event"]
 
 def describe(alert: Alert) -> dict[str, Any]:
     """Return a rule and what it does."""
-    breaches = [
-        {"subject": each.subject, "value": each.value, "text": each.text, "since": each.since}
-        for each in alert.breaches
-    ]
+    names = ("subject", "value", "text", "since", "is_firing", "below_since")
+    breaches = [{name: getattr(each, name) for name in names} for each in alert.breaches]
     unsent = [{"to": each.to, "attempts": each.attempts, "error": each.error} for each in alert.unsent]
     return {
         "name": alert.name,

@@ -69,9 +69,8 @@ class _Changes:
         is_silenced: bool,
     ) -> None:
         """Move a rule to the state that its measurement asks for."""
-        breaches = self._since(before, measured)
-        pending_ms = milliseconds(rule.pending)
-        firing = tuple(each for each in breaches if self.now_ms - each.since_ms >= pending_ms)
+        breaches = self._since(rule, before, measured)
+        firing = tuple(each for each in breaches if each.is_firing)
         current, after = before, None
         if before is not None and not firing:
             self.resolve(name, rule, before)
@@ -83,15 +82,22 @@ class _Changes:
         if after != before:
             self.states[name] = after
 
-    def _since(self, before: AlertState | None, measured: Sequence[Breach]) -> tuple[Breach, ...]:
+    def _since(self, rule: AlertRule, before: AlertState | None, measured: Sequence[Breach]) -> tuple[Breach, ...]:
         """Return the breaches with the times since when they are there, in order, at most 500."""
-        known = {each.subject: each.since_ms for each in before.breaches} if before else {}
-        by_subject = {each.subject: each for each in measured}
-        return tuple(
-            # The clock of an earlier leader may be ahead of ours.
-            replace(by_subject[subject], since_ms=min(known.get(subject, self.now_ms), self.now_ms))
-            for subject in sorted(by_subject)[:MOST_BREACHES]
-        )
+        known = {each.subject: each for each in before.breaches} if before else {}
+        pending_ms, keep_ms = milliseconds(rule.pending), milliseconds(rule.keep_firing)
+        found = {}
+        for each in known.values():
+            # The clock of an earlier leader may be ahead of ours, here and below.
+            below_ms = min(each.below_ms or self.now_ms, self.now_ms)
+            if each.is_firing and self.now_ms - below_ms < keep_ms:
+                found[each.subject] = replace(each, below_ms=below_ms)
+        for each in measured:
+            earlier = known.get(each.subject)
+            since_ms = min(earlier.since_ms if earlier else self.now_ms, self.now_ms)
+            is_firing = (earlier is not None and earlier.is_firing) or self.now_ms - since_ms >= pending_ms
+            found[each.subject] = replace(each, since_ms=since_ms, is_firing=is_firing, below_ms=0)
+        return tuple(found[subject] for subject in sorted(found)[:MOST_BREACHES])
 
     def _enter(self, name: str, before: AlertState | None, state: str, breaches: tuple[Breach, ...]) -> AlertState:
         """Return the state of a rule with these breaches, and record that it has entered it."""

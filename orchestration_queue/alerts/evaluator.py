@@ -21,7 +21,7 @@ from orchestration_queue.alerts.sending import NotSentError, send
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError
 from orchestration_queue.options import AlertKind, AlertRule, Duration, milliseconds, seconds
 from orchestration_queue.options.durations import check_duration
-from orchestration_queue.protocol.alerts import Breach, Evaluator, UnsentMessage
+from orchestration_queue.protocol.alerts import Breach, DueMessage, Evaluator, UnsentMessage
 from orchestration_queue.protocol.call import chunks, together
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from orchestration_queue.protocol.operations import alerts, keyspace
@@ -41,6 +41,7 @@ _QUEUES_PER_EXCHANGE = 100
 _NAMES_S, _NAMES_REST = 60.0, 20
 """A scan of all keys for queues is repeated after a minute, and takes at most a twentieth of the time."""
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 5_000, 300_000
+_PAGE = 100
 _MOST_UNSENT = 1000
 """Messages that wait for a receiver: the oldest beyond are given up."""
 _GIVE_UP_MS = milliseconds(timedelta(hours=24))
@@ -128,7 +129,7 @@ class AlertEvaluator:
             self._evaluating = asyncio.create_task(self._evaluate())
         # Before the outbox is read: it may still hold what these have sent.
         self._sending = {name: task for name, task in self._sending.items() if not task.done()}
-        self._send_due(await self._connection.look(alerts.read_outbox(self._keys)))
+        self._send_due(await self._connection.follow(alerts.read_due(self._keys, now_ms(), _LONGEST_PAUSE_MS)))
 
     async def _close(self) -> None:
         self.is_leader = False
@@ -229,28 +230,45 @@ class AlertEvaluator:
             self._names = (ended + max(_NAMES_S, _NAMES_REST * (ended - began)), names)
         return names
 
-    def _send_due(self, outbox: Sequence[UnsentMessage]) -> None:
+    def _send_due(self, outbox: Sequence[DueMessage]) -> None:
         """Start to send what is due, a task for each receiver that has none."""
-        by_receiver: dict[str, list[UnsentMessage]] = {}
-        for delivery in outbox:
-            by_receiver.setdefault(delivery.to, []).append(delivery)
-        for name, deliveries in by_receiver.items():
+        by_receiver: dict[str, list[DueMessage]] = {}
+        for due in outbox:
+            by_receiver.setdefault(due.to, []).append(due)
+        for name, messages in by_receiver.items():
             if name not in self._sending:
-                self._sending[name] = asyncio.create_task(self._send_all(deliveries))
+                self._sending[name] = asyncio.create_task(self._send_all(messages))
 
-    async def _send_all(self, deliveries: Sequence[UnsentMessage]) -> None:
+    async def _send_all(self, messages: Sequence[DueMessage]) -> None:
         """Send messages of one receiver, oldest first. Those of an incident wait for earlier ones of the same."""
-        held = set()
-        for delivery in deliveries[:-_MOST_UNSENT]:
-            await self._record(delivery, f"more than {_MOST_UNSENT:,} messages wait for this receiver", is_over=True)
-        for delivery in deliveries[-_MOST_UNSENT:]:
-            incident = str(delivery.message.get("incident"))
+        try:
+            for piece in chunks(messages[:-_MOST_UNSENT], _PAGE):
+                for delivery in (await self._read(piece)).values():
+                    reason = f"more than {_MOST_UNSENT:,} messages wait for this receiver"
+                    await self._record(delivery, reason, is_over=True)
+            held: set[str] = set()
+            for piece in chunks(messages[-_MOST_UNSENT:], _PAGE):
+                await self._send_page(piece, held)
+        except OrchestrationQueueError as cause:
+            log.warning("Messages to %s could not be read: %s", messages[0].to, cause)
+
+    async def _send_page(self, messages: Sequence[DueMessage], held: set[str]) -> None:
+        # A later time comes from an earlier leader, whose clock is ahead.
+        early = {each.id for each in messages if 0 < each.next_ms - now_ms() <= _LONGEST_PAUSE_MS}
+        deliveries = await self._read([each for each in messages if each.id not in early])
+        for due in messages:
             if not self.is_leader:
                 return
-            # A later time comes from an earlier leader, whose clock is ahead.
-            is_early = 0 < delivery.next_ms - now_ms() <= _LONGEST_PAUSE_MS
-            if incident in held or is_early or not await self._deliver(delivery):
-                held.add(incident)
+            delivery = deliveries.get(due.id)
+            if due.incident in held or due.id in early or (delivery and not await self._deliver(delivery)):
+                held.add(due.incident)
+
+    async def _read(self, messages: Sequence[DueMessage]) -> dict[str, UnsentMessage]:
+        """Read messages, and forget those that are damaged, or were removed."""
+        found = await self._connection.follow(alerts.read_unsent(self._keys, messages))
+        if gone := [each for each in messages if each.id not in found]:
+            await self._connection.pipeline([alerts.drop_due(self._keys, gone)])
+        return found
 
     async def _deliver(self, delivery: UnsentMessage) -> bool:
         """Send a message and record the outcome; return whether the message is settled."""
@@ -267,7 +285,7 @@ class AlertEvaluator:
                 return True
             pause_ms = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS * 2 ** min(delivery.attempts, 10))
             failed = replace(delivery, attempts=delivery.attempts + 1, next_ms=at_ms + pause_ms, error=error)
-            await self._connection.pipeline(alerts.put_deliveries(self._keys, [failed]))
+            await self._connection.pipeline(alerts.put_deliveries(self._keys, [failed]), atomic=True)
         except OrchestrationQueueError as cause:
             log.warning("The outcome of a message to %s could not be recorded: %s", delivery.to, cause)
         return False

@@ -58,6 +58,9 @@ def add(
         int | None, typer.Option(help="Of a failure rate: at least this many jobs must have ended; default 10.")
     ] = None,
     pending: Annotated[float, typer.Option(help="Seconds that it must stay above the threshold.")] = 0,
+    keep_firing: Annotated[
+        float, typer.Option(help="Seconds that it must not be above the threshold before it is resolved.")
+    ] = 300,
     note: Annotated[str, typer.Option(help="Text for who receives it, such as a runbook's address.")] = "",
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
@@ -66,7 +69,7 @@ def add(
     """Add or replace a rule."""
     rule = AlertRule(
         kind=AlertKind(kind.value.replace("-", "_")), to=to, queue=queue, threshold=threshold, window=window,
-        minimum=minimum, pending=pending, note=note,
+        minimum=minimum, pending=pending, keep_firing=keep_firing, note=note,
     )  # fmt: skip
     with Alerts(url=url, prefix=prefix) as alerts:
         alert = alerts.set(name, rule)
@@ -122,7 +125,10 @@ def _remark(alert: Alert) -> str:
         parts.append(
             f"{len(alert.unsent)} to be sent" + (f": {alert.unsent[0].error}" if alert.unsent[0].error else "")
         )
-    parts += [f"{each.subject}: {each.text}" for each in alert.breaches[:1]]
+    parts += [
+        f"{each.subject}: {each.text}" + (f" (until {moment_text(each.below_since)})" if each.below_ms else "")
+        for each in sorted(alert.breaches, key=lambda each: each.below_ms > 0)[:1]
+    ]
     return "; ".join(parts)
 
 

@@ -63,6 +63,7 @@ _DEFAULTS: Mapping[AlertKind, float | None] = {
 _PARTS = (AlertKind.FAILURE_RATE, AlertKind.MEMORY)
 _WINDOW = timedelta(minutes=5)
 _MINIMUM = 10
+_KEEP_FIRING = timedelta(minutes=5)
 
 
 class AlertRule(Options):
@@ -87,6 +88,9 @@ class AlertRule(Options):
     """Of a failure rate: it fires only if at least this many jobs ended within the window; default 10."""
     pending: Annotated[DurationField, Field(ge=timedelta(0), le=timedelta(days=1))] = timedelta(0)
     """How long the value must stay above the threshold before the rule fires; default 0."""
+    keep_firing: Annotated[DurationField, Field(ge=timedelta(0), le=timedelta(days=1))] = _KEEP_FIRING
+    """How long the value must no longer be above the threshold before the rule is resolved; default 5 minutes. A value
+    that comes and goes within this time is one incident."""
     note: Annotated[str, Field(strict=True)] = ""
     """Text for who receives it, such as the address of a runbook; at most 500 characters."""
 
@@ -150,6 +154,7 @@ class AlertRule(Options):
             "window": None if self.window is None else plain_number(seconds(self.window)),
             "minimum": self.minimum,
             "pending": plain_number(seconds(self.pending)),
+            "keep_firing": plain_number(seconds(self.keep_firing)),
             "to": list(self.to),
             "note": self.note,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from orchestration_queue.options.alert import AlertRule
 from orchestration_queue.protocol.keys import QueueKeys
@@ -17,6 +17,7 @@ __all__ = [
     "AlertEvent",
     "AlertState",
     "Breach",
+    "DueMessage",
     "Evaluator",
     "Silence",
     "StoredAlerts",
@@ -28,24 +29,33 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Something that is above a rule's threshold.
+    """Something that is above a rule's threshold, or was until recently.
 
     Attributes:
         subject: The queue, with the schedule or flow; or the server.
         value: The measured value, in the unit of the rule's kind.
         text: A sentence for people.
         since_ms: Since when, epoch ms.
+        is_firing: Whether it has been there for the rule's `pending` time.
+        below_ms: Since when it is no longer above the threshold, epoch ms; 0 while it is.
     """
 
     subject: str
     value: float
     text: str
     since_ms: int = 0
+    is_firing: bool = False
+    below_ms: int = 0
 
     @property
     def since(self) -> datetime | None:
         """Since when, as far as it was noticed."""
         return when(self.since_ms)
+
+    @property
+    def below_since(self) -> datetime | None:
+        """Since when it is no longer above the threshold, as far as it was noticed; None while it is."""
+        return when(self.below_ms) if self.below_ms else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,7 @@ class AlertState:
         state: ``pending`` or ``firing``.
         incident: The id of this time: that of all its messages.
         since_ms: When it began, epoch ms.
-        breaches: What is above the threshold, at most 500.
+        breaches: What is above the threshold, or was until recently, at most 500.
         told: The subjects that messages named.
         to: The receivers of these messages.
         messages: How many messages there were.
@@ -105,6 +115,41 @@ class UnsentMessage:
     attempts: int = 0
     next_ms: int = 0
     error: str = ""
+
+    @property
+    def member(self) -> str:
+        """What stands for it among those that are due: members sort by time."""
+        return f"{self.created_ms:013}:{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class DueMessage:
+    """When a message is due, without its text.
+
+    Attributes:
+        member: What stands for it among those that are due.
+        id: The message's id: the incident, a number, and the receiver.
+        next_ms: When to try next, epoch ms.
+    """
+
+    member: str
+    id: str
+    next_ms: int = 0
+
+    @classmethod
+    def of(cls, member: str, next_ms: int = 0) -> Self:
+        """Return the message that a member stands for."""
+        return cls(member, member.partition(":")[2], next_ms)
+
+    @property
+    def to(self) -> str:
+        """The receiver."""
+        return self.id.rpartition(".")[2]
+
+    @property
+    def incident(self) -> str:
+        """The id of the incident."""
+        return self.id.rpartition(".")[0].rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +209,10 @@ class Alert:
         state: ``ok``, ``pending`` or ``firing``.
         incident: The id of the incident; empty if it is ok.
         since: When the incident began.
-        breaches: What is above the threshold, at most 500.
+        breaches: What is above the threshold, or was until recently, at most 500.
         silenced_until: Until when no messages are sent; None if it is not silenced.
         silenced_by: Who silenced it.
-        unsent: Messages that wait to be sent.
+        unsent: Messages that wait to be sent, of the 500 of all rules that are due first.
     """
 
     name: str
@@ -189,7 +234,7 @@ class StoredAlerts:
         rules: The rules by name, without unreadable ones.
         silences: Silences by rule, also those that are over.
         states: The state of each rule that is pending or firing.
-        outbox: Messages that were not sent yet, oldest first.
+        outbox: Messages that were not sent yet: those that are due first, oldest first.
         evaluator: The process that evaluates them; None without one.
         unreadable: Names of rules that are damaged, or of a later version.
     """

@@ -392,6 +392,7 @@ SHARED_KEYS = {
     "{:alerts}:silences": "until when rules are silenced, and by whom",
     "{:alerts}:states": "rules that are pending or firing, and what for",
     "{:alerts}:outbox": "messages of alerts that were not sent yet",
+    "{:alerts}:due": "when each of these messages is due",
     "{:alerts}:history": "what rules did and what was sent, about the last 10,000 events",
 }
 """Likewise the keys that all queues of one prefix share, after that prefix."""

@@ -33,7 +33,7 @@ from tests.waiting import wait_until
 async def test_of_two_evaluators_one_evaluates_and_the_other_takes_over(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook
 ) -> None:
-    await alerts.set("r", {"kind": "backlog", "threshold": 0, "queue": queue.name, "to": ["ops"]})
+    await alerts.set("r", {"kind": "backlog", "threshold": 0, "keep_firing": 0, "queue": queue.name, "to": ["ops"]})
     async with AsyncExitStack() as first:
         one = await first.enter_async_context(evaluating(server_url, ops=ops.url))
         await wait_until(lambda: one.is_leader, "the first to lead")
@@ -53,7 +53,7 @@ async def test_what_a_killed_leader_had_not_sent_is_sent(
 ) -> None:
     """The first leader records that the rule fires, and dies while its receiver keeps it waiting."""
     await queue.add("work")
-    await alerts.set("r", {"kind": "backlog", "threshold": 0, "queue": queue.name, "to": ["ops"]})
+    await alerts.set("r", {"kind": "backlog", "threshold": 0, "keep_firing": 0, "queue": queue.name, "to": ["ops"]})
     async with deaf_port() as port:
         os.environ["OQ_ALERT_RECEIVER_OPS"] = f"http://127.0.0.1:{port}"
         try:
@@ -79,7 +79,7 @@ async def test_an_outage_of_the_server_ends_no_evaluator(tmp_path: Path, ops: Ho
     process = start_server(tmp_path / "s", "--appendonly", "yes")
     url = f"unix://{tmp_path / 's'}?timeout=1"
     async with AsyncAlerts(url=url) as alerts, AsyncQueue("q", url=url) as queue:
-        await alerts.set("r", {"kind": "backlog", "threshold": 0, "queue": "q", "to": ["ops"]})
+        await alerts.set("r", {"kind": "backlog", "threshold": 0, "keep_firing": 0, "queue": "q", "to": ["ops"]})
         async with evaluating(url, ops=ops.url) as found:
             await wait_until(lambda: found.is_leader, "it to lead")
             process.kill()
@@ -98,11 +98,11 @@ async def test_a_leader_that_was_refused_once_leads_again_at_once(
     monkeypatch.setattr(evaluator, "_LOCK_MS", 600_000)  # waiting for its end would take too long
     async with evaluating(server_url, ops=ops.url) as found:
         await wait_until(lambda: found.is_leader, "it to lead")
-        raw.set("glide:{:alerts}:outbox", "damaged", ex=600)
+        raw.set("glide:{:alerts}:due", "damaged", ex=600)
         await wait_until(lambda: not found.is_leader, "it to be refused")
-        raw.delete("glide:{:alerts}:outbox")
+        raw.delete("glide:{:alerts}:due")
         await wait_until(lambda: found.is_leader, "it to lead again")
-        raw.set("glide:{:alerts}:outbox", "damaged", ex=600)
+        raw.set("glide:{:alerts}:due", "damaged", ex=600)
         await wait_until(lambda: not found.is_leader, "it to be refused")
     assert not raw.exists("glide:{:alerts}:lock"), "it is released at the end"
 

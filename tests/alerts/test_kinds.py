@@ -145,7 +145,7 @@ async def test_each_kind_fires_and_is_resolved(
     with TimeMachine() as clock:
         if is_pattern:
             await (await queue.add("first")).remove()  # so that the queue exists
-        await alerts.set("r", {"kind": kind, "queue": pattern, "to": ["ops"], **options})
+        await alerts.set("r", {"kind": kind, "queue": pattern, "keep_firing": 0, "to": ["ops"], **options})
         async with evaluating(server_url, ops=ops.url):
             await wait_until_evaluated(alerts)
             before = list(ops.states)
@@ -167,8 +167,8 @@ async def test_each_kind_fires_and_is_resolved(
 async def test_an_idle_queue_without_a_worker_fires_only_for_a_rule_that_names_it(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook
 ) -> None:
-    await alerts.set("exact", {"kind": "no_worker", "queue": queue.name, "to": ["ops"]})
-    await alerts.set("all", {"kind": "no_worker", "to": ["ops"]})
+    await alerts.set("exact", {"kind": "no_worker", "keep_firing": 0, "queue": queue.name, "to": ["ops"]})
+    await alerts.set("all", {"kind": "no_worker", "keep_firing": 0, "to": ["ops"]})
     await (await queue.add("first")).remove()
     async with evaluating(server_url, ops=ops.url):
         await wait_until(lambda: ops.states == ["firing exact"], "the rule to fire")
@@ -231,7 +231,7 @@ async def test_a_queue_that_cannot_be_read_any_more_is_not_resolved(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook, raw: redis.Redis
 ) -> None:
     await queue.add("work")
-    await alerts.set("r", {"kind": "backlog", "queue": queue.name, "threshold": 0, "to": ["ops"]})
+    await alerts.set("r", {"kind": "backlog", "queue": queue.name, "threshold": 0, "keep_firing": 0, "to": ["ops"]})
     async with evaluating(server_url, ops=ops.url):
         await wait_until(lambda: ops.states == ["firing r"], "the rule to fire")
         raw.set(queue.keys.stream, "text", ex=600)
@@ -249,7 +249,7 @@ async def test_one_rule_that_cannot_be_measured_stops_no_other(
 
     monkeypatch.setattr(evaluator, "measure_memory", broken)
     await alerts.set("bad", {"kind": "memory", "to": ["ops"]})
-    await alerts.set("good", {"kind": "no_worker", "queue": queue.name, "to": ["ops"]})
+    await alerts.set("good", {"kind": "no_worker", "keep_firing": 0, "queue": queue.name, "to": ["ops"]})
     async with evaluating(server_url, ops=ops.url):
         await wait_until(lambda: ops.states == ["firing good"], "the rule to fire")
 

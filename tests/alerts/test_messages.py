@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from base64 import b64encode
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from orchestration_queue.protocol.alerts import AlertState, compose, deliveries_
 from orchestration_queue.protocol.operations import alerts as operations
 from orchestration_queue.server.clock import now_ms
 from tests.alerts.alerting import (
+    evaluated_again,
     evaluating,
     eventually,
     nothing,
@@ -73,7 +75,9 @@ async def test_a_receiver_that_hangs_delays_no_other(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "_MESSAGE_S", 0.3)
-    await alerts.set("r", {"kind": "no_worker", "queue": queue.name, "to": ["deaf", "ops", "deafmail"]})
+    await alerts.set(
+        "r", {"kind": "no_worker", "queue": queue.name, "keep_firing": 0, "to": ["deaf", "ops", "deafmail"]}
+    )
     async with deaf_port() as port:
         mail = f"smtp://127.0.0.1:{port}?from=oq@x.org&to=a@x.org"
         async with evaluating(server_url, deaf=f"http://127.0.0.1:{port}/hidden", ops=ops.url, deafmail=mail):
@@ -95,7 +99,7 @@ async def test_a_receiver_that_refuses_gets_the_message_later_and_in_order(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook
 ) -> None:
     ops.status = 500
-    await alerts.set("r", {"kind": "backlog", "threshold": 0, "queue": queue.name, "to": ["ops"]})
+    await alerts.set("r", {"kind": "backlog", "threshold": 0, "keep_firing": 0, "queue": queue.name, "to": ["ops"]})
     await queue.add("work")
     async with evaluating(server_url, ops=ops.url):
         await wait_until(lambda: len(ops.posted) >= 3, "some attempts")
@@ -204,7 +208,9 @@ async def test_mail_over_tls_checks_the_certificate_and_signs_in(
 async def test_slack_and_pagerduty_get_their_own_formats(
     server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook
 ) -> None:
-    await alerts.set("r", {"kind": "backlog", "threshold": 0, "queue": queue.name, "to": ["chat", "pager"]})
+    await alerts.set(
+        "r", {"kind": "backlog", "threshold": 0, "keep_firing": 0, "queue": queue.name, "to": ["chat", "pager"]}
+    )
     await queue.add("work")
     pager = ops.url.replace("//", "//ROUTING@")
     async with evaluating(server_url, chat=f"slack+{ops.url}", pager=f"pagerduty+{pager}"):
@@ -218,3 +224,49 @@ async def test_slack_and_pagerduty_get_their_own_formats(
     assert [each["routing_key"] for each in events] == ["ROUTING", "ROUTING"]
     assert [each["text"].split(":")[0] for each in slack] == ["Firing", "Resolved"]
     assert not any("oq-signature" in headers for headers in ops.headers)
+
+
+async def test_messages_that_wait_are_not_read_each_second(
+    server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook, raw: redis.Redis
+) -> None:
+    """300 messages wait for a receiver whose turn comes later; of them only those that are due are read."""
+    rule = (await alerts.set("r", {"kind": "backlog", "queue": queue.name, "to": ["gone"]})).rule
+    later = now_ms() + 240_000
+    for number in range(300):
+        state = AlertState("firing", f"r.{number}", number)
+        (unsent,) = deliveries_of(compose(queue.keys, "r", rule, state, "firing", number), ["gone"], now_ms())
+        waiting = replace(unsent, next_ms=later, error="it answered 500")
+        await queue._connection.pipeline(operations.put_deliveries(queue.keys, [waiting]))
+    async with evaluating(server_url, ops=ops.url):
+        await wait_until_evaluated(alerts)
+        with raw.monitor() as monitor:  # type: ignore[no-untyped-call]  # of redis-py
+            raw.echo("begin")
+            await evaluated_again(alerts)
+            raw.echo("end")
+            seen = []
+            for command in monitor.listen():
+                if command["command"].startswith("ECHO end"):
+                    break
+                seen.append(command["command"])
+        asked = {line.split()[0] for line in seen if ":due" in line}
+        assert asked == {"ZRANGEBYSCORE", "ZRANGE"}, "ZRANGE is that of evaluations and pages"
+        assert not [line for line in seen if "HGETALL" in line and "outbox" in line]
+        assert not [line for line in seen if "WITHSCORES" in line]
+        await alerts.set("s", {"kind": "backlog", "threshold": 0, "queue": queue.name, "to": ["ops"]})
+        await queue.add("work")
+        await wait_until(lambda: ops.states == ["firing s"], "what is due to be sent, while others wait")
+    assert raw.hlen("glide:{:alerts}:outbox") == raw.zcard("glide:{:alerts}:due") == 300
+    assert len((await alerts.get("r")).unsent) == 300
+
+
+async def test_damaged_messages_are_forgotten(
+    server_url: str, queue: AsyncQueue, alerts: AsyncAlerts, ops: Hook, raw: redis.Redis
+) -> None:
+    state = AlertState("firing", "r.1", now_ms())
+    unsent = deliveries_of(compose(queue.keys, "r", None, state, "firing", now_ms()), ["ops"], now_ms())
+    await queue._connection.pipeline(operations.put_deliveries(queue.keys, unsent))
+    raw.hset("glide:{:alerts}:outbox", "damaged", "no json")
+    raw.zadd("glide:{:alerts}:due", {"1:r.0.1.ops": 5, "2:damaged": 6, "odd": 7})
+    async with evaluating(server_url, ops=ops.url):
+        await wait_until(lambda: ops.states == ["firing r"], "the message")
+        await wait_until(lambda: not raw.exists("glide:{:alerts}:due"), "the others to be forgotten")

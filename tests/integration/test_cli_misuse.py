@@ -217,6 +217,7 @@ MISUSES: list[tuple[str, int, str]] = [
     ("alert add r --kind no-worker --to ops --threshold 1", 2, "has no `threshold`"),
     ("alert add r --kind backlog --to ops --window 60", 2, "`window` applies to rules of kind failure_rate"),
     ("alert add r --kind backlog --to ops --pending soon", 2, "must be a number of seconds"),
+    ("alert add r --kind backlog --to ops --keep-firing long", 2, "must be a number of seconds"),
     ("alert ls --prefix a:b", 2, "contains ':'"),
     ("alert rm nix --yes", 3, "There is no alert rule 'nix'"),
     ("alert silence nix", 3, "There is no alert rule 'nix'"),

@@ -29,7 +29,7 @@ from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.server.clock import now_ms
 
 KEYS = QueueKeys("alerts")
-RULE = AlertRule(kind="backlog", to=["ops", "mail"], threshold=5, note="see http://wiki/backlog")
+RULE = AlertRule(kind="backlog", to=["ops", "mail"], threshold=5, keep_firing=0, note="see http://wiki/backlog")
 HIDDEN = "s3cret-token"
 
 
@@ -97,6 +97,55 @@ def test_what_is_new_while_a_rule_fires_is_one_message_with_all() -> None:
     assert life.see("c", "a", "b") == [("firing", "a", "b", "c")]
     assert life.see("a") == []
     assert life.see("a", "b") == [("firing", "a", "b")], "b was over meanwhile"
+
+
+def test_a_value_that_flaps_is_one_incident() -> None:
+    life = Life(RULE.model_copy(update={"keep_firing": timedelta(seconds=60)}))
+    sent = [life.see("a")]
+    for _ in range(100):
+        sent += [life.see(after=15), life.see("a", after=15)]
+    assert [each for each in sent if each] == [[("firing", "a")]]
+    assert life.state is not None
+    assert life.state.since_ms == 1_010_000
+    assert (life.see(after=15), life.word) == ([], "firing")
+    assert (life.see(after=59), life.word, life.last.states) == ([], "firing", {}), "written though unchanged"
+    assert (life.see(after=1), life.word) == ([("resolved", "a")], "ok")
+
+
+def test_a_queue_that_flaps_beside_one_that_fires_is_named_once() -> None:
+    life = Life(RULE.model_copy(update={"keep_firing": timedelta(seconds=60)}))
+    sent = [life.see("a")]
+    for _ in range(10):
+        sent += [life.see("a", "b"), life.see("a")]
+    assert [each for each in sent if each] == [[("firing", "a")], [("firing", "a", "b")]]
+    assert life.state is not None
+    assert [each.below_ms > 0 for each in life.state.breaches] == [False, True]
+    life.see("a", after=60)
+    assert life.see("a", "b") == [("firing", "a", "b")], "it was over for longer"
+
+
+def test_what_was_pending_is_not_kept() -> None:
+    life = Life(RULE.model_copy(update={"pending": timedelta(seconds=30), "keep_firing": timedelta(seconds=60)}))
+    assert (life.see("a"), life.word) == ([], "pending")
+    assert (life.see(after=40), life.word) == ([], "ok")
+    life.see("a")
+    assert life.see("a", after=30) == [("firing", "a")]
+    life.see("a", "b")
+    assert life.see("a", after=40) == [], "b was pending, and is over"
+    assert life.see(after=40) == []
+    assert life.see("b", after=40) == [], "b is pending again"
+    assert life.see("b", after=30) == [("firing", "b")], "a is over, and b began within its time"
+
+
+def test_a_clock_that_was_ahead_keeps_nothing_for_longer() -> None:
+    life = Life(RULE.model_copy(update={"keep_firing": timedelta(seconds=60)}))
+    life.see("a")
+    life.see()
+    assert life.state is not None
+    (breach,) = life.state.breaches
+    life.state = replace(life.state, breaches=(replace(breach, below_ms=life.at_ms + 3_600_000),))
+    assert life.see() == []
+    assert life.see(after=60) == [("resolved", "a")]
 
 
 def test_an_incident_that_ends_while_another_begins_pending_is_resolved() -> None:

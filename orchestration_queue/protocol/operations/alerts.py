@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +14,7 @@ from orchestration_queue.protocol.alerts import (
     AlertEvent,
     AlertState,
     Breach,
+    DueMessage,
     Evaluator,
     Silence,
     StoredAlerts,
@@ -27,12 +28,14 @@ from orchestration_queue.protocol.record import pairs, when, whole_number
 
 __all__ = [
     "announce",
+    "drop_due",
     "drop_rule",
     "history",
     "put_deliveries",
     "put_rule",
     "read_all",
-    "read_outbox",
+    "read_due",
+    "read_unsent",
     "renew_lock",
     "settle_delivery",
     "silence",
@@ -42,6 +45,7 @@ __all__ = [
 ]
 
 _MOST_EVENTS = 10_000
+_MOST_UNSENT = 500
 _LOCK = "lock"
 
 
@@ -64,28 +68,52 @@ def silence(keys: QueueKeys, name: str, silenced: Silence | None) -> Call:
 
 
 def read_all(keys: QueueKeys) -> Conversation[StoredAlerts]:
-    """Read all that is stored about alerts, in one exchange."""
-    hashes = [Call("HGETALL", (keys.alerts(part),)) for part in ("rules", "silences", "states", "outbox")]
-    rules, silences, states, outbox, leader = all_good((yield [*hashes, Call("GET", (keys.alerts("leader"),))]))
+    """Read what is stored about alerts, with at most 500 unsent messages. One exchange, two if there are such."""
+    hashes = [Call("HGETALL", (keys.alerts(part),)) for part in ("rules", "silences", "states")]
+    first = Call("ZRANGE", (keys.alerts("due"),), (0, _MOST_UNSENT - 1))
+    rules, silences, states, leader, due = all_good((yield [*hashes, Call("GET", (keys.alerts("leader"),)), first]))
+    unsent = yield from read_unsent(keys, [DueMessage.of(text(member)) for member in due or ()])
     readable = _read_each(rules, _rule)
     return StoredAlerts(
         dict(sorted(readable.items())),
         _read_each(silences, lambda stored: Silence(int(stored["until_ms"]), str(stored["by"]))),
         _read_each(states, _state),
-        _in_order(_read_each(outbox, _delivery).values()),
+        sorted(unsent.values(), key=lambda each: (each.created_ms, each.id)),
         None if leader is None else _read_each([b"leader", leader], _evaluator).get("leader"),
         frozenset(pairs(rules)) - readable.keys(),
     )
 
 
-def read_outbox(keys: QueueKeys) -> Operation[Sequence[UnsentMessage]]:
-    """Read the messages that were not sent yet, oldest first."""
-    call = Call("HGETALL", (keys.alerts("outbox"),))
-    return Operation(call, lambda reply: _in_order(_read_each(reply, _delivery).values()))
+def read_due(keys: QueueKeys, now_ms: int, longest_ms: int) -> Conversation[list[DueMessage]]:
+    """Read which messages were not sent yet, oldest first, without their text; none unless one of them is due.
+
+    Args:
+        keys: Any keys of the prefix.
+        now_ms: Epoch ms.
+        longest_ms: A message that is due later than this from now is due now: an earlier leader's clock was ahead.
+    """
+    key = (keys.alerts("due"),)
+    ranges = [("-inf", str(now_ms)), (f"({now_ms + longest_ms}", "+inf")]
+    found = all_good((yield [Call("ZRANGEBYSCORE", key, (low, high, "LIMIT", 0, 1)) for low, high in ranges]))
+    if not found[0] and not found[1]:
+        return []
+    # In one piece: what is sent meanwhile moves others from one page to another, and messages keep their order.
+    (reply,) = all_good((yield [Call("ZRANGE", key, (0, -1, "WITHSCORES"))]))
+    return [DueMessage.of(member, int(float(score))) for member, score in sorted(pairs(reply).items())]
 
 
-def _in_order(deliveries: Iterable[UnsentMessage]) -> list[UnsentMessage]:
-    return sorted(deliveries, key=lambda each: (each.created_ms, each.id))
+def read_unsent(keys: QueueKeys, due: Sequence[DueMessage]) -> Conversation[dict[str, UnsentMessage]]:
+    """Read messages by their ids, without those that are sent or damaged. One exchange."""
+    if not due:
+        return {}
+    (bodies,) = all_good((yield [Call("HMGET", (keys.alerts("outbox"),), tuple(each.id for each in due))]))
+    stored = [
+        word
+        for each, body in zip(due, bodies, strict=True)
+        if body is not None
+        for word in (each.id.encode("utf-8", "surrogateescape"), body)
+    ]
+    return _read_each(stored, _delivery)
 
 
 def _read_each(reply: Reply, read: Any) -> dict[str, Any]:
@@ -106,7 +134,14 @@ def _rule(stored: dict[str, Any]) -> AlertRule:
 
 def _state(stored: dict[str, Any]) -> AlertState:
     breaches = tuple(
-        Breach(str(each["subject"]), float(each["value"]), str(each["text"]), int(each["since_ms"]))
+        Breach(
+            str(each["subject"]),
+            float(each["value"]),
+            str(each["text"]),
+            int(each["since_ms"]),
+            bool(each["is_firing"]),
+            int(each["below_ms"]),
+        )
         for each in stored["breaches"]
     )
     told, to = tuple(map(str, stored["told"])), tuple(map(str, stored["to"]))
@@ -143,10 +178,17 @@ def write(keys: QueueKeys, evaluation: AlertEvaluation) -> list[Call]:
 
 
 def put_deliveries(keys: QueueKeys, deliveries: Sequence[UnsentMessage]) -> list[Call]:
-    """Add messages that must be sent."""
-    stored = [(each.id, dump_json(asdict(each))) for each in deliveries]
-    words = tuple(word for pair in stored for word in pair)
-    return [Call("HSET", (keys.alerts("outbox"),), words)] if words else []
+    """Add messages that must be sent, or replace them; for one transaction."""
+    if not deliveries:
+        return []
+    bodies = tuple(word for each in deliveries for word in (each.id, dump_json(asdict(each))))
+    scores = tuple(word for each in deliveries for word in (each.next_ms, each.member))
+    return [Call("HSET", (keys.alerts("outbox"),), bodies), Call("ZADD", (keys.alerts("due"),), scores)]
+
+
+def drop_due(keys: QueueKeys, gone: Sequence[DueMessage]) -> Call:
+    """Forget when messages are due that are no longer stored."""
+    return Call("ZREM", (keys.alerts("due"),), tuple(each.member for each in gone))
 
 
 def settle_delivery(keys: QueueKeys, delivery: UnsentMessage, error: str) -> list[Call]:
@@ -155,7 +197,11 @@ def settle_delivery(keys: QueueKeys, delivery: UnsentMessage, error: str) -> lis
     word = f"{about['state']}: {error}" if error else about["state"]
     event = "unsent" if error else "sent"
     noted = AlertEvent(about["rule"], event, about["incident"], word, delivery.to, delivery.id)
-    return [Call("HDEL", (keys.alerts("outbox"),), (delivery.id,)), _note(keys, noted)]
+    return [
+        Call("HDEL", (keys.alerts("outbox"),), (delivery.id,)),
+        Call("ZREM", (keys.alerts("due"),), (delivery.member,)),
+        _note(keys, noted),
+    ]
 
 
 _EVENT_FIELDS = ("rule", "event", "incident", "text", "receiver", "delivery")
