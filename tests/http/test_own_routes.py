@@ -24,6 +24,7 @@ from orchestration_queue import (
 from orchestration_queue.http import create_app
 from orchestration_queue.http.access import Access, Token
 from tests.http.conftest import called
+from tests.waiting import wait_until
 from tests.workers import working
 
 
@@ -134,6 +135,20 @@ async def test_the_durable_steps_of_a_job_are_listed(
     (step,) = (await read(api, f"{path}/{job.id}/steps"))["steps"]
     assert (step["name"], step["kind"], step["attempt"], step["size"]) == ("charge", "returned", 1, len('"paid"'))
     refusal(await api.get(f"{path}/nope/steps"), 404)
+
+
+async def test_a_step_that_waits_gets_its_signal(
+    api: httpx.AsyncClient, queue: AsyncQueue, server_url: str, raw: redis.Redis
+) -> None:
+    path = f"/queues/{queue.name}/jobs"
+    async with working(queue, lambda job: job.wait_for("approval"), server_url):
+        job = await queue.add("work")
+        await wait_until(lambda: raw.zcard(queue.keys.suspended), "the job to be suspended", 60)
+        sent = await api.post(f"{path}/{job.id}/signal", json={"name": "approval", "data": 7})
+        assert sent.json() == {"resumed": True}
+        assert await job.wait(60) == 7
+    (step,) = (await read(api, f"/v1{path}/{job.id}/steps"))["steps"]
+    assert step["kind"] == "signaled"
 
 
 async def test_flows_are_read_and_controlled(api: httpx.AsyncClient, queue: AsyncQueue, server_url: str) -> None:

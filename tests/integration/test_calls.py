@@ -23,6 +23,7 @@ from orchestration_queue.states import JobState
 from orchestration_queue.tasks import Tasks
 from orchestration_queue.worker import AsyncActiveJob
 from orchestration_queue.worker.sandbox import sandboxed
+from tests.by_hand import HandWorker
 from tests.integration.sandbox_handlers import calling, calling_on_loop, gathering_much
 from tests.integration.test_steps import settled_state, until
 from tests.waiting import wait_until
@@ -269,6 +270,51 @@ async def test_a_lost_notification_is_found(queue: AsyncQueue, server_url: str, 
         assert result == "fine" if outcome == "completed" else str(result).endswith("failed: broken")
         raw.zadd(queue.keys.flows_due, {f"call:{job.id}": 1})
         await wait_until(lambda: raw.zcard(queue.keys.flows_due) == 0, "the reconciler to drop an ended job")
+
+
+async def test_a_node_worker_runs_a_called_job(queue: AsyncQueue, server_url: str) -> None:
+    """In the caller's queue, its own outcome notifies the caller: no reconciler does."""
+
+    async def work(job: AsyncActiveJob) -> Any:
+        worker.stop()  # it takes no other job, such as the one that it calls
+        return await job.call(Node("it", "theirs", data={"number": 4}))
+
+    with HandWorker(server_url, queue.name) as node:
+        async with working(queue, work, server_url, concurrency=1, **NO_UPKEEP) as worker:
+            job = await queue.add("work")
+            await settled_state(queue, job.id, JobState.WAITING_CHILDREN)
+        held = node.take()
+        assert (held.record.name, held.record.data) == ("theirs", {"number": 4})
+        node.complete(held, {"is": 8})
+        async with working(queue, work, server_url, concurrency=1, **NO_UPKEEP) as worker:
+            assert await job.wait(SOON) == {"is": 8}
+    assert [step.kind for step in await job.steps()] == [StepKind.COMPLETED]
+
+
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_a_node_worker_of_another_queue_runs_a_called_job(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, is_good: bool
+) -> None:
+    """It notifies no job there: the reconciler finds out."""
+
+    async def work(job: AsyncActiveJob) -> Any:
+        return await job.call(Node("it", "theirs", f"{queue.name}-there", {}))
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        await settled_state(queue, job.id, JobState.WAITING_CHILDREN)
+        with HandWorker(server_url, f"{queue.name}-there") as node:
+            held = node.take()
+            if is_good:
+                node.complete(held, {"is": 8})
+            else:
+                node.fail(held, "no disk")
+        raw.zadd(queue.keys.flows_due, {f"call:{job.id}": 1})  # instead of five seconds
+        if is_good:
+            assert await job.wait(SOON) == {"is": 8}
+        else:
+            with pytest.raises(JobFailedError, match="failed: no disk"):
+                await job.wait(SOON)
 
 
 async def test_a_called_job_that_was_retried_by_hand_is_waited_for(queue: AsyncQueue, server_url: str) -> None:

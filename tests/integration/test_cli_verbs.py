@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -121,12 +122,12 @@ async def test_a_job_is_listed_followed_and_steered(oq: Oq, queue: Queue) -> Non
 async def test_durable_steps_are_shown_forgotten_and_repeated(oq: Oq, queue: Queue) -> None:
     ran: list[str] = []
 
-    def work(job: ActiveJob) -> None:
+    def work(job: ActiveJob) -> Any:
         for name in "abc":
             job.step(name, ran.append, name)
         if len(ran) < 6:
             raise ValueError("once more")
-        job.wait_for("approval")
+        return job.wait_for("approval")["by"]
 
     async def run(state: JobState) -> None:
         worker = Worker(queue.name, work, url=str(queue.url))
@@ -154,6 +155,10 @@ async def test_durable_steps_are_shown_forgotten_and_repeated(oq: Oq, queue: Que
     assert ran == ["a", "b", "c", "a", "b", "c"]
     assert f"oq job signal {queue.name} {job.id} approval" in oq("job", "why", queue.name, job.id).stdout
     assert "approval: waits for its signal" in oq("job", "show", queue.name, job.id).stdout
+    sent = oq.json("job", "signal", queue.name, job.id, "approval", "--data", '{"by": "Zoë"}')
+    assert sent["delivered"] is True
+    await run(JobState.COMPLETED)
+    assert job.refresh().result == "Zoë"
 
 
 async def test_dead_letters_are_read_replayed_and_dropped(oq: Oq, queue: Queue) -> None:

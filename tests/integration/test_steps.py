@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -574,6 +575,26 @@ async def test_a_job_waits_for_a_signal_by_its_name(queue: AsyncQueue, server_ur
 
 async def _asked(job: AsyncJob, times: int) -> bool:
     return len(await job.logs()) == times
+
+
+@pytest.mark.parametrize(("text", "data"), [('{"by":"Zoë"}', {"by": "Zoë"}), ("", None)])
+async def test_a_job_waits_for_a_signal_of_a_node_client(
+    queue: AsyncQueue, server_url: str, raw: Any, text: str, data: object
+) -> None:
+    """Its `queue.signal(id, name, data)`, key by key; without data, it sends none."""
+    base = f"glide:{{{queue.name}}}"
+
+    async def work(job: AsyncActiveJob) -> Any:
+        return [await job.wait_for("approval")]
+
+    async with working(queue, work, server_url):
+        job = await queue.add("work")
+        await settled_state(queue, job.id, JobState.SUSPENDED)
+        own = (f"{base}:job:{job.id}", f"{base}:stream", f"{base}:events", f"{base}:suspended")
+        keys = (*own, f"{base}:signals:{job.id}")
+        now = str(time.time_ns() // 1_000_000)
+        assert raw.fcall("glidemq_signal", len(keys), *keys, job.id, "approval", text, now) == "ok"
+        assert await job.wait(SOON) == [data]
 
 
 async def test_a_signal_that_arrives_during_another_wait_is_kept(queue: AsyncQueue, server_url: str) -> None:
