@@ -7,6 +7,7 @@ import logging
 import re
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from redis.exceptions import NoPermissionError
 
 from orchestration_queue.alerts import AlertEvaluator, read_receivers
 from orchestration_queue.client import AsyncAlerts, AsyncFlowProducer, AsyncQueue, Queue
-from orchestration_queue.errors import JobFailedError, OrchestrationQueueError, ServerError
+from orchestration_queue.errors import JobFailedError, OrchestrationQueueError, ServerError, UnrecoverableError
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.options import AlertKind, Backoff, JobOptions
 from orchestration_queue.protocol.library import LIBRARIES
@@ -170,6 +171,41 @@ async def test_clients_and_workers_can_do_all_that_tells_of_jobs_and_limits_them
         await queue.pools.remove("warehouse")
         await queue.shares.remove("acme")
         await failing.untrack()
+    assert server.refused() == []
+
+
+async def test_durable_steps_need_no_more(server: Server, queue_name: str) -> None:
+    async def stepped(job: AsyncActiveJob) -> object:
+        if job.name == "double":
+            return await double(job)
+        paid = await job.step("charge", lambda: 1)
+        await job.sleep("nap", 0.05)
+        if await job.wait_for("approval") == "no":
+            raise UnrecoverableError("no")
+        with suppress(TimeoutError):
+            await job.wait_for("nothing", timeout=0.05)
+        called = await job.gather(*(Node(name, "double", name, {"n": 2}) for name in (queue_name, other.name)))
+        return [paid, *called]
+
+    url = server.url("oq-client")
+    async with (
+        AsyncQueue(queue_name, url=url) as queue,
+        AsyncQueue(f"{queue_name}-other", url=url) as other,
+        working(queue, stepped, server.url("oq-worker"), **CALM),
+        working(other, double, server.url("oq-worker"), **CALM),
+    ):
+        job = await queue.add("work")
+        await wait_until(lambda: server.admin.zcard(queue.keys.suspended), "the job to be suspended", 60)
+        assert await job.signal("approval", "no")
+        with pytest.raises(JobFailedError, match="no"):
+            await job.wait(SOON)
+        await job.retry(from_step="approval")
+        await wait_until(lambda: server.admin.zcard(queue.keys.suspended), "the job to be suspended again", 60)
+        assert await job.signal("approval", "yes")
+        assert await job.wait(SOON) == [1, 4, 4]
+        async with AsyncQueue(queue_name, url=server.url("oq-observer")) as observer:
+            steps = await (await observer.get(job.id)).steps()
+        assert len(steps) == 6
     assert server.refused() == []
 
 

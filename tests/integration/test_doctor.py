@@ -20,6 +20,7 @@ from orchestration_queue.client import Alerts, Broadcast, NewJob, Queue, Registr
 from orchestration_queue.doctor import Finding, Severity, run_checks
 from orchestration_queue.doctor.server import Server, replication
 from orchestration_queue.errors import StateError
+from orchestration_queue.flows import Node
 from orchestration_queue.options import JobOptions, Ordering, WorkerOptions
 from orchestration_queue.protocol.alerts import Evaluator, UnsentMessage
 from orchestration_queue.protocol.keys import QueueKeys
@@ -83,6 +84,42 @@ def test_a_healthy_queue_has_none(queue: Queue, server_url: str) -> None:
     assert [f.what for f in found(server_url, queue.name, within="queue ")] == ["It is paused, and has 1 ready job"]
     queue.drain()
     assert found(server_url, queue.name, within="queue ") == []
+
+
+async def test_jobs_with_durable_steps_are_healthy(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    """Also steps whose record is gone, as a library that does not know them leaves them."""
+
+    def work(job: ActiveJob) -> None:
+        job.step("charge", int)
+        match job.name:
+            case "sleeps":
+                job.sleep("nap", 3600)
+            case "waits":
+                job.wait_for("approval", timeout=3600)
+            case "calls":
+                job.call(Node("it", "sleeps"))
+
+    worker = Worker(queue.name, work, url=server_url, options=WorkerOptions(stalled_interval=0.2))
+    running = asyncio.ensure_future(worker.run())
+    ended, *_ = (queue.add(name) for name in ("ends", "sleeps", "waits", "calls"))
+    await wait_until(
+        lambda: (
+            [raw.hget(queue.keys.job(f"{n}"), "state") for n in range(1, 5)]
+            == ["completed", "delayed", "suspended", "waiting-children"]
+            and raw.zcard(queue.keys.scheduled) == 2
+        ),
+        "each job to be where it stays",
+        60,
+    )
+    worker.stop()
+    await asyncio.wait_for(running, 60)
+    assert found(server_url, queue.name, within="queue ") == []
+    raw.delete(queue.keys.job(ended.id))
+    raw.zrem(queue.keys.completed, ended.id)
+    assert raw.exists(queue.keys.steps(ended.id))
+    assert found(server_url, queue.name, within="queue ") == []
+    queue.obliterate(force=True)
+    assert not raw.exists(queue.keys.steps(ended.id))
 
 
 def test_a_policy_that_throws_jobs_away_is_found_and_mended(own: tuple[redis.Redis, str]) -> None:

@@ -324,3 +324,12 @@ def in_steps(spark: SparkSession, job: ActiveJob, count: int) -> dict[str, Any]:
 @spark_task(runtime="process")
 def in_steps_apart(spark: SparkSession, job: ActiveJob) -> None:
     """A process of its own has no job."""
+
+
+@tasks.task
+def call_spark(job: ActiveJob, count: int) -> list[Any]:
+    """Call tasks of Spark from a plain one: a value, a DataFrame, and tasks that read this one."""
+    rows = job.call("rows", query, sql="select * from range(5)")
+    made = job.call("numbers", numbers, count=count)
+    best, counted = job.gather(best_kind.node("best")(numbers=made), kinds.node("kinds")(numbers=made))
+    return [rows, made, best, counted]

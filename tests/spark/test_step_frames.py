@@ -15,6 +15,7 @@ import redis
 from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import JobFailedError
 from orchestration_queue.options import Backoff, JobOptions
+from orchestration_queue.protocol.operations.steps import StepKind
 from orchestration_queue.spark.connect.address import ServerState
 from tests.spark.connect_work import tasks
 from tests.workers import working
@@ -100,3 +101,13 @@ async def test_without_a_place_a_steps_dataframe_is_refused(queue: AsyncQueue) -
 async def test_a_process_of_its_own_has_no_job(queue: AsyncQueue) -> None:
     with pytest.raises(JobFailedError, match="is the job, which a process of its own can't use"):
         await (await queue.add("in_steps_apart")).wait(SOON)
+
+
+async def test_called_spark_tasks_return_values_and_references(queue: AsyncQueue, results: Path) -> None:
+    job = await queue.add("call_spark", {"count": 5})
+    rows, made, best, counted = await job.wait(SOON)
+    assert (rows, best["kind"]) == (5, "0")
+    assert [(frame["kind"], frame["rows"]) for frame in (made, counted)] == [("dataframe", 5), ("dataframe", 3)]
+    assert counted["inputs"] == [made["location"]]
+    assert Path(made["location"]).is_relative_to(results)
+    assert [step.kind for step in await job.steps()] == [StepKind.COMPLETED] * 4
