@@ -1,4 +1,4 @@
-"""Fetch pages in durable steps: a worker that is killed three times continues where it stood.
+"""Fetch pages into Parquet in durable steps: a worker that is killed three times continues where it stood.
 
 Prints::
 
@@ -8,12 +8,14 @@ Prints::
     10 pages, 1000 rows, 13 requests
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from orchestration_queue import ActiveJob, Queue, Tasks, Worker, WorkerOptions, run_workers
 
@@ -22,24 +24,23 @@ folder = Path("pages")
 PAGES, FATAL = 10, (2, 5, 7)
 
 
-def fetch(page: int) -> dict[str, object]:
-    """Ask for one page, and write it to a file; the result is the file's name, not its rows."""
+def fetch(page: int) -> str:
+    """Ask for one page, and write it to a file; the result is the file's path, not its rows."""
     with Path("requests.log").open("a") as requests:
         print(page, file=requests)
-    path = folder / f"{page}.jsonl"
+    path = folder / f"{page}.parquet"
     if page in FATAL and not path.exists():  # as if the machine failed here, before the step's result is stored
-        path.touch()
+        path.write_bytes(b"half a page")
         print(f"a worker was killed in page {page}", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    path.write_text("".join(json.dumps({"page": page, "row": row}) + "\n" for row in range(100)))
-    return {"path": str(path), "rows": 100}
+    pq.write_table(pa.table({"page": [page] * 100, "row": range(100)}), path)
+    return str(path)
 
 
 @tasks.task
-def ingest(job: ActiveJob) -> int:
+def ingest(job: ActiveJob) -> list[str]:
     """Fetch all pages; each at least once, and never again once its result is stored."""
-    pages = [job.step(f"page-{page}", fetch, page) for page in range(PAGES)]
-    return sum(page["rows"] for page in pages)
+    return [job.step(f"page-{page}", fetch, page) for page in range(PAGES)]
 
 
 if __name__ == "__main__" and sys.argv[1:] == ["work"]:
@@ -52,7 +53,7 @@ elif __name__ == "__main__":
         for _ in FATAL:
             subprocess.run([sys.executable, __file__, "work"], timeout=120)
         worker = subprocess.Popen([sys.executable, __file__, "work"])
-        rows = job.wait(timeout=120)
+        rows = pq.read_table(job.wait(timeout=120)).num_rows
         worker.terminate()
         worker.wait(60)
     print(f"{PAGES} pages, {rows} rows, {len(Path('requests.log').read_text().splitlines())} requests")
