@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from statistics import median
+from typing import NamedTuple
 
 from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.client.values import FlowNode
@@ -196,18 +198,28 @@ def lay_side_by_side(
         read_at: When they were read.
         has_more: Whether the search ended before it had seen all records.
     """
-    rows = [None if run.nodes is None else _nodes(run, read_at) for run in found]
+    rows = [None if run.nodes is None else {node.name: node for node in run.nodes} for run in found]
     names = list(dict.fromkeys(name for row in rows for name in row or ()))
-    marked: list[dict[str, RunNode]] = [{} for _ in rows]
+    marks: list[dict[str, _Marks]] = [{} for _ in rows]
     for node in names:
         column = [(place, row[node]) for place, row in enumerate(rows) if row and node in row]
-        for (place, _), each in zip(column, _mark_nodes([each for _, each in column]), strict=True):
-            marked[place][node] = each
-    nodes = [None if row is None else {each: marked[place][each] for each in row} for place, row in enumerate(rows)]
+        for (place, _), each in zip(column, _mark_nodes([each for _, each in column], read_at), strict=True):
+            marks[place][node] = each
+    nodes = [None if run.nodes is None else _nodes(run, marks[place]) for place, run in enumerate(found)]
     return FlowRuns(queue, of, name, read_at, _mark_runs(found, nodes, read_at), names, has_more)
 
 
-def _nodes(run: FoundRun, read_at: datetime) -> dict[str, RunNode]:
+class _Marks(NamedTuple):
+    """What is computed of a node: its fields as of :class:`RunNode`."""
+
+    outcome: str
+    seconds: float | None
+    expected: float | None
+    is_slowest: bool
+    is_newly_failing: bool
+
+
+def _nodes(run: FoundRun, marks: Mapping[str, _Marks]) -> dict[str, RunNode]:
     nodes = run.nodes or ()
     has_graph = any(node.deps for node in nodes)
     critical = {node.name for node in critical_path(nodes)} if has_graph else set()
@@ -216,9 +228,7 @@ def _nodes(run: FoundRun, read_at: datetime) -> dict[str, RunNode]:
             node.name,
             node.queue,
             node.job_id,
-            node.outcome or "gone",
-            node.deps,
-            seconds=_lasted(node.started_at, node.finished_at, read_at if node.state == "active" else None),
+            deps=node.deps,
             waited=node.waited,
             started_at=node.started_at,
             finished_at=node.finished_at,
@@ -226,6 +236,7 @@ def _nodes(run: FoundRun, read_at: datetime) -> dict[str, RunNode]:
             failed_reason=node.failed_reason,
             is_kept=node.name not in run.removed,
             is_critical=node.name in critical,
+            **marks[node.name]._asdict(),
         )
         for node in nodes
     }
@@ -237,20 +248,18 @@ def _lasted(start: datetime | None, end: datetime | None, now: datetime | None) 
     return None if start is None or end is None else max(0.0, (end - start).total_seconds())
 
 
-def _mark_nodes(column: Sequence[RunNode]) -> list[RunNode]:
+def _mark_nodes(column: Sequence[FlowNode], read_at: datetime) -> list[_Marks]:
     """Mark a node of several runs, newest first."""
-    done = [node.seconds for node in column if node.outcome == "completed" and node.seconds is not None]
-    slowest = _slowest(done)
-    fails = _newly([node.outcome for node in column])
-    expected = _expected([node.seconds if node.outcome == "completed" else None for node in column])
+    outcomes = [node.outcome or "gone" for node in column]
+    nows = [read_at if node.state == "active" else None for node in column]
+    lasted = [_lasted(node.started_at, node.finished_at, now) for node, now in zip(column, nows, strict=True)]
+    done = [seconds if outcome == "completed" else None for outcome, seconds in zip(outcomes, lasted, strict=True)]
+    slowest = _slowest([seconds for seconds in done if seconds is not None])
     return [
-        replace(
-            node,
-            expected=usual,
-            is_slowest=node.outcome == "completed" and slowest is not None and node.seconds == slowest,
-            is_newly_failing=is_new,
+        _Marks(outcome, seconds, usual, slowest is not None and success == slowest, is_new)
+        for outcome, seconds, usual, success, is_new in zip(
+            outcomes, lasted, _expected(done), done, _newly(outcomes), strict=True
         )
-        for node, usual, is_new in zip(column, expected, fails, strict=True)
     ]
 
 
@@ -298,10 +307,12 @@ def _now_of(run: FoundRun, read_at: datetime) -> datetime | None:
 def _expected(values: Sequence[float | None]) -> list[float | None]:
     """Return for each run the median of the earlier ones; runs are newest first."""
     found: list[float | None] = []
-    for place in range(len(values)):
-        earlier = [value for value in values[place + 1 :] if value is not None]
+    earlier: list[float] = []
+    for value in reversed(values):
         found.append(median(earlier) if len(earlier) >= LEAST_EXPECTED_FROM else None)
-    return found
+        if value is not None:
+            insort(earlier, value)  # to sort what is sorted takes the median no time
+    return found[::-1]
 
 
 def _slowest(values: Sequence[float]) -> float | None:

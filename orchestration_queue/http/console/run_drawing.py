@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from markupsafe import Markup
+
 from orchestration_queue.client import FlowRun, FlowRuns, RunNode
-from orchestration_queue.http.console.views import duration
+from orchestration_queue.http.console.views import duration, part
 
 __all__ = ["LEGEND", "Cell", "Grid", "GridRow", "Pair", "PairRow", "Span", "draw_grid", "draw_pair", "gap", "remarks"]
 
@@ -62,6 +64,19 @@ class Cell:
     title: str
     node: RunNode | None
     marks: str
+
+    @property
+    def look(self) -> str:
+        """Its classes."""
+        return f"s-{self.state} d{self.level} {self.marks}".rstrip()
+
+    @property
+    def url(self) -> Markup:
+        """The page of its job, from a page of a queue's; empty if the job was removed. Safe, since it is quoted."""
+        node = self.node
+        if node is None or not node.is_kept:
+            return Markup()
+        return Markup(f"../{part(node.queue)}/jobs/{part(node.job_id)}")  # noqa: S704
 
 
 @dataclass(frozen=True, slots=True)
