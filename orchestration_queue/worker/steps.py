@@ -133,7 +133,7 @@ class StepBook:
         try:
             async with self._reading:
                 found = await self._look_up(name)
-            if found is None and len(self._used | (self._stored or {}).keys()) > MOST_STEPS:
+            if found is None and self._is_full():
                 raise full_error(self._store.id, name)
         except BaseException:
             self.release(name)
@@ -145,13 +145,18 @@ class StepBook:
             )
         return found
 
+    def _is_full(self) -> bool:
+        """Return whether more names are used or stored than a job can have. Most jobs' are few, and are not united."""
+        stored = self._stored or {}
+        return len(self._used) + len(stored) > MOST_STEPS and len(self._used | stored.keys()) > MOST_STEPS
+
     async def find_all(self, names: Sequence[str], *kinds: StepKind) -> list[StoredOutcome | None]:
         """Reserve several names as :meth:`find` does, or none of them."""
         found: dict[str, StoredOutcome | None] = {}
         try:
             for name in names:
                 found[name] = await self.find(name, *kinds)
-        except Exception:
+        except BaseException:
             for name in found:
                 self.release(name)
             raise
