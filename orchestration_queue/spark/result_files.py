@@ -31,12 +31,13 @@ from orchestration_queue.spark.options import FileFormat
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["ResultLocation", "call_with_frames", "store_frames", "write_new", "write_results"]
+__all__ = ["DRAFTS", "ResultLocation", "call_with_frames", "store_frames", "write_new", "write_results"]
 
 _MOST_INPUTS = 100
 _IS_URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _LACKS_DELTA = re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*\bdelta\b", re.IGNORECASE)
-_DRAFTS = ".drafts"
+DRAFTS = ".drafts"
+"""The directory, below that of results, in which files are until all are written."""
 _DATA_FILES = "[!._]*"
 """Matches Spark's data files; its markers and checksums begin with a dot or an underscore."""
 
@@ -214,7 +215,7 @@ def _write_to_directory(
 ) -> dict[str, DataFrameRef]:
     """Write to a draft directory, then move it: readers see all files, or those of an earlier attempt."""
     final = Path(results.location).absolute()
-    drafts = Path(results.root).absolute() / _DRAFTS / segment(results.queue) / segment(results.job)
+    drafts = Path(results.root).absolute() / DRAFTS / segment(results.queue) / segment(results.job)
     draft = drafts / secrets.token_hex(4)
     refs = {}
     for path, frame in frames.items():

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from orchestration_queue.errors import InvalidOptionError, UnrecoverableError
 from orchestration_queue.options import StepOptions
 from orchestration_queue.spark.dataframes import DataFrameRef, segment
-from orchestration_queue.spark.result_files import ResultLocation, store_frames
+from orchestration_queue.spark.result_files import DRAFTS, ResultLocation, store_frames
 from orchestration_queue.worker import ActiveJob
 from orchestration_queue.worker.steps import decorate_step
 
@@ -122,10 +122,16 @@ class SparkJob(ActiveJob):
         if not root.is_dir() or (marker.exists() and now - marker.stat().st_mtime < _SWEEP_EVERY_S):
             return
         marker.touch()
-        directories = [entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-        old = {unquote(entry.name): entry for entry in directories if now - entry.stat().st_mtime > _KEPT_S}
+        # A worker that was killed while it wrote has left a draft.
+        places = [place for place in (root, root / DRAFTS) if place.is_dir()]
+        directories = [entry for place in places for entry in place.iterdir() if entry.name not in (DRAFTS, _SWEPT)]
+        old: dict[str, list[Path]] = {}
+        for entry in directories:
+            if now - entry.stat().st_mtime > _KEPT_S:
+                old.setdefault(unquote(entry.name), []).append(entry)
         for job_id in self._await(self._job._find_gone(list(old))):
-            shutil.rmtree(old[job_id], ignore_errors=True)
+            for entry in old[job_id]:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 _GONE = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")

@@ -70,13 +70,16 @@ async def test_files_are_removed_a_week_after_their_jobs_record(queue: AsyncQueu
         await run(queue, job_id)
     for job_id in ("gone", "old"):
         await (await queue.get(job_id)).remove()
-    for job_id in ("old", "kept"):
-        os.utime(directory / job_id, (0, 0))
+    killed = directory / ".drafts" / "old"
+    (killed / "numbers-1").mkdir(parents=True)
+    for old in (directory / "old", directory / "kept", killed):
+        os.utime(old, (0, 0))
     await run(queue, "soon")
     assert stored(results, queue) == ["gone", "kept", "old", "soon"], "at most once an hour"
     os.utime(directory / ".swept", (0, 0))
     await run(queue, "later")
     assert stored(results, queue) == ["gone", "kept", "later", "soon"]
+    assert not killed.exists()
 
 
 async def test_files_that_are_gone_are_named_and_can_be_written_again(queue: AsyncQueue, results: Path) -> None:
