@@ -10,7 +10,7 @@ from orchestration_queue.client.flow_runs import FoundRun, RunsOf
 from orchestration_queue.client.flow_status import TREE_FIELDS, flow_nodes, node_of
 from orchestration_queue.flows.control import find_ends
 from orchestration_queue.flows.stored import FlowSnapshot, StoredFlow, derive_state, is_removed, read_flow
-from orchestration_queue.protocol.call import Call, Conversation, all_good, chunks, integer, texts
+from orchestration_queue.protocol.call import Call, Conversation, all_good, chunks, integer, texts, together
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, schedule_entries
@@ -89,8 +89,10 @@ def _read_flows(snapshots: Sequence[FlowSnapshot]) -> Conversation[list[FoundRun
     records: list[dict[str, _Record]] = [{} for _ in flows]
     for (place, job), record in zip(jobs, found, strict=True):
         records[place][job.name] = record
-    for flow, known in zip(flows, records, strict=True):
-        known |= yield from find_ends(flow, [name for name, record in known.items() if record is None])
+    gone = [[name for name, record in known.items() if record is None] for known in records]
+    ends = yield from together([find_ends(flow, names) for flow, names in zip(flows, gone, strict=True)])
+    for known, ended in zip(records, ends, strict=True):
+        known |= ended
     yield from _add_histories(
         [(flow.jobs[name].keys, known, name) for flow, known in zip(flows, records, strict=True) for name in known]
     )
