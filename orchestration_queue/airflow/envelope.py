@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestration_queue.options import Retention
 
-__all__ = ["ALREADY_RUNNING", "KEPT", "LOST", "UNREACHABLE", "DagBundle", "WorkloadEnvelope", "queue_of"]
+__all__ = ["ALREADY_RUNNING", "CONTINUES", "KEPT", "LOST", "UNREACHABLE", "DagBundle", "WorkloadEnvelope", "queue_of"]
 
 KEPT: Final = Retention(age=timedelta(days=1))
 """How long to keep jobs after their end, for inspection; Airflow's database has the states of its tasks."""
@@ -18,6 +18,8 @@ LOST: Final = "Lost: "
 """Prefix of the failure reason of a job whose process was lost."""
 ALREADY_RUNNING: Final = "already running"
 """The outcome of a job whose task runs as another job: neither a success nor a failure."""
+CONTINUES: Final = "continues as another job"
+"""The outcome of a job whose task was deferred or rescheduled: Airflow queues it again."""
 UNREACHABLE: Final = "unreachable"
 """The outcome of a try whose supervisor could not reach Airflow's API server, mostly before its task began."""
 _PREFIX: Final = "airflow."

@@ -275,8 +275,9 @@ class QueueExecutor(BaseExecutor):
     def _has_begun(self, job_id: str, at: datetime) -> bool:
         """Whether Airflow's database says that a job's task ran before the job stalled. Called by the watcher.
 
-        A task that another worker has begun since then is well. Clocks may differ by half of a lease: no job stalls
-        earlier than a lease after its worker has begun it.
+        A task that another worker has begun since then is well, and its first heartbeat, unlike the start of a task
+        that was deferred, is of that time. Clocks may differ by a quarter of a lease: renewals are due before its
+        last 3/8, so a worker that has died since the last one did so before those.
         """
         key = self._keys.get(job_id)
         if not isinstance(key, TaskInstanceKey):
@@ -285,9 +286,11 @@ class QueueExecutor(BaseExecutor):
 
         with create_session(scoped=False) as session:
             found = TaskInstance.get_task_instance(key.dag_id, key.run_id, key.task_id, key.map_index, session=session)
-        if found is None or found.state != TaskInstanceState.RUNNING or found.start_date is None:
+        if found is None or found.state != TaskInstanceState.RUNNING or found.last_heartbeat_at is None:
             return False
-        return found.external_executor_id == job_id and found.start_date < at - as_timedelta(self._options.lease) / 2
+        if found.external_executor_id != job_id:
+            return False
+        return found.last_heartbeat_at < at - as_timedelta(self._options.lease) / 4
 
     def end(self) -> None:
         """Stop watching. Jobs wait or run on, and the next scheduler adopts them."""

@@ -6,11 +6,13 @@ import json
 import os
 import resource
 import selectors
+from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
 from airflow.executors import workloads
 from airflow.executors.base_executor import BaseExecutor
+from airflow.sdk.api.client import TaskInstanceOperations
 from airflow.sdk.exceptions import TaskAlreadyRunningError
 from pydantic import TypeAdapter
 
@@ -35,6 +37,8 @@ __all__ = ["main"]
 log = get_logger("orchestration_queue.airflow")
 
 _EXIT_S: Final = 0.01
+_PAUSES: Final = ("defer", "reschedule", "await_input")
+"""The messages to Airflow's API server after which it queues a task again."""
 _WORKLOADS: Final[TypeAdapter[Any]] = TypeAdapter(workloads.All)
 
 
@@ -109,6 +113,7 @@ class _WorkloadServer(ForkServer):
         supervisor = os.getpid()
         os.register_at_fork(after_in_child=lambda: _end_with(supervisor))
         _notice_exit_soon()
+        _report_pauses(fence)
         try:
             code = BaseExecutor.run_workload(workload)
         except TaskAlreadyRunningError:
@@ -133,6 +138,19 @@ def _is_unreachable(error: Exception) -> bool:
 def _end_with(supervisor: int) -> None:
     if os.getppid() == supervisor:
         die_with_parent(supervisor)
+
+
+def _report_pauses(fence: WriteFence) -> None:
+    """Report to the worker whether the task has asked Airflow's API server to queue it again."""
+    for name in _PAUSES:
+        send = getattr(TaskInstanceOperations, name)
+
+        def send_and_report(*arguments: Any, send: Callable[..., Any] = send) -> Any:
+            answer = send(*arguments)
+            fence.report(continues="1")
+            return answer
+
+        setattr(TaskInstanceOperations, name, send_and_report)
 
 
 def _notice_exit_soon() -> None:

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from orchestration_queue._logging import get_logger
-from orchestration_queue.airflow.envelope import ALREADY_RUNNING
+from orchestration_queue.airflow.envelope import ALREADY_RUNNING, CONTINUES
 from orchestration_queue.client import EventReader
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
@@ -41,7 +41,7 @@ class Outcome(Enum):
     COMPLETED = "completed"
     FAILED = "failed"
     IGNORED = "ignored"
-    """The task runs as another job."""
+    """The task runs, or continues, as another job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,9 @@ class JobWatcher:
                 job_id, Outcome.FAILED, f"job {job_id!r} does not exist: it was removed, or the server lost it"
             )
         elif record.state is JobState.COMPLETED:
-            is_elsewhere = ALREADY_RUNNING in record.fields.get("returnvalue", "")
+            result = record.fields.get("returnvalue", "")
+            # Airflow fails a rescheduled task that is due again before its executor reports a success.
+            is_elsewhere = ALREADY_RUNNING in result or CONTINUES in result
             found = JobReport(job_id, Outcome.IGNORED if is_elsewhere else Outcome.COMPLETED)
         elif record.state is JobState.FAILED:
             found = JobReport(

@@ -14,7 +14,14 @@ from typing import Any, Final, NoReturn
 from pydantic import ValidationError
 
 from orchestration_queue._logging import get_logger
-from orchestration_queue.airflow.envelope import ALREADY_RUNNING, LOST, UNREACHABLE, DagBundle, WorkloadEnvelope
+from orchestration_queue.airflow.envelope import (
+    ALREADY_RUNNING,
+    CONTINUES,
+    LOST,
+    UNREACHABLE,
+    DagBundle,
+    WorkloadEnvelope,
+)
 from orchestration_queue.errors import PayloadError, UnrecoverableError
 from orchestration_queue.options.isolation import Isolation
 from orchestration_queue.worker.forks.fork_runner import ForkRunner
@@ -134,7 +141,8 @@ class WorkloadRunner(ForkRunner):
                 raise UnrecoverableError(f"{LOST}Airflow's API server was unreachable while it ran.")
             return {"outcome": ALREADY_RUNNING, **where}
         if code == 0:
-            return {"exit_code": int(note.get("outcome", 0)), **where}
+            outcome = {"outcome": CONTINUES} if note.get("continues") else {}
+            return {"exit_code": int(note.get("outcome", 0)), **outcome, **where}
         self.kill_left(slot)
         if "reason" in note:
             raise UnrecoverableError(f"Airflow could not run it: {note['reason']}")

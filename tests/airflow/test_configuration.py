@@ -6,6 +6,7 @@ import re
 import subprocess
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
@@ -19,7 +20,7 @@ from airflow.executors.workloads.task import TaskInstanceDTO
 
 from orchestration_queue.airflow import AirflowWorker, QueueExecutor
 from orchestration_queue.airflow.configuration import AirflowOptions, TaskOptions
-from orchestration_queue.airflow.envelope import WorkloadEnvelope
+from orchestration_queue.airflow.envelope import CONTINUES, WorkloadEnvelope
 from orchestration_queue.airflow.tokens import _cipher, unseal
 from orchestration_queue.client import Queue
 from orchestration_queue.errors import PayloadError, UsageError
@@ -189,7 +190,7 @@ def test_the_token_of_a_task_is_nowhere_on_the_server(
     assert b"the-token-of" not in held
     for words in (["job", "show", "airflow.default", job_id], ["job", "show", "airflow.default", job_id, "--json"]):
         shown = subprocess.run(
-            [OQ, *words, "--url", server_url], capture_output=True, text=True, timeout=60, check=True
+            [OQ, *words, "--url", server_url], capture_output=True, text=True, timeout=120, check=True
         )
         assert "etl" in shown.stdout
         assert "the-token-of" not in shown.stdout + shown.stderr
@@ -336,12 +337,58 @@ def test_the_job_of_a_deferred_task_does_not_end_its_next_one(executor: QueueExe
     assert {key: state for key, (state, _) in buffer.items()} == {again.key: "success"}
 
 
+def test_a_job_whose_task_continues_as_another_one_is_not_reported(
+    executor: QueueExecutor, raw: redis.Redis, server_url: str
+) -> None:
+    workload = task()
+    add(executor, workload)
+    with Queue("airflow.default", url=server_url) as queue:
+        (taken,) = queue.take(1)
+        taken.complete({"exit_code": 0, "outcome": CONTINUES})
+    wait_until_sync(lambda: executor.sync() or not executor.running, "it is read")  # type: ignore[func-returns-value]
+    assert executor.get_event_buffer() == {}
+
+
+STALLED_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE: Final = timedelta(seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("heartbeat_at", "fields", "is_lost"),
+    [
+        (STALLED_AT - LEASE * 3 / 8, {}, True),
+        (STALLED_AT, {}, False),
+        (STALLED_AT - LEASE, {"state": "deferred"}, False),
+        (STALLED_AT - LEASE, {"external_executor_id": "another"}, False),
+        (None, {}, False),
+    ],
+    ids=["died with its worker", "has begun on another worker", "has ended", "has another job", "has not begun"],
+)
+def test_a_stalled_job_s_task_is_lost_if_its_heartbeats_ended_before(
+    heartbeat_at: datetime | None,
+    fields: dict[str, str],
+    is_lost: bool,
+    executor: QueueExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The start of a task that was deferred is that of its first job."""
+    from airflow.models.taskinstance import TaskInstance
+
+    workload = task()
+    add(executor, workload)
+    job_id = str(workload.ti.external_executor_id)
+    known = {"state": "running", "external_executor_id": job_id, "start_date": STALLED_AT - timedelta(days=1)}
+    instance = mock.Mock(last_heartbeat_at=heartbeat_at, **{**known, **fields})
+    monkeypatch.setattr(TaskInstance, "get_task_instance", lambda *_, **__: instance)
+    assert executor._has_begun(job_id, STALLED_AT) is is_lost
+
+
 def test_airflow_has_the_worker_s_command(server_url: str) -> None:
     ended = subprocess.run(
         [AIRFLOW, "queue", "worker", "--queue", "q", "--concurrency", "many"],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert ended.returncode == 2

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import pytest
 
+from orchestration_queue.airflow.envelope import CONTINUES
+from orchestration_queue.client import Queue
 from tests.airflow.compare import compare, prepare
 from tests.airflow.deployment import LONG_S, Airflow
 from tests.waiting import wait_until_sync
@@ -24,7 +26,7 @@ FEATURES: Final = (
     *("deadline_sync", "execution_timeout", "exits", "killed", "logs", "mapped_group", "mapping_fails"),
     *("params", "pools", "retries", "setup_teardown", "short_circuit", "taskflow", "variables", "xcoms"),
 )
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 
 def is_running(pid: int) -> bool:
@@ -34,12 +36,12 @@ def is_running(pid: int) -> bool:
     return False
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_tasks_end_as_with_local_executor(airflow: Airflow) -> None:
     """`python -m tests.airflow.compare` compares all features."""
     prepare(airflow)
-    with airflow.worker("default", "--concurrency", "4", "--lease", "30"):
-        found = compare(airflow, FEATURES, LONG_S * 3)
+    with airflow.worker("default", "--concurrency", "4"):
+        found = compare(airflow, FEATURES, LONG_S * 6)
     assert found == {name: [] for name in FEATURES}
 
 
@@ -77,6 +79,17 @@ def test_a_lost_task_fails_before_another_worker_has_a_slot_for_it(airflow: Airf
 def kill(airflow: Airflow, process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait(60)
+
+
+def test_a_job_after_which_its_task_is_due_again_is_no_success(airflow: Airflow) -> None:
+    """Airflow would fail a task that it has scheduled again, if the success of the job before were reported then."""
+    with airflow.worker("repeated"):
+        run = airflow.trigger("rescheduled")
+        assert airflow.wait(run) == "success"
+    assert airflow.outcomes(run) == {"third_time": ("success", 1)}
+    with Queue("airflow.repeated", url=airflow.url) as queue:
+        results = [queue.get(job.id).record.result for job in queue.jobs("completed")]
+    assert sorted(result.get("outcome", "") for result in results) == ["", CONTINUES, CONTINUES]
 
 
 def test_a_dag_s_file_is_imported_again_when_it_has_changed(airflow: Airflow) -> None:
@@ -130,7 +143,7 @@ def test_a_new_scheduler_adopts_the_jobs_of_one_that_was_killed(
     airflow: Airflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a busy machine can't keep: a scheduler that finds itself dead resets the tasks of its LocalExecutor.
-    monkeypatch.setitem(airflow.settings, "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "6")
+    monkeypatch.setitem(airflow.settings, "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD", "15")
     with airflow.worker("steady", "--concurrency", "2"):
         run = airflow.trigger("scheduler_killed")
         wait_until_sync(

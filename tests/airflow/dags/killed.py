@@ -1,4 +1,4 @@
-"""DAGs whose workers or schedulers are killed in the middle."""
+"""DAGs whose workers or schedulers are killed in the middle, or whose tasks have several jobs."""
 
 from __future__ import annotations
 
@@ -55,6 +55,15 @@ def wait_for_release(x: int) -> int:
 def punctual() -> None:
     mark("punctual")
 
+
+@task.sensor(queue="repeated", mode="reschedule", poke_interval=0)
+def third_time() -> bool:
+    mark("third_time")
+    return len((MARKS / "third_time").read_text().splitlines()) == 3
+
+
+with DAG("rescheduled", schedule=None, start_date=START):
+    third_time()
 
 with DAG("api_server_killed", schedule=None, start_date=START):
     punctual()
