@@ -128,7 +128,7 @@ class Fleet:
         Raises:
             DemoError: Processes had to be killed.
         """
-        for seconds, number in ((5, signal.SIGTERM), (15, signal.SIGKILL)):
+        for seconds, number in ((5, signal.SIGTERM), (60, signal.SIGKILL)):
             deadline = time.monotonic() + seconds
             while left := self.left_behind():
                 if time.monotonic() > deadline:

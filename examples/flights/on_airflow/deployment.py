@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +27,8 @@ _RUNS = f"api/v2/dags/{DAG}/dagRuns"
 _START_LIMIT_S = 300.0
 _ANSWER_LIMIT_S = 60.0
 _LOOK_S = 0.5
+_SILENCE_LIMIT_S = 120.0
+"""How long Airflow may answer with errors, as while its SQLite file is locked."""
 
 
 def environment(directory: Path, port: int) -> dict[str, str]:
@@ -138,7 +140,7 @@ class Deployment:
             connection.request(method, f"/{path}", None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             text = answer.read()
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise _NotReadyError(f"Airflow's API server does not answer: {error}.") from error
         finally:
             connection.close()
@@ -146,13 +148,29 @@ class Deployment:
             raise _NotReadyError(f"Airflow's API server answers {path} with {answer.status}: {text[:200]!r}.")
         return json.loads(text)
 
+    def _read(self, path: str) -> Any:
+        """Return an answer of the API server, which may be busy.
+
+        Raises:
+            DemoError: A program has ended, or the server does not answer for two minutes.
+        """
+        deadline = time.monotonic() + _SILENCE_LIMIT_S
+        while True:
+            self._fleet.check()
+            try:
+                return self._ask("GET", path)
+            except _NotReadyError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_LOOK_S)
+
     def state(self, run: str) -> str:
         """Return the state of a run."""
-        return str(self._ask("GET", f"{_RUNS}/{quote(run)}")["state"])
+        return str(self._read(f"{_RUNS}/{quote(run)}")["state"])
 
     def tasks(self, run: str) -> dict[str, TaskView]:
         """Return the tasks of a run, by name."""
-        rows = self._ask("GET", f"{_RUNS}/{quote(run)}/taskInstances?limit=100")["task_instances"]
+        rows = self._read(f"{_RUNS}/{quote(run)}/taskInstances?limit=100")["task_instances"]
         return {
             row["task_id"]: TaskView(
                 row["task_id"], row["state"] or "none", row["try_number"], row["duration"], row["pid"]
@@ -163,7 +181,7 @@ class Deployment:
     def result(self, run: str, task: str) -> Any:
         """Return the result of a task."""
         entry = f"taskInstances/{task}/xcomEntries/return_value?deserialize=true"
-        return self._ask("GET", f"{_RUNS}/{quote(run)}/{entry}")["value"]
+        return self._read(f"{_RUNS}/{quote(run)}/{entry}")["value"]
 
     def worker_of(self, pid: int | None) -> str:
         """Return the worker whose descendant a process is; empty if it has ended."""
