@@ -19,7 +19,7 @@ DURATIONS: Final = Path(__file__).with_name("durations.json")
 """Seconds that each file takes alone on a quiet machine. Written by `--write-durations`."""
 UNKNOWN: Final = 10.0
 """Seconds assumed of a file that was never measured; six times as many if it starts whole programs."""
-HEAVY: Final = ("chaos", "dagster", "docs", "spark", "typing")
+HEAVY: Final = ("airflow", "chaos", "dagster", "docs", "spark", "typing")
 """Folders of tests that start whole programs."""
 HEAVY_TIMEOUT: Final = 300
 SHARING: Final = {

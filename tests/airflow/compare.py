@@ -203,7 +203,7 @@ def main() -> int:
         url = database.url if arguments.postgres and database else ""
         settings = {"CORE__PARALLELISM": "8"}
         airflow = Airflow(Path(home) / "airflow", f"unix://{home}/valkey.sock", url, settings)
-        with airflow.running(), airflow.worker("default", "--concurrency", "8", "--lease", "30"):
+        with airflow.running(), airflow.worker("default", "--concurrency", "8"):
             airflow.start_triggerer()
             prepare(airflow)
             names = arguments.names or feature_names(airflow)

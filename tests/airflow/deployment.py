@@ -29,6 +29,8 @@ DAGS: Final = Path(__file__).with_name("dags")
 EXECUTOR: Final = "orchestration_queue.airflow.QueueExecutor"
 LONG_S: Final = 300.0
 """For a machine that is busy with other things: Airflow's programs need ten seconds of a core each to start."""
+LEASE_S: Final = 15
+"""What a worker may be silent for on such a machine. Each job has it from the executor, whatever the worker's is."""
 ENDED: Final = frozenset({"success", "failed"})
 _CALLS: Final = 5
 
@@ -80,13 +82,16 @@ class Airflow:
             "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "LOGGING__WORKER_LOG_SERVER_PORT": str(self.log_port),
             "ORCHESTRATION_QUEUE__CONSOLE_URL": "http://console:8080/",
-            "ORCHESTRATION_QUEUE__LEASE": "3",
+            "ORCHESTRATION_QUEUE__LEASE": str(LEASE_S),
             "ORCHESTRATION_QUEUE__URL": self.url,
             "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "3",
             "SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "1",
             "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "120",
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
-            **({"DATABASE__SQL_ALCHEMY_CONN": self.database} if self.database else {}),
+            # A scheduler whose SQLite is locked for longer than five seconds, by default, ends with an error.
+            "DATABASE__SQL_ALCHEMY_CONN": self.database or f"sqlite:///{self.home}/airflow.db?timeout=120",
+            "CORE__DAGBAG_IMPORT_TIMEOUT": "240",
+            "DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "270",
             **self.settings,
         }
         own = {"AIRFLOW_HOME": str(self.home), "OQ_URL": self.url, "OQ_TEST_MARKS": str(self.marks)}
@@ -124,7 +129,7 @@ class Airflow:
         self.start(name, AIRFLOW, "scheduler", "--skip-serve-logs")
 
     def start_worker(self, name: str, queue: str = "default", *arguments: str) -> subprocess.Popen[bytes]:
-        words = ("--queue", queue, "--stalled-interval", "0.5", "--lease", "3", *arguments)
+        words = ("--queue", queue, "--stalled-interval", "0.5", *arguments)
         return self.start(name, OQ, "airflow", "worker", *words)
 
     def restart(self, name: str) -> None:
@@ -165,7 +170,7 @@ class Airflow:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
+            process.wait(60)
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
@@ -212,7 +217,7 @@ class Airflow:
             with engine.connect() as connection:
                 rows = connection.exec_driver_sql(statement.replace("?", "%s"), values)
                 return [tuple(row) for row in rows]
-        with closing(sqlite3.connect(self.home / "airflow.db", timeout=30)) as database:
+        with closing(sqlite3.connect(self.home / "airflow.db", timeout=120)) as database:
             return database.execute(statement, values).fetchall()
 
     def call(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Any:

@@ -63,7 +63,7 @@ def serving(queue: str, url: str, handler: Callable[[ActiveJob], Any] | Router) 
     started = threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="test-worker")
     thread.start()
-    started.wait(60)
+    assert started.wait(60)
     try:
         yield
     finally:

@@ -41,7 +41,7 @@ def examine(source: str, tmp_path: Path) -> list[Any]:
     path = tmp_path / "file.py"
     path.write_text(source)
     command = [sys.executable, "-c", PROGRAM, str(path), str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=110, check=True)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
     found: list[Any] = json.loads(ended.stdout.splitlines()[-1])
     return found
 

@@ -72,14 +72,14 @@ def retry_policy() -> None:
 
 @feature()
 def execution_timeout() -> None:
-    @task(execution_timeout=timedelta(seconds=1), retries=1, retry_delay=AT_ONCE)
+    @task(execution_timeout=timedelta(seconds=8), retries=1, retry_delay=AT_ONCE)
     def slow_at_first() -> str:
         if instance().try_number == 1:
             signal.pause()
         return "in time"
 
     slow_at_first()
-    BashOperator(task_id="shell", bash_command="sleep 600", execution_timeout=timedelta(seconds=1))
+    BashOperator(task_id="shell", bash_command="sleep 600", execution_timeout=timedelta(seconds=8))
 
 
 @feature()
