@@ -56,6 +56,8 @@ EXECUTOR = Borrowed(
     # Those that do not run in one process.
     "test_multiprocessing or environment1 or multiprocess or run_config1 or recon_job1 or not_inprocess0",
     {
+        "test_dynamic_failure_retry[get_dynamic_op_failure_job-<lambda>]": "its steps count in one file at once, "
+        "without a lock",
         "test_crash_multiprocessing": "asks for the class ChildProcessCrashException; ours names the signal",
         "test_crash_hard_multiprocessing": "the same",
         "test_step_retry_fixed_wait[environment1]": "its run has no origin, which executors on other machines need",

@@ -112,8 +112,10 @@ def test_a_run_that_could_be_resumed_is_stopped_with_its_steps(launched: Launche
     assert launched.instance.run_will_resume(run_id)
     assert launched.instance.run_launcher.terminate(run_id)
     assert launched.status(run_id) is CANCELED
-    assert "termination signal, forwarding to steps" in launched.messages(run_id)
-    assert "not forwarding" not in launched.messages(run_id)
+    messages = launched.messages(run_id)
+    # The step is stopped as well, and may have ended before the run's process sees its own signal.
+    assert "termination signal, forwarding to steps" in messages or "Failed steps: ['endless']" in messages
+    assert "not forwarding" not in messages
     assert len(launched.lines("cleaned")) == 1
     with Queue(step.queue, url=launched.url) as queue:
         assert queue.get(step.job_id).record.failed_reason == "revoked"
