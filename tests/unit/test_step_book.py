@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestration_queue.worker.steps import StepBook, StepKind
+from orchestration_queue.protocol.operations.steps import StepKind
+from orchestration_queue.worker.steps import StepBook
 
 
 class Slow:
