@@ -191,7 +191,12 @@ async def test_runs_are_laid_side_by_side(api: httpx.AsyncClient, queue: AsyncQu
     assert [run["id"] for run in (await read(api, path, flow="sales", limit="1"))["runs"]] == ["f2"]
     assert (await read(api, path, scheduler="nightly"))["runs"] == []
     assert (await read(api, path, dagster_job="etl"))["runs"] == []
-    bad = ({}, {"flow": "a", "scheduler": "b"}, {"flow": "a", "limit": "51"}, {"flow": "a", "limit": "0"})
+    bad: list[dict[str, str]] = [
+        {},
+        {"flow": "a", "scheduler": "b"},
+        {"flow": "a", "limit": "51"},
+        {"flow": "a", "limit": "0"},
+    ]
     for params in bad:
         refusal(await api.get(path, params=params), 400)
 
