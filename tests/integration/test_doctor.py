@@ -580,6 +580,7 @@ def test_alert_rules_that_nobody_hears_of_are_found(own: tuple[redis.Redis, str]
         )
         unsent = UnsentMessage("1", "ops", {"rule": "etl"}, attempts=1, error="it answered 500")
         raw.hset("glide:{:alerts}:outbox", "1", json.dumps(asdict(unsent)))
+        raw.zadd("glide:{:alerts}:due", {unsent.member: 0})
         assert told() == [
             "The last evaluation on a-host failed: Out of luck",
             "Rule mail names chat, which a-host does not know",
