@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import os
 import signal
 import subprocess
@@ -11,9 +13,10 @@ import time
 import uuid
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -34,6 +37,25 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 # Building the command `oq` takes 0.07 seconds of a core: done once, and not for each of the tests' 1,500 calls.
 typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]  # no public way
+
+# Before Python 3.11.8 and 3.12.2 two syntax trees that are built at once count each other's depth, and one fails with a
+# SystemError. The second begins when objects are collected meanwhile and one of them, or another thread, shows a
+# traceback: there is no collection now while a tree is built, by pytest's rewriting of assertions neither.
+_parse = ast.parse
+
+
+@wraps(_parse)
+def _parse_without_collection(*arguments: Any, **options: Any) -> Any:
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _parse(*arguments, **options)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+ast.parse = _parse_without_collection
 
 # Tests see what the sources say now. One process writes the files that are not in Git, before the others start.
 if "PYTEST_XDIST_WORKER" not in os.environ:

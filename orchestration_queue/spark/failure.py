@@ -80,7 +80,8 @@ class SparkFailure:
     @classmethod
     def of(cls, error: BaseException) -> SparkFailure:
         """Read an exception of the user's code, of PySpark, or of Java."""
-        frames = _frames(traceback.format_list(traceback.extract_tb(error.__traceback__)))
+        traced = traceback.extract_tb(error.__traceback__)
+        frames = _users((frame.filename, frame.lineno, frame.name) for frame in traced)
         text = str(error).strip()
         if details := _grpc_details(text):
             return cls(type(error).__name__, _cut(details), frames)
@@ -99,7 +100,7 @@ class SparkFailure:
         if message.startswith(_PREFACE) and body + 1 < len(lines):
             message = lines[body + 1].removeprefix(": ")
         # PySpark may have put the worker's frames at the end of the driver's already.
-        all_frames = tuple(dict.fromkeys((*frames, *_frames(lines[:body]))))
+        all_frames = tuple(dict.fromkeys((*frames, *_printed_frames(lines[:body]))))
         return cls(kind.rpartition(".")[2], _cut(message.strip()), all_frames[-_FRAMES:])
 
     @classmethod
@@ -131,12 +132,17 @@ def _grpc_details(text: str) -> str:
     return found["details"] if found else ""
 
 
-def _frames(lines: list[str]) -> tuple[str, ...]:
+def _printed_frames(lines: list[str]) -> tuple[str, ...]:
     found = (_PYTHON_FRAME.search(line) for line in lines)
+    return _users((match["file"], match["line"], match["function"]) for match in found if match)
+
+
+def _users(frames: Iterable[tuple[str, object, str]]) -> tuple[str, ...]:
+    """Return the last frames of the user's code, from file, line and function of each."""
     return tuple(
-        f"{match['file'].rpartition('/')[2]}:{match['line']} in {match['function']}"
-        for match in found
-        if match and not _NOT_THE_USERS.search(match["file"])
+        f"{file.rpartition('/')[2]}:{line} in {function}"
+        for file, line, function in frames
+        if not _NOT_THE_USERS.search(file)
     )[-_FRAMES:]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ from orchestration_queue.errors import PayloadError, RateLimitError, Unrecoverab
 from orchestration_queue.protocol import codec, outcome
 from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import JobRecord
+from orchestration_queue.spark.failure import SparkFailure
+from orchestration_queue.worker.sandbox.frames import dump_error
 
 BACKOFF = {"type": "exponential", "delay": 1000}
 
@@ -56,3 +59,17 @@ def test_a_traceback_begins_in_the_user_s_code() -> None:
     traced = outcome.traceback_of(caught.value)
     assert __file__ in traced
     assert codec.__file__ not in traced
+
+
+def test_a_failure_is_recorded_although_its_traceback_cannot_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before Python 3.11.8, where two threads that format a traceback at once may fail with a SystemError."""
+
+    def fail(*_: Any) -> Any:
+        raise SystemError("AST constructor recursion depth mismatch (before=150, after=238)")
+
+    monkeypatch.setattr(traceback.TracebackException, "format", fail)
+    monkeypatch.setattr(traceback.StackSummary, "format", fail)
+    error = ValueError("no such city")
+    assert outcome.failed(lease(0, attempts=2), error, 0.0).traceback == "ValueError: no such city"
+    assert dump_error(error, lease(0))["traceback"] == "ValueError: no such city"
+    assert SparkFailure.of(error).message == "no such city"

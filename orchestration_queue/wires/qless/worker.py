@@ -8,7 +8,6 @@ import secrets
 import signal
 import socket
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -18,6 +17,7 @@ from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import OrchestrationQueueError, SandboxedError, UnrecoverableError, UsageError
 from orchestration_queue.options.durations import seconds
 from orchestration_queue.protocol.call import Call
+from orchestration_queue.protocol.outcome import reason_of, traceback_of
 from orchestration_queue.server import ServerUrl
 from orchestration_queue.wires.handling import HandlerRunner, WireMiddleware, run_on_shutdown
 from orchestration_queue.wires.limits import StartLimiter
@@ -231,7 +231,7 @@ class QlessWorker:
 
     def _failure(self, job: QlessJob, error: BaseException) -> Call:
         kind = error.kind if isinstance(error, SandboxedError) else type(error).__name__
-        message = "".join(traceback.format_exception(error))
+        message = traceback_of(error) or reason_of(error)
         log.warning("Job %s of queue %s failed: %r", job.jid, job.queue, error)
         delay = self._options.retry_delay
         if delay is None or isinstance(error, UnrecoverableError):

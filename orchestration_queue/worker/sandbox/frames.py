@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-import traceback
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import timedelta
@@ -28,7 +27,7 @@ from orchestration_queue.errors import (
 )
 from orchestration_queue.protocol.codec import MAX_PAYLOAD_BYTES, plain, refuse_equal_keys
 from orchestration_queue.protocol.lease import Lease, Settlement
-from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of, without_exit
+from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of, traceback_of, without_exit
 from orchestration_queue.worker.active_job import JobInterrupt, find_interrupt
 
 __all__ = ["Frame", "FrameChannel", "dump_error", "load_error", "load_error_in_handler", "pack", "take"]
@@ -39,7 +38,6 @@ Frame: TypeAlias = dict[str, Any]
 _LENGTH = struct.Struct("!I")
 _MOST_BYTES = 16 * MAX_PAYLOAD_BYTES
 """Enough for a payload in which every character is escaped twice."""
-_TRACEBACK_LENGTH = 32_000
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=plain).encode
 
 
@@ -169,7 +167,7 @@ def dump_error(error: BaseException, lease: Lease) -> Frame:
     described: Frame = {
         "type": type(error).__name__,
         "reason": reason_of(error),
-        "traceback": "".join(traceback.format_exception(error))[-_TRACEBACK_LENGTH:],
+        "traceback": traceback_of(error),
     }
     if isinstance(error, RateLimitError):
         return {"rate_limit_s": error.delay and error.delay.total_seconds(), **described}
