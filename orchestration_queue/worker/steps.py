@@ -177,13 +177,14 @@ class StepBook:
         # Each name is used once per attempt, so its result need not be kept.
         return StoredOutcome(step, self._results.pop(name))
 
-    async def _check_version(self, wanted: CodeVersion, stored: Mapping[str, JobStep]) -> None:
-        """Store the version before the first step; continue only what the same version has stored."""
+    async def _check_version(self, wanted: CodeVersion, stored: dict[str, JobStep]) -> None:
+        """Store the version before the first step, as one of them; continue only what the same version has stored."""
         if VERSION in stored:
             (result,) = await self._store._read_step_results([VERSION])
         else:
             result = codec.encode(wanted.name, "The code's version")
-            result = (await self.store(VERSION, StepKind.RETURNED, result=result)).result or result
+            outcome = await self.store(VERSION, StepKind.RETURNED, result=result)
+            stored[VERSION], result = outcome.step, outcome.result or result
         version = codec.decode(result, "The code's version")
         if version == wanted.name:
             return

@@ -269,6 +269,28 @@ async def test_a_job_has_at_most_10000_steps(queue: AsyncQueue, server_url: str,
             await (await queue.add("work")).wait(SOON)
 
 
+@pytest.mark.parametrize("version", [None, "2"])
+async def test_no_function_runs_whose_result_would_not_fit(
+    queue: AsyncQueue, server_url: str, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    """In the attempt that stores the version, too, which is one of the steps."""
+    monkeypatch.setattr("orchestration_queue.worker.steps.MOST_STEPS", 3)
+    ran: list[int] = []
+    tasks = Tasks()
+
+    @tasks.task(version=version)
+    async def work(job: AsyncActiveJob) -> None:
+        for number in range(4):
+            await job.step(f"n-{number}", ran.append, number)
+
+    async with working(queue, tasks, server_url):
+        job = await queue.add("work")
+        with pytest.raises(JobFailedError, match="has 10,000 steps, the most"):
+            await job.wait(SOON)
+    assert ran == ([0, 1] if version else [0, 1, 2])
+    assert len(await job.steps()) == 3
+
+
 async def test_a_gathering_that_does_not_fit_stores_no_call(
     queue: AsyncQueue, server_url: str, raw: redis.Redis
 ) -> None:
