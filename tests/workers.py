@@ -37,7 +37,7 @@ async def working(
 ) -> AsyncIterator[Worker]:
     """A worker of the queue, stopped in the end."""
     quick = QUICK.model_copy(update=options)
-    worker = Worker(queue.name, handler, url=url, options=quick, middleware=middleware)
+    worker = Worker(queue.name, handler, url=url, prefix=queue.keys.prefix, options=quick, middleware=middleware)
     running = asyncio.ensure_future(worker.run())
     try:
         yield worker

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -86,8 +87,13 @@ class SparkJob(ActiveJob):
     def _step_location(self, name: str) -> ResultLocation | None:
         if self._results is None:
             return None
-        root = f"{self._results.root.rstrip('/')}/{_STEPS}/{segment(self.queue)}"
+        # Queues of this name on other servers may write here, too, and remove only their own files.
+        root = f"{self._results.root.rstrip('/')}/{_STEPS}/{segment(self.queue)}/{self._origin}"
         return replace(self._results, root=root, queue=self.id, job=f"{name[:_NAME_LENGTH]}-{secrets.token_hex(4)}")
+
+    @cached_property
+    def _origin(self) -> str:
+        return segment(self._await(self._job._read_origin()))
 
     def _load(self, name: str, value: Any) -> Any:
         """Return a stored result with DataFrames in place of references."""

@@ -17,7 +17,7 @@ from orchestration_queue.protocol.call import chunks
 from orchestration_queue.protocol.functions.oq1 import StepCall
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.lease import Lease
-from orchestration_queue.protocol.operations import job_records, steps
+from orchestration_queue.protocol.operations import job_records, queue_settings, steps
 from orchestration_queue.protocol.operations.steps import JobStep, StepKind, StoredOutcome
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server import AsyncConnection
@@ -309,6 +309,10 @@ class DurableJob(BaseActiveJob):
     async def _read_calls(self, members: Sequence[str]) -> list[CalledEnd]:
         """Return how the first of some called jobs ended, at least one: a sandbox takes a few MiB in a message."""
         return await self._connection.follow(read_ends(members))
+
+    async def _read_origin(self) -> str:
+        """Return what distinguishes this queue from others of its name."""
+        return await self._connection.follow(queue_settings.read_origin(self._keys, secrets.token_hex(4)))
 
     async def _find_gone(self, job_ids: Sequence[str]) -> list[str]:
         """Return which jobs of this queue have no record."""

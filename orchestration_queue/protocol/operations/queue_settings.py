@@ -12,7 +12,16 @@ from typing import Any
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import QueueSettings, RateLimit, milliseconds
 from orchestration_queue.options.wire import lease_from_wire
-from orchestration_queue.protocol.call import Call, Operation, Reply, integer, optional_text
+from orchestration_queue.protocol.call import (
+    Call,
+    Conversation,
+    Operation,
+    Reply,
+    all_good,
+    integer,
+    optional_text,
+    text,
+)
 from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import QueueKeys
@@ -24,6 +33,7 @@ __all__ = [
     "global_concurrency",
     "global_rate_limit",
     "hold_group",
+    "read_origin",
     "reported_tokens",
     "set_global_concurrency",
     "set_global_rate_limit",
@@ -113,6 +123,18 @@ def hold_group(keys: QueueKeys, group: str, duration_ms: int, now_ms: int) -> Op
     call = glidemq.rate_limit_group_external(keys, group_key=group, duration_ms=duration_ms, now_ms=now_ms)
 
     return Operation(call, lambda reply: datetime.fromtimestamp(integer(reply) / 1000, UTC))
+
+
+def read_origin(keys: QueueKeys, token: str) -> Conversation[str]:
+    """Return what distinguishes a queue from others of its name, on all servers and with all prefixes.
+
+    Args:
+        keys: The queue.
+        token: A random one, which is stored if there is none.
+    """
+    calls = [Call("HSETNX", (keys.meta,), ("origin", token)), Call("HGET", (keys.meta,), ("origin",))]
+    _, stored = all_good((yield calls))
+    return text(stored)
 
 
 def stored_dead_letter_queue(keys: QueueKeys) -> Operation[str | None]:
