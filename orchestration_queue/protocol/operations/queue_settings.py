@@ -130,7 +130,7 @@ def read_origin(keys: QueueKeys, token: str) -> Conversation[str]:
 
     Args:
         keys: The queue.
-        token: A random one, which is stored if there is none.
+        token: A random one, stored the first time.
     """
     calls = [Call("HSETNX", (keys.meta,), ("origin", token)), Call("HGET", (keys.meta,), ("origin",))]
     _, stored = all_good((yield calls))
