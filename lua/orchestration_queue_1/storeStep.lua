@@ -16,11 +16,14 @@
 --- @arg   until_ms             int          epoch ms until which it sleeps or waits; 0 for no end
 --- @arg   result               text         what it returned or raised, as the serializer wrote it
 --- @end     step
+--- @arg   event_kind           text =       its kind in words, for the event `step`; empty for no event
 --- @returns array 1: the outcome that counts, as `kind number attempt ended_ms duration_ms until_ms size`; 2: its result, if it was stored before; or the text `lost` when the job is gone, ended or leased to another worker, or `full` when it has 10,000 steps, and then nothing was written
 --- @error   the stream key does not end in `:stream`; `OQ_BAD_ARGUMENT` for another kind
 --- @cost    O(1)
 
+local events = require("events")
 local lease = require("lease")
+local numbers = require("numbers")
 local steps = require("steps")
 local validate = require("validate")
 
@@ -33,4 +36,9 @@ local job, same = lease.look(queue, claim, { "state", "processedOn", "stalledCou
 if not same or job.state ~= "active" then
   return "lost"
 end
-return steps.store(queue, claim.job_id, not job.steps, step)
+local reply = steps.store(queue, claim.job_id, not job.steps, step)
+if event_kind ~= "" and type(reply) == "table" and not reply[2] then
+  events.emit(queue, "step", claim.job_id, "step", step.name, "kind", event_kind, "attempt", numbers.text(step.attempt),
+    "duration", numbers.text(step.duration_ms))
+end
+return reply

@@ -151,6 +151,9 @@ def run(
     dead_letter_queue: Annotated[
         str | None, typer.Option(help="The queue for copies of jobs that failed for good; see `oq dead`.")
     ] = None,
+    step_events: Annotated[
+        bool, typer.Option("--step-events", help="Emit an event for each durable step; see `oq queue events`.")
+    ] = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     queue_metrics: QueueMetrics = False,
@@ -191,6 +194,7 @@ def run(
         drain=drain,
         dead_letter_queue=dead_letter_queue,
         code_version=code_version,
+        emit_step_events=step_events,
     )
     handler = _load(target)
     names = list(dict.fromkeys(queue or _own_queue(target, handler)))

@@ -86,5 +86,7 @@ class WorkerOptions(Options):
     """The version of the code that it runs, such as a commit; shown with the queue's workers."""
     emit_events: bool = True
     """Emit ``completed`` events. Disable to save one stream entry per job."""
+    emit_step_events: bool = False
+    """Emit a ``step`` event when a durable step has ended or begun to sleep: one stream entry each."""
     record_metrics: bool = True
     """Count completed jobs for :meth:`Queue.metrics`."""

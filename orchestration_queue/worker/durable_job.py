@@ -54,6 +54,8 @@ class DurableJob(BaseActiveJob):
         self._has_steps = has_steps
         self.on_step: Callable[[str], object] | None = None
         """Called with the job's name when a step's outcome was stored."""
+        self.emit_step_events = False
+        """Whether the server emits an event then, too."""
 
     @overload
     def step(
@@ -280,6 +282,7 @@ class DurableJob(BaseActiveJob):
             duration_ms=duration_ms,
             until_ms=until_ms,
             result=result,
+            emit_event=self.emit_step_events,
         )
         stored = await self._persist(lambda: self._connection.run(storing, repeatable=True))
         if self.on_step is not None and stored.result is None and kind is not StepKind.WAITS:

@@ -75,6 +75,7 @@ class WorkerLoop:
         """Those of them whose tasks were cancelled, and whose handlers clean up."""
         self._beside: set[asyncio.Future[None]] = set()
         self._tallying = Tallying(io, self._begin) if options.record_metrics else None
+        runner.emit_step_events = options.emit_step_events
         if self._tallying is not None:
             runner.on_step = self._tallying.count_step
         self._failure: BaseException | None = None

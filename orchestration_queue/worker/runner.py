@@ -97,6 +97,8 @@ class Runner:
         self._on_rate_limit = on_rate_limit or (lambda _delay_ms: None)
         self.on_step: Callable[[str], object] = lambda _name: None
         """Called with the job's name when a durable step's outcome was stored."""
+        self.emit_step_events = False
+        """Whether the server emits an event then, too."""
         self._last_handler: Handler | None = None
         self._is_coroutine = False
         self._sandboxes = SandboxPool(SandboxProcess.start)
@@ -119,7 +121,7 @@ class Runner:
             lease.record.fill_options(self._default_options(lease.record.name))
         with bound_to(self._keys.queue, lease.record):
             job = AsyncActiveJob(lease.record, self._keys, self._connection, has_steps=self._has_steps)
-            job.on_step = self.on_step
+            job.on_step, job.emit_step_events = self.on_step, self.emit_step_events
             attempt = _Attempt(lease, job)
             settlement = await self._run_to_outcome(attempt, given_up)
             if lease in given_up:

@@ -94,6 +94,21 @@ async def suspended_at(job: AsyncJob, name: str) -> None:
     await until(has_it)
 
 
+async def test_its_reader_of_events_passes_those_of_steps_on(queue: AsyncQueue, server_url: str) -> None:
+    async def work(job: AsyncActiveJob) -> None:
+        for number in range(120):  # more than a page of its reader
+            await job.step(f"n-{number}", int)
+
+    async with working(queue, work, server_url, emit_step_events=True):
+        job = await queue.add("work")
+        told = await node(server_url, queue.keys.base, "events", job.id)
+    kinds = [event.pop("event") for event in told]
+    assert kinds == ["added", *["step"] * 120, "completed"]
+    assert told[-2] == {
+        "jobId": job.id, "step": "n-119", "kind": "returned", "attempt": "1", "duration": told[-2]["duration"],
+    }  # fmt: skip
+
+
 async def test_it_runs_a_job_that_a_step_calls(queue: AsyncQueue, server_url: str) -> None:
     async def work(job: AsyncActiveJob) -> Any:
         worker.stop()  # Node runs what it calls

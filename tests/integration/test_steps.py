@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -714,10 +715,11 @@ def sent() -> Iterator[list[str]]:
     exchange_hooks.remove(note)
 
 
+@pytest.mark.parametrize("emits", [False, True], ids=["", "events"])
 async def test_a_step_costs_one_command_and_a_page_of_stored_ones_two(
-    queue: AsyncQueue, server_url: str, sent: list[str]
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, sent: list[str], emits: bool
 ) -> None:
-    """An attempt without steps costs none for them."""
+    """Whether an event says so or not. An attempt without steps costs none for them."""
 
     async def work(job: AsyncActiveJob) -> None:
         sent.clear()
@@ -730,9 +732,49 @@ async def test_a_step_costs_one_command_and_a_page_of_stored_ones_two(
     counted: list[list[str]] = []
     options = JobOptions(attempts=3, backoff=Backoff(type="fixed", delay=0.01))
     intervals: dict[str, Any] = dict.fromkeys(("stalled_interval", "promotion_interval", "lease"), timedelta(minutes=5))
-    async with working(queue, work, server_url, **intervals):
+    async with working(queue, work, server_url, emit_step_events=emits, **intervals):
         await (await queue.add("work", options=options)).wait(SOON)
+    assert len(step_events(raw, queue)) == (20 if emits else 0)
     assert counted == [["oq1_storeStep"] * 20, ["HSCAN", "HMGET"], ["HSCAN", "HMGET"]]
+
+
+def step_events(raw: Any, queue: AsyncQueue) -> list[dict[str, str]]:
+    """The events of steps so far."""
+    return [fields for _, fields in raw.xrange(queue.keys.events) if fields["event"] == "step"]
+
+
+@pytest.mark.parametrize("handler", [stepping_on_loop, sandboxed(stepping)], ids=["loop", "sandbox"])
+async def test_each_step_that_ends_or_sleeps_is_an_event_if_asked(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, handler: Any
+) -> None:
+    """As many as statistics count: a wait has none before its signal, which comes after this attempt."""
+    async with working(queue, handler, server_url, emit_step_events=True):
+        job = await queue.add("work", options=TWICE)
+        await job.wait(SOON)
+    told = step_events(raw, queue)
+    assert [tuple(event[name] for name in ("jobId", "step", "kind", "attempt")) for event in told] == [
+        *((job.id, f"n-{number}", "returned", "1") for number in range(3)), (job.id, "nap", "sleeps", "1"),
+    ]  # fmt: skip
+    assert all(int(event["duration"]) >= 0 for event in told)
+
+
+async def test_a_wait_is_an_event_once_it_has_ended(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        with suppress(TimeoutError):
+            await job.wait_for("never", timeout=0.01)
+        called = await job.call("it", "part")
+        return [called, await job.wait_for("approval")]
+
+    tasks = Tasks()
+    tasks.task(name="work")(work)
+    tasks.task(name="part")(lambda: 1)
+    async with working(queue, tasks, server_url, emit_step_events=True):
+        job = await queue.add("work")
+        await until(partial(job.signal, "approval", "yes"))
+        assert await job.wait(SOON) == [1, "yes"]
+    assert [(event["step"], event["kind"]) for event in step_events(raw, queue)] == [
+        ("never", "timed_out"), ("it", "completed"), ("approval", "signaled"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("handler", [stepping_on_loop, sandboxed(stepping)], ids=["loop", "sandbox"])

@@ -41,6 +41,17 @@ def test_the_first_outcome_counts(own: Own) -> None:
     assert own.wire.job("7")["steps"] == "1"
 
 
+def test_an_event_says_that_an_outcome_was_stored_and_not_that_it_was_known(own: Own) -> None:
+    for _ in range(2):
+        store(own, "a", event_kind="returned")
+        store(own, "b", taken_ms=NOW + 1, event_kind="returned")
+        store(own, "c")
+    kept = own.wire.ask("XRANGE", own.wire.key("events"), "-", "+")
+    assert [fields for _, fields in kept] == [
+        {"event": "step", "jobId": "7", "step": "a", "kind": "returned", "attempt": "1", "duration": "5"}
+    ]
+
+
 @pytest.mark.parametrize("kind", ["r", "t"])
 def test_only_a_wait_is_replaced_and_keeps_its_number(own: Own, kind: str) -> None:
     store(own, "wait", "w", result="")

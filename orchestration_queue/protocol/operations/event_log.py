@@ -40,9 +40,9 @@ __all__ = [
 EVENT_TYPES = frozenset(
     ("active", "added", "cleaned", "completed", "delay-changed", "drained", "expired", "failed", "group-rate-limited",
      "paused", "priority-changed", "progress", "promoted", "released", "removed", "resumed", "retried", "retrying",
-     "revoked", "stalled", "suspended", "usage", "waiting-children")
+     "revoked", "stalled", "step", "suspended", "usage", "waiting-children")
 )  # fmt: skip
-"""The wire's types of events, and ``released``, which our workers add."""
+"""The wire's types of events, and ``released`` and ``step``, which our workers add."""
 
 
 @dataclass(frozen=True, slots=True)

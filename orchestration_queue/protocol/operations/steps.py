@@ -179,6 +179,7 @@ def store_step(
     duration_ms: int = 0,
     until_ms: int = 0,
     result: str = "",
+    emit_event: bool = False,
 ) -> Operation[StoredOutcome]:
     """Store how a step of a running job ended, unless an outcome is stored. Sent twice, it stores once.
 
@@ -191,6 +192,7 @@ def store_step(
         duration_ms: How long its function ran.
         until_ms: Epoch milliseconds until which it sleeps or waits; 0 for no limit.
         result: What it returned or raised, encoded.
+        emit_event: Emit an event if this is the outcome that counts, and final.
 
     Returns:
         The operation. It reads the outcome that counts: the first one, except that of a wait that has not ended.
@@ -211,6 +213,7 @@ def store_step(
         duration_ms=duration_ms,
         until_ms=until_ms,
         result=result,
+        event_kind=kind if emit_event and kind not in _PENDING else "",
     )
 
     def read(reply: Reply) -> StoredOutcome:

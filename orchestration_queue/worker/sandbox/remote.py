@@ -22,7 +22,9 @@ __all__ = ["Asking", "PlainRemoteJob", "RemoteJob", "answer"]
 
 _LOCAL_METHODS = {"step", "sleep", "wait_for", "call", "gather"}
 """Methods that run in the sandbox itself, with what they need of the worker below."""
-_STEP_METHODS = {"_read_steps", "_read_step_results", "_store_step", "_start_calls", "_read_calls", "_find_gone"}
+_STEP_METHODS = {
+    "_read_steps", "_read_step_results", "_store_step", "_start_calls", "_read_calls", "_read_origin", "_find_gone",
+}  # fmt: skip
 _METHODS = {
     name: method
     for name, method in inspect.getmembers(AsyncActiveJob, inspect.iscoroutinefunction)
