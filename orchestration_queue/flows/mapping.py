@@ -19,7 +19,7 @@ from orchestration_queue.options.base import MAX_COUNT, Options
 from orchestration_queue.options.job import Headers
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.functions.oq1 import NewJob
-from orchestration_queue.protocol.placement import new_job
+from orchestration_queue.protocol.placement import JobEncoder
 
 __all__ = [
     "MAP",
@@ -132,12 +132,11 @@ class ElementMap(Options):
         Raises:
             PayloadError: An element's job can't get its data; the error names the element.
         """
-        options = self._element_options(job_id, headers).at(now_ms)
-        alike, wire = new_job(self.task, "", options, now_ms), options.wire()
+        encoder = JobEncoder.of(self._element_options(job_id, headers), now_ms)
         for index, value in enumerate(values):
             child_id = element(job_id, index)
             data = codec.encode(self.data_of(value), f"The data of element {index}")
-            yield alike._replace(custom_id=child_id, data=data, opts=codec.dump_json({"jobId": child_id, **wire}))
+            yield encoder.job(self.task, data, child_id, now_ms)
 
     def _element_options(self, job_id: str, headers: Mapping[str, str]) -> JobOptions:
         changes: dict[str, Any] = {"headers": Headers({**headers, **self.options.headers})}

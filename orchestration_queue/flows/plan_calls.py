@@ -24,7 +24,7 @@ from orchestration_queue.protocol.functions import glidemq
 from orchestration_queue.protocol.keys import HOLD, QueueKeys
 from orchestration_queue.protocol.operations import graphs
 from orchestration_queue.protocol.operations.budgets import apply_budget, budget_calls
-from orchestration_queue.protocol.placement import ParentRef, add_job
+from orchestration_queue.protocol.placement import JobEncoder, ParentRef, add_job
 
 __all__ = [
     "MAX_CALLS",
@@ -175,7 +175,7 @@ def _create_waiting(nodes: PlannedNodes, planned: PlannedNode, now_ms: int) -> l
         keys,
         parent_name=planned.task,
         parent_data=planned.data_text,
-        parent_opts=codec.dump_json(planned.options.wire()),
+        parent_opts=JobEncoder.of(planned.options, now_ms).opts(planned.job_id),
         timestamp_ms=now_ms,
         parent_max_attempts=planned.options.attempts,
         parent_custom_id=planned.job_id,

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import dropwhile
 from json.encoder import encode_basestring
 from operator import itemgetter
-from typing import TypedDict
 
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions, milliseconds
@@ -53,35 +53,6 @@ class ParentRef:
         return self.keys.deps(self.job_id)
 
 
-class _Placement(TypedDict):
-    """A job's options as arguments of the functions that create one job."""
-
-    opts: str
-    delay_ms: int
-    priority: int
-    max_attempts: int
-    ordering_key: str
-    group_concurrency: int
-    group_rate_max: int
-    group_rate_duration_ms: int
-    tb_capacity: int
-    tb_refill_rate: int
-    cost: int
-    ttl_ms: int
-    custom_id: str
-    lifo: bool
-
-
-class _Record(_Placement):
-    """A job's fields as arguments of the functions that create one job."""
-
-    job_name: str
-    data: str
-    timestamp_ms: int
-    parent_id: str
-    parent_queue: str
-
-
 def add_job(
     keys: QueueKeys,
     name: str,
@@ -117,10 +88,10 @@ def add_job(
         InvalidOptionError: Both a deduplication and a scheduler's name are given.
     """
     if parent is None and not scheduler_name and not skip_events and options.deduplication is None:
-        opts, more = _PLAIN_WORDS if options is NO_OPTIONS else _words(_timed(options, now_ms))
-        words = (name, data_text, opts if options_text is None else options_text, now_ms, *more)
+        words = JobEncoder.of(options, now_ms).words(name, data_text, options_text, options.job_id, now_ms)
         return Call(_ADD_JOB, (keys.id, keys.stream, keys.scheduled, keys.events), words, is_function=True)
-    record = _record(name, data_text, options, now_ms, parent, options_text)
+    record = new_job(name, data_text, options, now_ms, parent=parent, options_text=options_text)._asdict()
+    del record["scheduler_name"]
     deps_key = parent.deps_key if parent and parent.keys == keys else None
     if dedup := options.deduplication:
         if scheduler_name:
@@ -155,7 +126,12 @@ def new_job(
 
     Such a call supports no deduplication, and notifies no parent: the caller handles both.
     """
-    return oq1.NewJob(**_record(name, data_text, options, now_ms, parent, options_text), scheduler_name=scheduler_name)
+    job = JobEncoder.of(options, now_ms).job(name, data_text, options.job_id, now_ms)
+    if parent is not None:
+        job = job._replace(parent_id=parent.job_id, parent_queue=parent.keys.queue)
+    if options_text is not None or scheduler_name:
+        job = job._replace(opts=job.opts if options_text is None else options_text, scheduler_name=scheduler_name)
+    return job
 
 
 _common = itemgetter(*(oq1.NewJob._fields.index(name) for name in oq1.JobForm._fields if name != "opts"))
@@ -190,90 +166,91 @@ def add_jobs(keys: QueueKeys, jobs: Iterable[oq1.NewJob], *, skip_events: bool =
     return forms.add(keys, [forms.job(job) for job in jobs], skip_events=skip_events)
 
 
+_ADD_JOB = "glidemq_addJob"
+_ID_AT = oq1.NewJob._fields.index("custom_id")
+_AFTER_TIME = oq1.NewJob._fields.index("timestamp_ms") + 1
+
+
 @dataclass(frozen=True, slots=True)
 class JobEncoder:
-    """Jobs that differ only in name, data, time and id: everything else is computed once."""
+    """Jobs that differ only in name, data, time and id: everything else is computed once.
 
-    _same: oq1.NewJob
+    Most jobs share their options, and computing this costs more than sending a job.
+    """
+
+    _alike: oq1.NewJob
     _more_options: str
+    _words: tuple[Word, ...]
+    _words_before_id: tuple[Word, ...]
+    _words_after_id: tuple[Word, ...]
 
     @classmethod
-    def of(cls, options: JobOptions) -> JobEncoder:
-        """Return an encoder for jobs that are placed like this."""
-        same = new_job("", "", options, 0)
-        return cls(same, "}" if same.opts == "{}" else f",{same.opts[1:]}")
+    def of(cls, options: JobOptions, now_ms: int) -> JobEncoder:
+        """Return an encoder for jobs that are placed now like this, whatever their ids."""
+        if options is NO_OPTIONS:  # most jobs have none, so these need not be hashed
+            return _PLAIN
+        if options.delay_until is not None:
+            options = options.at(now_ms)
+        return _encoder(options if options.job_id is None else options.model_copy(update={"job_id": None}))
 
-    def job(self, name: str, data_text: str, job_id: str, now_ms: int) -> oq1.NewJob:
-        """Return a job with an id of its own, for a call that adds many."""
-        return self._same._replace(
-            job_name=name,
-            data=data_text,
-            opts=f'{{"jobId":{encode_basestring(job_id)}{self._more_options}',
-            timestamp_ms=now_ms,
-            custom_id=job_id,
+    def opts(self, job_id: str | None) -> str:
+        """Return the options as JSON."""
+        if job_id is None:
+            return self._alike.opts
+        return f'{{"jobId":{encode_basestring(job_id)}{self._more_options}'
+
+    def words(
+        self, name: str, data_text: str, options_text: str | None, job_id: str | None, now_ms: int
+    ) -> tuple[Word, ...]:
+        """Return the arguments of a call for one job, without the last ones if these are the defaults.
+
+        Most jobs need none of them, and each word costs the server as much as 1 % of adding a job.
+        """
+        if job_id is None:
+            return (name, data_text, self._alike.opts if options_text is None else options_text, now_ms, *self._words)
+        opts = self.opts(job_id) if options_text is None else options_text
+        return (name, data_text, opts, now_ms, *self._words_before_id, job_id, *self._words_after_id)
+
+    def job(self, name: str, data_text: str, job_id: str | None, now_ms: int) -> oq1.NewJob:
+        """Return a job for a call that adds many."""
+        return self._alike._replace(
+            job_name=name, data=data_text, opts=self.opts(job_id), timestamp_ms=now_ms, custom_id=job_id or ""
         )
 
 
-def _timed(options: JobOptions, now_ms: int) -> JobOptions:
-    return options if options.delay_until is None else options.at(now_ms)
-
-
-def _record(
-    name: str, data_text: str, options: JobOptions, now_ms: int, parent: ParentRef | None, options_text: str | None
-) -> _Record:
-    # Most jobs have no options, so these need not be hashed.
-    placement = _PLAIN if options is NO_OPTIONS else _placement(_timed(options, now_ms))
-    record: _Record = {
-        **placement,
-        "job_name": name,
-        "data": data_text,
-        "timestamp_ms": now_ms,
-        "parent_id": parent.job_id if parent else "",
-        "parent_queue": parent.keys.queue if parent else "",
-    }
-    if options_text is not None:
-        record["opts"] = options_text
-    return record
-
-
 @lru_cache(maxsize=128)
-def _placement(options: JobOptions) -> _Placement:
-    """Return the arguments for options. Cached: most jobs share options, and computing it costs more than sending."""
+def _encoder(options: JobOptions) -> JobEncoder:
     ordering = options.ordering
     rate_limit = ordering.rate_limit if ordering else None
     bucket = ordering.token_bucket if ordering else None
-    return {
-        "opts": codec.dump_json(options.wire()),
-        "delay_ms": milliseconds(options.delay),
-        "priority": options.priority,
-        "max_attempts": options.attempts,
-        "ordering_key": ordering.key if ordering else "",
-        "group_concurrency": ordering.concurrency if ordering else 0,
-        "group_rate_max": rate_limit.max if rate_limit else 0,
-        "group_rate_duration_ms": milliseconds(rate_limit.duration) if rate_limit else 0,
-        "tb_capacity": _thousandths(bucket.capacity) if bucket else 0,
-        "tb_refill_rate": _thousandths(bucket.refill_rate) if bucket else 0,
-        "cost": _thousandths(options.cost),
-        "ttl_ms": milliseconds(options.ttl),
-        "custom_id": options.job_id or "",
-        "lifo": options.lifo,
-    }
+    opts = codec.dump_json(options.wire())
+    alike = oq1.NewJob(
+        job_name="",
+        data="",
+        opts=opts,
+        timestamp_ms=0,
+        delay_ms=milliseconds(options.delay),
+        priority=options.priority,
+        max_attempts=options.attempts,
+        ordering_key=ordering.key if ordering else "",
+        group_concurrency=ordering.concurrency if ordering else 0,
+        group_rate_max=rate_limit.max if rate_limit else 0,
+        group_rate_duration_ms=milliseconds(rate_limit.duration) if rate_limit else 0,
+        tb_capacity=_thousandths(bucket.capacity) if bucket else 0,
+        tb_refill_rate=_thousandths(bucket.refill_rate) if bucket else 0,
+        cost=_thousandths(options.cost),
+        ttl_ms=milliseconds(options.ttl),
+        lifo=options.lifo,
+    )
+    words = glidemq.add_job(QueueKeys("any"), **alike._asdict()).args
+    before_id, after_id = words[_AFTER_TIME:_ID_AT], _without_defaults(words[_ID_AT + 1 :])
+    more_options = "}" if opts == "{}" else f",{opts[1:]}"
+    return JobEncoder(alike, more_options, _without_defaults(words[_AFTER_TIME:]), before_id, after_id)
 
 
-_ADD_JOB = "glidemq_addJob"
-
-
-@lru_cache(maxsize=128)
-def _words(options: JobOptions) -> tuple[str, tuple[Word, ...]]:
-    """Return a job's options and what follows its time in a call, without the last words if these are the defaults.
-
-    Most jobs need none of them, and each word costs the server as much as 1 % of adding a job.
-    """
-    record = _record("", "", options, 0, None, None)
-    _name, _data, _opts, _time, *more = glidemq.add_job(QueueKeys("any"), **record).args
-    while more and more[-1] in ("", 0):
-        more.pop()
-    return record["opts"], tuple(more)
+def _without_defaults(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return the words up to the last one that is not its parameter's default."""
+    return tuple(reversed(tuple(dropwhile(("", 0).__contains__, reversed(words)))))
 
 
 def _thousandths(tokens: float) -> int:
@@ -281,5 +258,4 @@ def _thousandths(tokens: float) -> int:
     return int(tokens * 1000 + 0.5)
 
 
-_PLAIN = _placement(NO_OPTIONS)
-_PLAIN_WORDS = _words(NO_OPTIONS)
+_PLAIN = _encoder(NO_OPTIONS)

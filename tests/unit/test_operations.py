@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from orchestration_queue.errors import InvalidOptionError, JobNotFoundError, ServerError, StateError, UsageError
-from orchestration_queue.options import JobOptions
+from orchestration_queue.options import JobOptions, Ordering
+from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.call import Call, Operation, pack
-from orchestration_queue.protocol.functions import oq1
+from orchestration_queue.protocol.functions import glidemq, oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import (
     additions,
@@ -30,7 +31,7 @@ from orchestration_queue.protocol.operations.additions import Added, EncodedData
 from orchestration_queue.protocol.operations.control import Cancellation
 from orchestration_queue.protocol.operations.event_log import EVENT_TYPES
 from orchestration_queue.protocol.operations.queue_state import JobCounts
-from orchestration_queue.protocol.placement import JobEncoder, ParentRef, new_job
+from orchestration_queue.protocol.placement import JobEncoder, ParentRef, add_job, new_job
 from orchestration_queue.protocol.record import when
 from orchestration_queue.states import JobState
 from tests.conversations import talk
@@ -165,12 +166,22 @@ def test_a_worker_is_woken_for_what_no_stream_entry_announces(options: dict[str,
     assert [call.name for call in additions.waking(KEYS, jobs, NOW)] == wakes
 
 
-@pytest.mark.parametrize("options", [JobOptions(), JobOptions(priority=3, attempts=2)])
-def test_jobs_that_differ_in_data_and_id_are_encoded_as_one_by_one(options: JobOptions) -> None:
-    job = JobEncoder.of(options).job("work", "[1]", 'a"b', NOW)
-    alone = new_job("work", "[1]", options.model_copy(update={"job_id": 'a"b'}), NOW)
-    assert json.loads(job.opts) == {"jobId": 'a"b', **options.wire()}
-    assert job._replace(opts="") == alone._replace(opts="")
+@pytest.mark.parametrize("job_id", [None, "a", 'a"b\\ü'])
+@pytest.mark.parametrize(
+    "options",
+    [JobOptions(), JobOptions(priority=3, attempts=2), JobOptions(lifo=True), JobOptions(ordering=Ordering(key="k"))],
+    ids=["none", "priority", "lifo", "ordering"],
+)
+def test_jobs_that_differ_in_data_and_id_share_the_rest(options: JobOptions, job_id: str | None) -> None:
+    given = options.model_copy(update={"job_id": job_id})
+    job = new_job("work", "[1]", given, NOW)
+    assert job.opts == codec.dump_json(given.wire())
+    assert job == JobEncoder.of(options, NOW).job("work", "[1]", job_id, NOW)
+    words = add_job(KEYS, "work", "[1]", given, NOW).args
+    whole = glidemq.add_job(KEYS, **job._asdict()).args
+    assert words == whole[: len(words)]
+    assert set(whole[len(words) :]) <= {"", 0}
+    assert len(words) == 4 or words[-1] not in ("", 0)
 
 
 def test_jobs_with_ids_of_their_own_are_counted_if_they_are_new() -> None:

@@ -71,7 +71,8 @@ class RowEncoder:
         if delay_s is not None:
             said["delay"] = timedelta(seconds=delay_s)
         common = self._options.options
-        return JobEncoder.of(JobOptions(**common.model_dump(exclude_unset=True) | said) if said else common)
+        options = JobOptions(**common.model_dump(exclude_unset=True) | said) if said else common
+        return JobEncoder.of(options, 0)
 
     def jobs(self, batch: pa.RecordBatch, now_ms: int) -> list[NewJob]:
         """Return the jobs of the next rows.
