@@ -22,5 +22,7 @@ class StepOptions(Options):
     """The pauses between these runs; None for a second, doubled each time. Strategies of a worker don't apply."""
     timeout: Positive | None = None
     """How long one run may take, in coroutines; functions in threads can't be stopped."""
+    codec: str = "json"
+    """How its result is stored: ``json``, ``gzip``, ``msgpack``, or the name of one from :func:`register_codec`."""
     store_errors: tuple[type[Exception], ...] = ()
     """Errors that are the step's result: later attempts raise them without running the function."""

@@ -92,9 +92,9 @@ async def gather_calls(
     """
     checked = StepOptions.coerce(options, "options")
     if strange := checked.model_fields_set - {"store_errors"}:
-        raise UsageError(
-            f"A call has no {min(strange)} of its own; give the task that it calls JobOptions({min(strange)}=...)."
-        )
+        given = min(strange)
+        advice = "results of tasks are JSON" if given == "codec" else f"give its task JobOptions({given}=...)"
+        raise UsageError(f"A call has no {given} of its own; {advice}.")
     check_calls(nodes)
     kinds = (StepKind.COMPLETED, StepKind.FAILED, StepKind.CALLS)
     found = await job._book.find_all([node.name for node in nodes], *kinds)

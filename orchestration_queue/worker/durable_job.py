@@ -95,12 +95,12 @@ class DurableJob(BaseActiveJob):
             kwargs: Its arguments by name.
 
         Returns:
-            What the function returned, as JSON values, in every attempt: a tuple is a list, a model is a dict.
+            What the function returned as its codec reads it, in every attempt: with JSON, a tuple is a list.
 
         Raises:
             UsageError: The name is invalid, or used already in this attempt; or the job is a broadcast's.
             InvalidOptionError: An option is invalid.
-            UnrecoverableError: The result is not JSON, or larger than 1 MiB. It fails the job for good.
+            UnrecoverableError: The codec can't write the result, or it exceeds 1 MiB. It fails the job for good.
             LeaseLostError: The job is no longer this worker's; the result was not stored.
             StateError: The job has 10,000 steps; the result was not stored.
             TransportError: The server was unreachable, for five minutes if the result waited to be stored.

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
-from orchestration_queue.errors import Failed, PayloadError, UnrecoverableError, UsageError
+from orchestration_queue.errors import PayloadError, UnrecoverableError, UsageError
 from orchestration_queue.options import Backoff, StepOptions, seconds
 from orchestration_queue.protocol import codec
 from orchestration_queue.protocol.lease import Postponement, Suspension
@@ -28,11 +28,12 @@ from orchestration_queue.protocol.operations.steps import (
     page_after,
 )
 from orchestration_queue.protocol.operations.suspension import Signal
-from orchestration_queue.protocol.outcome import is_unrecoverable, reason_of
+from orchestration_queue.protocol.outcome import is_unrecoverable
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.server.clock import epoch_ms, now_ms
 from orchestration_queue.worker.active_job import CodeVersion, JobInterrupt
 from orchestration_queue.worker.observability import span
+from orchestration_queue.worker.step_errors import dump_error, rebuild_error
 
 __all__ = ["StepBook", "StepRun", "call_step", "decorate_step", "trace_step"]
 
@@ -271,12 +272,14 @@ class StepRun:
 
     Raises:
         InvalidOptionError: An option is invalid.
+        UsageError: There is no such codec.
     """
 
     def __init__(self, book: StepBook, name: str, options: StepOptions | Mapping[str, Any] | None) -> None:
         self._book = book
         self._name = name
         self._options = StepOptions.coerce(options, "options")
+        self._codec = codec.find_codec(self._options.codec)
         self._failures = 0
         self._began = 0.0
 
@@ -294,7 +297,7 @@ class StepRun:
         stored = codec.decode(found.result or "null", f"The result of step {self._name!r}")
         if found.step.kind is StepKind.RETURNED:
             return stored
-        error = _rebuild(stored, self._options.store_errors)
+        error = rebuild_error(stored, self._options.store_errors)
         error.add_note(f"Stored by step {self._name!r} in attempt {found.step.attempt}.")
         raise error
 
@@ -309,7 +312,7 @@ class StepRun:
             UnrecoverableError: It can't be stored: another attempt can't help.
         """
         try:
-            encoded = codec.encode(result, f"The result of step {self._name!r}")
+            encoded = codec.encode(result, f"The result of step {self._name!r}", self._codec)
         except PayloadError as error:
             raise UnrecoverableError(str(error)) from error
         return self.replay(await self._store(StepKind.RETURNED, encoded))
@@ -322,7 +325,7 @@ class StepRun:
         """
         base = next((base for base in self._options.store_errors if isinstance(error, base)), None)
         if base is not None:
-            await self._store(StepKind.RAISED, _dump(error, base))
+            await self._store(StepKind.RAISED, dump_error(error, base))
             raise error
         self._failures += 1
         if self._failures >= self._options.attempts or self._book.should_stop or is_unrecoverable(error):
@@ -389,37 +392,3 @@ def trace_step(name: str) -> AbstractContextManager[None]:
 
 def _until_ms(step: JobStep) -> int:
     return epoch_ms(step.until) if step.until else 0
-
-
-def _dump(error: Exception, base: type[Exception]) -> str:
-    described = {"type": _class_name(type(error)), "base": _class_name(base), "reason": reason_of(error)}
-    try:
-        return codec.encode({**described, "args": error.args}, "The error")
-    except PayloadError:
-        return codec.encode({**described, "args": [described["reason"]]}, "The error")
-
-
-def _rebuild(stored: Any, store_errors: Sequence[type[Exception]]) -> Exception:
-    """Return a stored error, of the class that it had if the step still names it."""
-    base = next((base for base in store_errors if _class_name(base) == stored["base"]), None)
-    if base is None:
-        return Failed(stored["reason"], kind=stored["type"][:_KIND_LENGTH])
-    kind = _find_class(base, stored["type"]) or base
-    try:
-        return kind(*stored["args"])
-    except Exception:
-        # Its __init__ takes other arguments than `args`.
-        return kind.__new__(kind, *stored["args"])
-
-
-_KIND_LENGTH = 100
-
-
-def _find_class(base: type[Exception], name: str) -> type[Exception] | None:
-    if _class_name(base) == name:
-        return base
-    return next((found for kind in base.__subclasses__() if (found := _find_class(kind, name))), None)
-
-
-def _class_name(kind: type[Exception]) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -374,6 +374,11 @@ NOTHING = Node("x", "double", data={"number": 1})
         (lambda job: job.gather(Node("x", "y", deps=["z"])), UsageError, "calls a node that waits for others"),
         (lambda job: job.call("x:y", "double"), UsageError, "Node name 'x:y' contains ':'"),
         (lambda job: job.call("x", "double", options={"attempts": 3}), UsageError, "A call has no attempts of its own"),
+        (
+            lambda job: job.call("x", "double", options={"codec": "gzip"}),
+            UsageError,
+            "A call has no codec of its own; res",
+        ),
         (lambda job: job.call("x", "double", number=object()), PayloadError, "The data of step 'x'"),
         (
             lambda job: job.gather(Node("x", "y", options=JobOptions(remove_on_complete=Retention(count=0)))),

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -156,6 +156,53 @@ def _store_an_error(job: ActiveJob) -> Any:
     except NotThereError as error:
         code = error.code
     return [code, (yield "flaky", flaky, options)]
+
+
+RICH = {"raw": b"\x00\xff", "at": datetime(2013, 1, 31, 12, tzinfo=UTC)}
+
+
+@both(lambda job: _store_by_codecs(job))
+async def test_a_step_has_a_codec_of_its_own(
+    queue: AsyncQueue, server_url: str, raw: redis.Redis, handler: Any
+) -> None:
+    calls.clear()
+    async with working(queue, handler, server_url):
+        job = await queue.add("work", options=TWICE)
+        assert await job.wait(SOON) == "ends"
+    assert calls == ["rich", "long", "plain"]
+    stored = raw.hmget(queue.keys.steps(job.id), "r:rich", "r:long", "r:plain")
+    assert [str(text)[:3] for text in stored] == ["mp:", "gz:", "[1]"]
+    assert [step.size for step in await job.steps()] == [len(str(text)) for text in stored]
+
+
+def _store_by_codecs(job: ActiveJob) -> Any:
+    values = {"rich": (RICH, "msgpack"), "long": ("x" * 10_000, "gzip"), "plain": ((1,), "json")}
+    for name, (value, codec) in values.items():
+        found = yield name, partial(_note, name, value), StepOptions(codec=codec)
+        assert found == (value if name != "plain" else [1]), "in the first attempt, too"
+    if job.attempt == 1:
+        raise ValueError("again")
+    return "ends"
+
+
+def _note(name: str, value: Any) -> Any:
+    calls.append(name)
+    return value
+
+
+async def test_what_a_codec_cannot_write_fails_the_job_for_good(queue: AsyncQueue, server_url: str) -> None:
+    options = [{"codec": "pickle"}, {"codec": "msgpack"}]
+
+    async def work(job: AsyncActiveJob) -> None:
+        await job.step("x", object, options=options.pop(0))
+
+    async with working(queue, work, server_url):
+        with pytest.raises(JobFailedError, match="Codec 'pickle' is unknown; use one of json, gzip, msgpack"):
+            await (await queue.add("work")).wait(SOON)
+        job = await queue.add("work", options=TWICE)
+        with pytest.raises(JobFailedError, match="The result of step 'x' cannot be written by the codec 'msgpack'"):
+            await job.wait(SOON)
+    assert (await job.refresh()).attempts_made == 1
 
 
 @both(lambda job: _try_again(job))

@@ -101,6 +101,7 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     *[(Fallback, values) for values in ({}, {"model": ""}, {"model": 5})],
     *each(StepOptions, "attempts", 0, -1, "many", 1.5),
     *each(StepOptions, "timeout", 0, -1, "long"),
+    *each(StepOptions, "codec", 5, None),
     *each(StepOptions, "store_errors", ValueError, "ValueError", [5], [KeyboardInterrupt]),
     *[(StepOptions, {name: 1}) for name in ("atempts", "retries", "time_out")],
     *each(WorkerOptions, "concurrency", 0, -1, "all"),
