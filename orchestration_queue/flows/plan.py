@@ -196,7 +196,7 @@ def compile(  # noqa: A001 - what it does
                 job_id=job_id,
                 data_text=codec.encode(data, f"The data of node {name!r}"),
                 dependents=tuple(dependents[name]),
-                options=options.model_copy(update={"job_id": job_id}),
+                options=options,
                 task=task,
                 waits_for=waits_for[name],
                 member=keys[queue].member(job_id),

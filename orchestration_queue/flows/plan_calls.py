@@ -53,7 +53,7 @@ class PlannedNode:
         job_id: Its job's id.
         data_text: Its encoded data.
         dependents: Names of the nodes that wait for it.
-        options: Its options, including its id.
+        options: Its options, without its id.
         task: Its job's name.
         waits_for: Names of the nodes that it waits for.
         member: Its name in its dependents' lists of dependencies.
@@ -157,7 +157,8 @@ def node_calls(
         in_record = only
         parent = ParentRef(only.keys, only.job_id) if only else None
         # It has no dependencies: a worker may complete it before the next call arrives.
-        create = add_job(planned.keys, planned.task, planned.data_text, planned.options, now_ms, parent=parent)
+        options = planned.options.model_copy(update={"job_id": planned.job_id})
+        create = add_job(planned.keys, planned.task, planned.data_text, options, now_ms, parent=parent)
         calls = [PlannedCall(planned.node.name, (), create)]
     if in_record is None:
         calls += _registrations(nodes, planned)

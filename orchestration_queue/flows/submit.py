@@ -29,7 +29,7 @@ from orchestration_queue.protocol.operations.graphs import (
     Submitted,
 )
 from orchestration_queue.protocol.operations.notifications import PendingNotifications, notify_all
-from orchestration_queue.protocol.placement import ParentRef, new_job
+from orchestration_queue.protocol.placement import JobEncoder, ParentRef
 
 __all__ = [
     "HELD",
@@ -130,7 +130,8 @@ class Submission:
         waits_for, awaited_by = [], []
         for place, planned in enumerate(part.nodes):
             node = planned.node
-            job = new_job(planned.task, planned.data_text, planned.options, now_ms)
+            encoder = JobEncoder.of(planned.options, now_ms)
+            job = encoder.job(planned.task, planned.data_text, planned.job_id, now_ms)
             nodes.append(GraphNode(job, "" if node.trigger_rule is TriggerRule.ALL_SUCCESS else node.trigger_rule))
             for names, is_weak in ((node.deps, False), (node.optional_deps, True)):
                 for name in names:
