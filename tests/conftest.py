@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache, wraps
 from importlib import import_module
@@ -75,13 +75,16 @@ SERVER = os.environ.get("OQ_TEST_BINARY") or str(get_binary_path())
 """The server that tests start: the embedded one, or the one that `make compat` names."""
 
 
-def start_server(socket: Path, *arguments: str, binary: str | None = None) -> subprocess.Popen[bytes]:
+def start_server(
+    socket: Path, *arguments: str, binary: str | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a real server on a unix socket and wait until it answers."""
     process = subprocess.Popen(
         [binary or SERVER, "--port", "0", "--unixsocket", str(socket), "--save", "", *arguments],
         cwd=socket.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
+        env=env,
     )
     client = redis.Redis(unix_socket_path=str(socket), protocol=2)  # some tests' servers know no other
     deadline = time.monotonic() + 60

@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
 from orchestration_queue.errors import UsageError
 
-__all__ = ["Pauses", "ServerClock", "Sleeper", "ahead", "epoch_ms", "now_ms", "on_travel", "travel"]
+__all__ = ["Pauses", "ServerClock", "Sleeper", "ahead", "epoch_ms", "now", "now_ms", "on_travel", "travel"]
 
 _ahead_ms = 0
 _listeners: dict[object, Callable[[], object]] = {}
@@ -25,6 +25,11 @@ _listeners: dict[object, Callable[[], object]] = {}
 def now_ms() -> int:
     """Return the time in epoch milliseconds."""
     return time.time_ns() // 1_000_000 + _ahead_ms
+
+
+def now() -> datetime:
+    """Return the time, in UTC."""
+    return datetime.fromtimestamp(now_ms() / 1000, UTC)
 
 
 def epoch_ms(at: datetime) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from orchestration_queue.client._async.client import AsyncQueueClient
 from orchestration_queue.client._async.flow import AsyncFlow
 from orchestration_queue.client.checks import check_one_of, check_page, check_text
@@ -14,6 +12,7 @@ from orchestration_queue.errors import FlowNotFoundError, UsageError
 from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.flows.stored import FlowState, flow_ids, read_flow
 from orchestration_queue.protocol.call import all_good, chunks
+from orchestration_queue.server.clock import now
 
 __all__ = ["AsyncFlows"]
 
@@ -113,7 +112,7 @@ class AsyncFlows(AsyncQueueClient):
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_RUNS:
             raise UsageError(f"`limit` must be a whole number from 1 to {MOST_RUNS}, got {limit!r}.")
         found, has_more = await self._connection.follow(find_runs(self.keys, of, wanted, limit))
-        return lay_side_by_side(self.name, of, wanted, found, datetime.now(UTC), has_more=has_more)
+        return lay_side_by_side(self.name, of, wanted, found, now(), has_more=has_more)
 
     async def reconcile(self) -> None:
         """Reconcile the queue's flows once, as workers do: re-send lost notifications and apply timeouts.

@@ -6,9 +6,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from orchestration_queue.client import FlowNode
+from orchestration_queue.server.clock import now
 
 __all__ = ["MOST_NODES", "Bar", "Box", "Chart", "DrawnGraph", "draw_graph", "draw_run"]
 
@@ -211,14 +211,14 @@ def draw_run(nodes: Sequence[FlowNode]) -> Chart:
     started = started[:MOST_NODES]
     if not started or started[0].started_at is None:
         return Chart((), 0, _CHART, 0)
-    now = datetime.now(UTC)
+    current = now()
     start = started[0].started_at
-    end = max(node.finished_at or now for node in started)
+    end = max(node.finished_at or current for node in started)
     seconds = max((end - start).total_seconds(), 0.001)
     bars = []
     for place, node in enumerate(started):
         at = ((node.started_at or start) - start).total_seconds()
-        took = ((node.finished_at or now) - (node.started_at or start)).total_seconds()
+        took = ((node.finished_at or current) - (node.started_at or start)).total_seconds()
         width = max(2.0, took / seconds * _CHART)
         bars.append(
             Bar(node, round(min(at / seconds * _CHART, _CHART - 2), 1), round(width, 1), place * _ROW, state_of(node))

@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 
 from orchestration_queue.doctor import Finding, Severity
 from orchestration_queue.errors import OrchestrationQueueError, StateError
@@ -16,6 +16,7 @@ from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.findings import findings, repair
+from orchestration_queue.server.clock import now
 
 __all__ = ["FindingPages"]
 
@@ -69,7 +70,7 @@ class FindingPages:
 
     async def _show(self, request: Request) -> Raw:
         """Show the findings; start a check if the last one is older than a minute."""
-        if self.at is None or (datetime.now(UTC) - self.at).total_seconds() > _FRESH_S:
+        if self.at is None or (now() - self.at).total_seconds() > _FRESH_S:
             await self._check()
         rows = [(_id(finding), finding) for finding in self._found]
         return self._views.page(
@@ -125,7 +126,7 @@ class FindingPages:
             return
         self.failure = ""
         self._found = sorted(found, key=lambda finding: finding.severity is not Severity.PROBLEM)
-        self.at = datetime.now(UTC)
+        self.at = now()
 
 
 def _id(finding: Finding) -> str:

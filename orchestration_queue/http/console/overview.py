@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from orchestration_queue.protocol.call import Conversation, all_good, together
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import queue_state, worker_registry
 from orchestration_queue.protocol.record import when
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.states import JobState
 
 __all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "depth", "ended_until", "minutes_of"]
@@ -89,7 +89,7 @@ class OverviewPage:
         )  # fmt: skip
 
     async def _rows(self, queues: Mapping[str, int]) -> list[_Row]:
-        now = time.time()
+        now = now_ms() / 1000
         minute = int(now) // 60
         steps: list[Conversation[Any]] = []
         for name in queues:
@@ -120,7 +120,7 @@ class OverviewPage:
 
     async def _day(self, name: str) -> _Day:
         async with self._reading:
-            steps = ended_until(QueueKeys(name, self._service.prefix), int(time.time()) // 60, _DAY)
+            steps = ended_until(QueueKeys(name, self._service.prefix), now_ms() // 60_000, _DAY)
             done, failed = await self._service.connection.follow(together(steps))
         return _by_slot(done), _by_slot(failed)
 

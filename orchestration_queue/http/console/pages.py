@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -32,6 +31,7 @@ from orchestration_queue.protocol.operations import event_log, http_records, job
 from orchestration_queue.protocol.operations.dead_letters import group_letters
 from orchestration_queue.protocol.operations.steps import COUNTER
 from orchestration_queue.protocol.record import JobRecord, when
+from orchestration_queue.server.clock import now_ms
 from orchestration_queue.wires import WIRES
 
 __all__ = ["Pages"]
@@ -115,7 +115,7 @@ class Pages:
     async def queue(self, request: Request) -> Raw:
         """Show a queue and a page of its jobs."""
         queue = self._service.queue(request.params["name"])
-        now = time.time()
+        now = now_ms() / 1000
         minute = int(now) // 60
         (counts, is_paused, concurrency, limit, shares, workers), ended = await asyncio.gather(
             asyncio.gather(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
@@ -19,6 +18,7 @@ from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.queues import KEPT_DAYS, parse_day
 from orchestration_queue.protocol.call import together
+from orchestration_queue.server.clock import now_ms
 
 __all__ = ["StatisticsPage"]
 
@@ -64,7 +64,7 @@ class StatisticsPage:
         )  # fmt: skip
 
     async def _draw_hour(self, queue: AsyncQueue) -> TimeChart:
-        minute = int(time.time()) // 60
+        minute = now_ms() // 60_000
         ended = await self._service.connection.follow(together(ended_until(queue.keys, minute, _HOUR)))
         counts = [minutes_of(each, minute, _HOUR, 1) for each in ended]
         slots = [f"{at // 60 % 24:02}:{at % 60:02}" for at in range(minute - _HOUR + 1, minute + 1)]

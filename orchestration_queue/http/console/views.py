@@ -15,6 +15,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.shapes import scheduler_shape
+from orchestration_queue.server.clock import now
 from orchestration_queue.wires import Wire
 
 __all__ = ["Views"]
@@ -131,7 +132,7 @@ def age(at: datetime | None) -> str:
     """Format the time since, or until, a moment."""
     if at is None:
         return _NOTHING
-    seconds = (datetime.now(UTC) - at).total_seconds()
+    seconds = (now() - at).total_seconds()
     text = duration(abs(seconds))
     return f"in {text}" if seconds < -1 else f"{text} ago" if seconds >= 1 else "now"
 
