@@ -189,6 +189,8 @@ _DAGSTER = "dagster."
 """The beginning of the ids of Dagster's jobs; the run and the step follow."""
 _DAGSTER_JOB = "dagster.job_name"
 """The header that names the Dagster job."""
+_STEP_KEY = "dagster.step_key"
+"""The header that names the step."""
 
 
 def _dagster_runs(keys: QueueKeys, name: str, limit: int) -> Conversation[_Found]:
@@ -243,7 +245,7 @@ def _read_steps(keys: QueueKeys, runs: Mapping[str, Mapping[str, str]]) -> Conve
         picked[run_id] = list(steps.values())[:MOST_READ]
     ids = [each for of_run in picked.values() for each in of_run]
     records: dict[str, _Record] = dict(
-        zip(ids, (yield from job_records.jobs([(keys, each) for each in ids], TREE_FIELDS)), strict=True)
+        zip(ids, (yield from job_records.jobs([(keys, each) for each in ids], ("opts", *TREE_FIELDS))), strict=True)
     )
     yield from _add_histories([(keys, records, each) for each in ids])
     found = []
@@ -264,7 +266,9 @@ def _dagster_run(
     states = {record.state for record in there}
     is_over = all(record.is_finished for record in there)
     state = "running" if not is_over else "failed" if JobState.FAILED in states else "completed" if there else "gone"
-    nodes = [node_of(step, steps[step], keys.queue, 0, (), record, ()) for step, record in known.items()]
+    # A job's id has a short form of a key such as `load[eu]`.
+    names = {step: record.headers.get(_STEP_KEY, step) if record else step for step, record in known.items()}
+    nodes = [node_of(names[step], steps[step], keys.queue, 0, (), record, ()) for step, record in known.items()]
     nodes.sort(key=lambda node: (str(node.started_at or "z"), node.name))
     return FoundRun(
         run_id, state, min(starts, default=None), max(ends, default=None) if is_over else None, nodes, _removed(known)

@@ -23,7 +23,7 @@ from orchestration_queue.options.base import MAX_PRIORITY, Options, suggestion
 from orchestration_queue.options.checks import check_job_share, check_weights
 from orchestration_queue.options.durations import Positive
 from orchestration_queue.options.isolation import Isolation
-from orchestration_queue.options.job import Headers
+from orchestration_queue.options.job import MAX_HEADER_LENGTH, Headers
 
 __all__ = [
     "CONFIG_TAG",
@@ -40,7 +40,7 @@ __all__ = [
     "with_origin",
 ]
 
-_RUN, _JOB = "dagster.run_id", "dagster.job_name"
+_RUN, _JOB, _STEP = "dagster.run_id", "dagster.job_name", "dagster.step_key"
 
 _instance_ids: WeakKeyDictionary[dg.DagsterInstance, str] = WeakKeyDictionary()
 
@@ -52,15 +52,16 @@ def instance_id(instance: dg.DagsterInstance) -> str:
     return known
 
 
-def headers_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Headers:
-    """Build the headers that name the instance and run of a job."""
-    return Headers({INSTANCE: instance_id(instance), _RUN: run.run_id, _JOB: run.job_name})
+def headers_of(instance: dg.DagsterInstance, run: dg.DagsterRun, step_key: str | None = None) -> Headers:
+    """Build the headers that name the instance, the run and the step of a job; a run itself has no step."""
+    step = {} if step_key is None else {_STEP: step_key[:MAX_HEADER_LENGTH]}
+    return Headers({INSTANCE: instance_id(instance), _RUN: run.run_id, _JOB: run.job_name, **step})
 
 
 def with_origin(options: JobOptions, context: StepContext) -> JobOptions:
     """Add headers that name the run and the step to options; the caller's headers take precedence."""
     run_id, step_key, _ = attempt_of(context)
-    origin = {_RUN: run_id, "dagster.step_key": step_key, _JOB: context.run.job_name}
+    origin = {_RUN: run_id, _STEP: step_key, _JOB: context.run.job_name}
     return options.model_copy(update={"headers": Headers({**origin, **options.headers})})
 
 

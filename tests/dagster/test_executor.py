@@ -16,6 +16,7 @@ import pytest
 from dagster._grpc.types import ExecuteStepArgs
 
 from orchestration_queue.client import Queue
+from orchestration_queue.client.flow_runs import RunsOf
 from orchestration_queue.dagster.routing import JobRoute, wire_priority
 from orchestration_queue.dagster.steps.work_item import WorkItem
 from orchestration_queue.errors import InvalidOptionError, UsageError
@@ -67,6 +68,24 @@ def test_a_diamond_of_assets_passes_its_values_on(fleet: Fleet) -> None:
     ]
     assert order[0] == "source"
     assert order[3:] == ["both", "report"]
+
+
+def test_runs_of_a_job_stand_side_by_side(fleet: Fleet) -> None:
+    runs = {job: [fleet.run(job).run_id for _ in range(2)] for job in (steps.fan_out, steps.flaky_job)}
+    with Queue(fleet.queue, url=fleet.url) as queue:
+        mapped, retried = (queue.flows.runs(dagster_job=job.name) for job in (steps.fan_out, steps.flaky_job))
+    squared = [f"squared[part_{number}]" for number in range(3)]
+    assert (mapped.of, mapped.nodes) == (RunsOf.DAGSTER_JOB, ["parts", *squared, "total"])
+    assert [run.id for run in mapped.runs] == runs[steps.fan_out][::-1]
+    assert [run.id for run in retried.runs] == runs[steps.flaky_job][::-1]
+    for run in mapped.runs:
+        assert run.state == "completed"
+        assert {name: node.outcome for name, node in (run.nodes or {}).items()} == dict.fromkeys(
+            ["parts", *squared, "total"], "completed"
+        )
+        assert all(node.seconds and node.started_at for node in (run.nodes or {}).values())
+    for run in retried.runs:
+        assert (run.state, list(run.nodes or {})) == ("completed", ["flaky"])
 
 
 def test_events_link_to_their_jobs_in_the_console(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,7 +143,7 @@ class QueueStepHandler:
         """
         work, route = self._work(context)
         queue = self._queue(route)
-        headers = headers_of(context.instance, context.dagster_run)
+        headers = headers_of(context.instance, context.dagster_run, work.step_key)
         job = _with_retries(lambda: self._add(queue, work, route, headers))
         self._watch(queue, work)
         # The launcher finds and stops the job through this event (decision 0011).
