@@ -159,7 +159,7 @@ def _removed(records: Mapping[str, _Record]) -> frozenset[str]:
 
 
 def _scheduler_runs(keys: QueueKeys, name: str, limit: int) -> Conversation[_Found]:
-    """Read a scheduler's history, and the jobs or flows that it names. The history has the last 20 runs."""
+    """Read a scheduler's history, and the jobs or flows that it names."""
     history = schedule_entries.history(keys, name)
     (reply,) = all_good((yield [history.call]))
     past = history.read(reply)[:limit]

@@ -124,10 +124,10 @@ def test_a_job_that_has_ended_holds_nothing_back(own: Own, overlap: str, state: 
     assert fire(own, "mine", [run("nightly", 5, "before", overlap)], [update("nightly")]) == ["repeat.nightly.5"]
 
 
-def test_the_history_keeps_the_last_twenty_and_goes_in_the_end(own: Own) -> None:
-    for due_ms in range(25):
+def test_the_history_keeps_the_last_fifty_and_goes_in_the_end(own: Own) -> None:
+    for due_ms in range(55):
         fire(own, "mine", misses=[("nightly", due_ms)])
-    assert [note[0] for note in history(own, "nightly")] == list(range(24, 4, -1))
+    assert [note[0] for note in history(own, "nightly")] == list(range(54, 4, -1))
     assert {note[3] for note in history(own, "nightly")} == {"missed"}
     fire(own, "mine", updates=[update("nightly", DROP)])
     assert 0 < own.wire.ask("TTL", own.wire.key("schedulers:history:nightly")) <= 30 * 86400

@@ -8,7 +8,7 @@ local revocation = require("revocation")
 
 local schedulers = {}
 
-local HISTORY = 20
+local HISTORY = 50
 local DAY_S = 86400
 local HISTORY_S, HISTORY_AFTER_S = 400 * DAY_S, 30 * DAY_S
 local MOST_SEARCHED = 1000

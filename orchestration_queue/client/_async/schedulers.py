@@ -228,7 +228,7 @@ class AsyncJobSchedulers(AsyncQueueClient):
         return (await self.get(name)).next_runs(now_ms(), count)
 
     async def history(self, name: str) -> Sequence[PastRun]:
-        """Return the outcomes of a scheduler's last 20 runs, newest first. Node leaders record none."""
+        """Return the outcomes of a scheduler's last 50 runs, newest first. Node leaders record none."""
         _check_name(name)
         return await self._connection.look(schedule_entries.history(self.keys, name))
 

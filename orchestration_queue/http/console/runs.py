@@ -21,7 +21,7 @@ _MOST_LISTED = 20
 _TITLES = {RunsOf.FLOW: "Flow", RunsOf.SCHEDULER: "Schedule", RunsOf.DAGSTER_JOB: "Dagster job"}
 _MEANINGS = {
     RunsOf.FLOW: "Runs of one flow are the graphs of this name whose record is in this queue, among its newest 1,000.",
-    RunsOf.SCHEDULER: "Runs of one schedule are those in its history, the last 20: the flow or the job that it added. "
+    RunsOf.SCHEDULER: "Runs of one schedule are those in its history, the last 50: the flow or the job that it added. "
     "Node's leaders record no history.",
     RunsOf.DAGSTER_JOB: "Runs of one Dagster job are those that the headers of this queue's steps name, among the "
     "5,000 jobs that completed and the 5,000 that failed last. Dependencies, and steps in other queues, are not shown.",
