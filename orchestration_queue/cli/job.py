@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -35,7 +34,7 @@ from orchestration_queue.cli.job_text import describe, history_text, read_field,
 from orchestration_queue.cli.limits import parse_pools
 from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import Details, Listing, open_queue, verb
-from orchestration_queue.client import Job, Queue
+from orchestration_queue.client import Queue
 from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.options import Deduplication, Fallback, JobOptions, Ordering, Retention
 from orchestration_queue.options.job import BACKOFF_TYPES
@@ -51,15 +50,6 @@ app = typer.Typer(help="Add, inspect, retry, cancel and move jobs.", no_args_is_
 
 JobId = Annotated[str, typer.Argument(help="The job's id.")]
 _POLL_S = 0.5
-_LISTED = (
-    JobState.ACTIVE,
-    JobState.WAITING,
-    JobState.DELAYED,
-    JobState.SUSPENDED,
-    JobState.FAILED,
-    JobState.COMPLETED,
-)
-"""States that the wire keeps a list of."""
 
 
 @app.command("add")
@@ -234,11 +224,11 @@ def _ls(
     limit: Annotated[int, typer.Option(help="Maximum number of jobs.", min=1)] = 50,
     kind: FailureKindOption = None,
 ) -> Listing:
-    """List jobs: active first, then waiting and delayed, then finished."""
-    if name is None and kind is None:
-        jobs = _first_jobs(client, [state] if state else _LISTED, limit)
-    else:
-        jobs = client.search(name, state=state, limit=limit, kind=kind)
+    """List jobs: active first, then waiting and delayed, then finished.
+
+    Of jobs that wait for others, it lists those that called these; --state waiting-children finds all, among all keys.
+    """
+    jobs = client.search(name, state=state, limit=limit, kind=kind)
     rows = [
         (
             job.id,
@@ -253,14 +243,6 @@ def _ls(
     return Listing(
         [describe(job) for job in jobs], ("job", "name", "state", "added", "attempts failed", "reason"), rows
     )
-
-
-def _first_jobs(client: Queue, states: Iterable[JobState], limit: int) -> list[Job]:
-    jobs: list[Job] = []
-    for state in states:
-        if len(jobs) < limit:
-            jobs += client.jobs(state, limit=limit - len(jobs))
-    return jobs
 
 
 @app.command("watch")

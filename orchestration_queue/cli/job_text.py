@@ -27,9 +27,9 @@ def step_texts(steps: Sequence[JobStep]) -> list[str]:
     earlier = len(steps) - _MOST_STEPS
     lines = [f"{earlier:,} earlier steps"] if earlier > 0 else []
     for step in steps[-_MOST_STEPS:]:
-        at, took = time_text(step.ended_at), seconds_text(step.duration.total_seconds())
-        facts = f"{at}, {took}, {step.size:,} bytes, attempt {step.attempt}"
-        lines.append(f"{step.number}. {step.name}: {step.outcome} ({facts})")
+        took = f"{seconds_text(step.duration.total_seconds())} s, {step.size:,} bytes, "
+        at = f"since {time_text(step.ended_at)}, " if step.is_pause else f"{time_text(step.ended_at)}, {took}"
+        lines.append(f"{step.number}. {step.name}: {step.outcome} ({at}attempt {step.attempt})")
     return lines
 
 

@@ -24,6 +24,7 @@ from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import additions, graphs, job_records
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
+from orchestration_queue.protocol.operations.steps import CALLER
 from orchestration_queue.protocol.operations.worker_signals import wake_for_due
 from orchestration_queue.protocol.placement import ParentRef, new_job
 from orchestration_queue.protocol.record import JobRecord
@@ -46,8 +47,6 @@ __all__ = [
 
 GONE = "gone"
 """The outcome of a job without a record."""
-_PREFIX = "call:"
-"""What the ids of callers begin with among the flows that are due; ids of flows have no colon."""
 _NAME_LENGTH = 100
 ENDS_AT_ONCE = 50
 """Most called jobs that are read at once."""
@@ -194,7 +193,7 @@ def is_known(record: JobRecord, member: str) -> bool:
 
 def caller_of(flow_id: str) -> str | None:
     """Return the job whose called jobs are due for a check; None if that is a flow."""
-    return flow_id.removeprefix(_PREFIX) if flow_id.startswith(_PREFIX) else None
+    return flow_id.removeprefix(CALLER) if flow_id.startswith(CALLER) else None
 
 
 def reconcile_calls(keys: QueueKeys, job_id: str, now_ms: int) -> Conversation[int | None]:

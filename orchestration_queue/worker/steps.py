@@ -240,16 +240,19 @@ class StepBook:
         return codec.decode(found.result or "null", f"The data of signal {name!r}")
 
     async def _look_for_signal(self, name: str, timeout_ms: int, waiting: StoredOutcome | None) -> StoredOutcome:
+        since = waiting.step.ended_at if waiting else None
+        waited_ms = max(0, now_ms() - epoch_ms(since)) if since else 0
         signal = next((signal for signal in self._store.signals if signal.name == name), None)
         if signal is not None:
             data = codec.encode(signal.data, f"The data of signal {name!r}")
-            return await self.store(name, StepKind.SIGNALED, result=data)
+            return await self.store(name, StepKind.SIGNALED, duration_ms=waited_ms, result=data)
         if waiting is None:
             until_ms = now_ms() + timeout_ms if timeout_ms else 0
             waiting = await self.store(name, StepKind.WAITS, until_ms=until_ms)
         left_ms = self._left_ms(waiting.step) if waiting.step.until else 0
         if waiting.step.until and left_ms <= 0:
-            return await self.store(name, StepKind.TIMED_OUT, until_ms=_until_ms(waiting.step))
+            until_ms = _until_ms(waiting.step)
+            return await self.store(name, StepKind.TIMED_OUT, duration_ms=waited_ms, until_ms=until_ms)
         reason = f"Step {name!r} waits for signal {name!r}"
         raise JobInterrupt(partial(Suspension, reason=reason, timeout_ms=left_ms, resumes=True))
 

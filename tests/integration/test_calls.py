@@ -25,6 +25,7 @@ from orchestration_queue.worker import AsyncActiveJob
 from orchestration_queue.worker.sandbox import sandboxed
 from tests.by_hand import HandWorker
 from tests.integration.sandbox_handlers import calling, calling_on_loop, gathering_much
+from tests.integration.test_cli import Oq
 from tests.integration.test_steps import settled_state, until
 from tests.waiting import wait_until
 from tests.workers import working
@@ -342,6 +343,19 @@ async def test_a_called_job_that_was_retried_by_hand_is_waited_for(queue: AsyncQ
         assert await job.wait(SOON) == "in the end"
 
 
+async def test_a_command_lists_jobs_that_called_others(queue: AsyncQueue, server_url: str) -> None:
+    async def work(job: AsyncActiveJob) -> Any:
+        await job.call("thumbnail", "resize")
+
+    async with working(queue, _Routes(lambda name: work if name == "work" else _never), server_url, concurrency=1):
+        job = await queue.add("work")
+        await settled_state(queue, job.id, JobState.WAITING_CHILDREN)
+        for words in ((), ("--state", "waiting-children")):
+            listed = await asyncio.to_thread(Oq(server_url).json, "job", "ls", queue.name, *words)
+            assert job.id in [each["id"] for each in listed]
+        await queue.obliterate(force=True)
+
+
 async def test_why_names_the_step_and_the_job_it_waits_for(queue: AsyncQueue, server_url: str) -> None:
     async def work(job: AsyncActiveJob) -> Any:
         await job.call("thumbnail", "resize", width=100)
@@ -356,6 +370,8 @@ async def test_why_names_the_step_and_the_job_it_waits_for(queue: AsyncQueue, se
         assert str(explained).startswith(f"{expected} (active)")
         assert explained.facts["step"] == "thumbnail"
         assert [step.outcome for step in await job.steps()] == ["waits for its job"]
+        assert [found.id for found in await queue.search()] == [child.id, job.id]
+        assert [found.id for found in await queue.search(state="waiting-children")] == [job.id]
         await queue.obliterate(force=True)
 
 

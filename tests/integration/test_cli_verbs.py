@@ -139,7 +139,7 @@ async def test_durable_steps_are_shown_forgotten_and_repeated(oq: Oq, queue: Que
     job = queue.add("work")
     await run(JobState.FAILED)
     shown = oq("job", "show", queue.name, job.id).stdout
-    assert re.search(r"2\. b: returned \(.*, 4 bytes, attempt 1\)", shown)
+    assert re.search(r"2\. b: returned \(.*, \d\.\d\d s, 4 bytes, attempt 1\)", shown)
     steps = oq.json("job", "show", queue.name, job.id)["steps"]
     assert [(step["name"], step["kind"], step["number"]) for step in steps] == [
         ("a", "returned", 1),
@@ -154,7 +154,9 @@ async def test_durable_steps_are_shown_forgotten_and_repeated(oq: Oq, queue: Que
     await run(JobState.SUSPENDED)
     assert ran == ["a", "b", "c", "a", "b", "c"]
     assert f"oq job signal {queue.name} {job.id} approval" in oq("job", "why", queue.name, job.id).stdout
-    assert "approval: waits for its signal" in oq("job", "show", queue.name, job.id).stdout
+    assert re.search(
+        r"approval: waits for its signal \(since .*, attempt 1\)", oq("job", "show", queue.name, job.id).stdout
+    )
     sent = oq.json("job", "signal", queue.name, job.id, "approval", "--data", '{"by": "Zoë"}')
     assert sent["delivered"] is True
     await run(JobState.COMPLETED)

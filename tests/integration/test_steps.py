@@ -640,7 +640,9 @@ async def test_a_job_waits_for_a_signal_by_its_name(queue: AsyncQueue, server_ur
         assert await job.signal("approval", {"by": "Zoë"})
         assert await job.wait(SOON) == "Zoë"
     assert (await job.refresh()).attempts_made == 0
-    assert [(step.name, step.kind, step.number) for step in await job.steps()] == [("approval", StepKind.SIGNALED, 1)]
+    (step,) = await job.steps()
+    assert (step.name, step.kind, step.number) == ("approval", StepKind.SIGNALED, 1)
+    assert step.duration > timedelta(0), "from its first attempt on"
 
 
 async def _asked(job: AsyncJob, times: int) -> bool:

@@ -120,8 +120,8 @@ class AsyncQueueReading(AsyncQueueClient):
 
         Args:
             name: Their name; None matches any.
-            state: Their state. None searches the lists of all states; jobs in ``waiting-children`` are in no list, and
-                are found only by naming that state, which scans all keys of the queue's server.
+            state: Their state. None searches the lists of all states. Of the jobs in ``waiting-children``, only those
+                that called others from a step are listed; naming that state scans all keys of the queue's server.
             data: Fields that their data must have, with equal values; None matches any data.
             limit: At most this many; None for all.
             kind: The kind of failure of their last attempt, as :meth:`failures` lists it; None matches any.

@@ -20,6 +20,7 @@ from orchestration_queue.protocol.call import (
     Operation,
     Reply,
     all_good,
+    chunks,
     integer,
     text,
     texts,
@@ -28,6 +29,7 @@ from orchestration_queue.protocol.functions import oq1
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state, shares
 from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
+from orchestration_queue.protocol.operations.steps import CALLER
 from orchestration_queue.protocol.record import JobRecord, entry_job_id, pairs
 from orchestration_queue.states import JobState
 
@@ -123,8 +125,9 @@ _Walk: TypeAlias = Callable[[_Search], Conversation[None]]
 def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit: int) -> Conversation[list[JobRecord]]:
     """Return the jobs that match, at most ``limit``.
 
-    Without a state, the lists of all states are searched. Jobs that wait for their children are in no list, and are
-    found only by naming that state, which scans all keys of the queue's server.
+    Without a state, the lists of all states are searched, active jobs first. Of the jobs that wait for others, only
+    those that called these from a step are listed; the rest is found by naming that state, which scans all keys of the
+    queue's server.
     """
     # Only the records distinguish prioritized jobs from delayed ones, and those that wait for children from others.
     in_record = state if state in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN) else None
@@ -199,6 +202,15 @@ def _walk_groups(search: _Search) -> Conversation[None]:
             return
 
 
+def _walk_callers(search: _Search) -> Conversation[None]:
+    """Search the jobs that called others, which a reconciler checks until they have ended."""
+    (reply,) = all_good((yield [Call("ZRANGE", (search.keys.flows_due,), (0, -1))]))
+    callers = [each.removeprefix(CALLER) for each in texts(reply) if each.startswith(CALLER)]
+    for some in chunks(callers, search.page):
+        if not search.is_full:
+            yield from search.keep_matching(some)
+
+
 def _everywhere(search: _Search) -> Conversation[None]:
     start = len(search.keys.job(""))
     cursor = FIRST_PAGE
@@ -222,7 +234,16 @@ _WALKS: Mapping[JobState, _Walk] = {
     JobState.WAITING_CHILDREN: _everywhere,
 }
 
-_ALL_LISTS = [walk for state, walk in _WALKS.items() if state not in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN)]
+_ALL_LISTS = [
+    _WALKS[JobState.ACTIVE],
+    _WALKS[JobState.WAITING],
+    _WALKS[JobState.DELAYED],
+    _WALKS[JobState.GROUP_WAITING],
+    _WALKS[JobState.SUSPENDED],
+    _walk_callers,
+    _WALKS[JobState.FAILED],
+    _WALKS[JobState.COMPLETED],
+]
 
 
 KIND_FIELDS = ("failedReason", "failureKind", "failureAttempt", "attemptsMade")

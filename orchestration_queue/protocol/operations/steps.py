@@ -25,6 +25,7 @@ from orchestration_queue.protocol.lease import Lease
 from orchestration_queue.protocol.record import when
 
 __all__ = [
+    "CALLER",
     "CALLS_PER_CALL",
     "COUNTER",
     "MOST_STEPS",
@@ -57,6 +58,8 @@ MOST_STEPS = 10_000
 CALLS_PER_CALL = 100
 """Most jobs that steps call in one call."""
 _CHECK_CALLS_MS = 5_000
+CALLER = "call:"
+"""What the ids of callers begin with among the flows that are due; ids of flows have no colon."""
 
 
 class StepKind(StrEnum):
@@ -116,7 +119,7 @@ class JobStep:
         number: Its place in the order in which steps were stored, from 1.
         attempt: The job's attempt that stored it.
         ended_at: When it ended, or began to sleep or wait, by the worker's machine.
-        duration: How long its function ran.
+        duration: How long its function ran, or how long it waited for what has arrived.
         until: Until when it sleeps or waits at most; None for no limit.
         size: Bytes of its encoded result.
     """
@@ -134,6 +137,11 @@ class JobStep:
     def started_at(self) -> datetime | None:
         """When its last run began; None if that is unknown."""
         return self.ended_at and self.ended_at - self.duration
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether it sleeps or waits since it was stored."""
+        return self.kind in (StepKind.SLEEPS, *_PENDING)
 
     @property
     def outcome(self) -> str:
