@@ -61,6 +61,7 @@ PAGES = {
     "calendar": "/ui/schedules/calendar?zone=Europe/Berlin",
     "dead-letters": "/ui/dead",
     "statistics": "/ui/queues/reports/statistics",
+    "tail": "/ui/queues/reports/tail",
     "alerts": "/ui/alerts",
 }
 _NEUTRAL = f"""for (const each of document.querySelectorAll('pre'))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated
@@ -17,13 +17,15 @@ from rich.table import Table
 from orchestration_queue.cli.common import JsonFlag, Prefix, QueueName, Url, console, show_json, show_table
 from orchestration_queue.cli.text import dump, styled
 from orchestration_queue.cli.verbs import open_queue
-from orchestration_queue.client import JobCounts, Queue, UsageLedger
+from orchestration_queue.client import JobCounts, LogTail, Queue, QueueEvents, UsageLedger
+from orchestration_queue.client.tailing import LOG, TailFilter, event_text
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
 
 __all__ = ["events", "top", "usage"]
 
+_LOGS_S = 0.5
 _ANY_QUEUE = "usage"
 """The ledger of one queue reads the usage of all."""
 
@@ -34,14 +36,39 @@ def events(
         str, typer.Option(help="Start after the event of this id; 0-0: with the oldest, $: with the next.")
     ] = "$",
     limit: Annotated[int | None, typer.Option(help="Exit after this many; default on Ctrl-C.", min=1)] = None,
+    kinds: Annotated[
+        list[str] | None, typer.Option("--kind", help="Only these types of events, or `log`; repeatable.")
+    ] = None,
+    text: Annotated[str, typer.Option(help="Only lines that contain this, in any case.")] = "",
+    job: Annotated[str, typer.Option(help="Only of this job.")] = "",
+    logs: Annotated[bool, typer.Option("--logs", help="Also what jobs log, about twice a second.")] = False,
     url: Url = None,
     prefix: Prefix = DEFAULT_PREFIX,
 ) -> None:
-    """Print a queue's events as they happen, one line of JSON each."""
+    """Print a queue's events, and what its jobs log, as they happen, one line of JSON each."""
+    chosen = TailFilter(kinds or (), text, job)
+    has_logs = logs or LOG in chosen.kinds
+    if kinds and has_logs:
+        chosen = replace(chosen, kinds=[*kinds, LOG])
     with open_queue(queue, url, prefix) as client, client.events(after) as events_:
-        for event in islice(events_, limit):
-            line = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
-            typer.echo(dump(line | dict(event.fields)))
+        tail = client.log_tail() if has_logs else None
+        for line in islice(_lines(events_, tail, chosen), limit):
+            typer.echo(dump(line))
+
+
+def _lines(events_: QueueEvents, tail: LogTail | None, chosen: TailFilter) -> Iterator[Mapping[str, object]]:
+    jobs = [chosen.job_id] if chosen.job_id else []
+    while True:
+        for event in (found := events_.read(timeout=_LOGS_S if tail else None)):
+            if chosen.matches(event.type, event.job_id, event_text(event)):
+                line = {"id": event.id, "at": event.at.isoformat(), "type": event.type, "job_id": event.job_id}
+                yield line | dict(event.fields)
+        if tail is None:
+            continue
+        tail.note(found)
+        for said in tail.read(chosen.reads_log, jobs, finds_active=not jobs):
+            if chosen.matches(LOG, said.job_id, said.text):
+                yield {"type": LOG, "job_id": said.job_id, "number": said.number, "line": said.text}
 
 
 @dataclass(frozen=True, slots=True)

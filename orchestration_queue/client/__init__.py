@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._async.flow_producer import AsyncFlowProducer
     from orchestration_queue.client._async.flows import AsyncFlows
     from orchestration_queue.client._async.job import AsyncJob
+    from orchestration_queue.client._async.log_tail import AsyncLogTail
     from orchestration_queue.client._async.producer import AsyncProducer
     from orchestration_queue.client._async.queue import AsyncQueue
     from orchestration_queue.client._async.schedulers import AsyncJobSchedulers
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from orchestration_queue.client._sync.flow_producer import FlowProducer
     from orchestration_queue.client._sync.flows import Flows
     from orchestration_queue.client._sync.job import Job
+    from orchestration_queue.client._sync.log_tail import LogTail
     from orchestration_queue.client._sync.producer import Producer
     from orchestration_queue.client._sync.queue import Queue
     from orchestration_queue.client._sync.schedulers import JobSchedulers
@@ -83,6 +85,7 @@ __all__ = [
     "AsyncFlows",
     "AsyncJob",
     "AsyncJobSchedulers",
+    "AsyncLogTail",
     "AsyncPools",
     "AsyncProducer",
     "AsyncQueue",
@@ -119,6 +122,7 @@ __all__ = [
     "JobCounts",
     "JobSchedulers",
     "LetterGroup",
+    "LogTail",
     "Metrics",
     "MetricsMinute",
     "MovedJobs",
@@ -161,6 +165,7 @@ _FACES = {
     "flow_producer": "FlowProducer",
     "flows": "Flows",
     "job": "Job",
+    "log_tail": "LogTail",
     "producer": "Producer",
     "queue": "Queue",
     "schedulers": "JobSchedulers",

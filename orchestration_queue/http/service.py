@@ -14,6 +14,7 @@ from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import InvalidNameError, ServerError
 from orchestration_queue.http.messages import HttpError
 from orchestration_queue.http.subscriptions import Subscriptions
+from orchestration_queue.http.tails import Tails
 from orchestration_queue.options import FORBIDDEN_IN_NAMES, MAX_NAME_LENGTH
 from orchestration_queue.protocol.codec import find_codec
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
@@ -136,6 +137,7 @@ class Service:
         }
         self._is_lent = connection is not None
         self.subscriptions = Subscriptions(self.prefix)
+        self.tails = Tails(self)
         self.closing = asyncio.Event()
         self._waits: AsyncConnection | None = None
         self._waits_lock = asyncio.Lock()
@@ -224,6 +226,7 @@ class Service:
         """End streams, refuse further requests, and disconnect. Safe to call twice."""
         self.closing.set()
         await self.subscriptions.aclose()
+        await self.tails.aclose()
         for served in self.wires.values():
             await served.aclose()
         if not self._is_lent:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -10,7 +12,7 @@ import pytest
 import redis
 
 from orchestration_queue import AsyncActiveJob, AsyncFlowProducer, AsyncQueue, Cron, Dag, Node, UnrecoverableError
-from orchestration_queue.client import AsyncAlerts
+from orchestration_queue.client import AsyncAlerts, NewJob
 from orchestration_queue.http import create_app
 from orchestration_queue.protocol.alerts import AlertEvaluation, AlertEvent, AlertState, Breach, deliveries_of
 from orchestration_queue.protocol.operations import alerts as operations
@@ -81,7 +83,7 @@ async def fill_other_wires(url: str) -> None:
 async def test_every_page_is_accessible_quiet_and_fits(
     page: Page, site: str, queue: AsyncQueue, server_url: str, raw: redis.Redis
 ) -> None:
-    async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead"):
+    async with working(queue, handle, server_url, dead_letter_queue=f"{queue.name}-dead") as worker:
         bad = await queue.add(HOSTILE, {HOSTILE: 1}, {"job_id": "bad", "tags": ["x"]})
         await queue.pools.set(POOL, 2)
         async with AsyncAlerts(url=server_url) as alerts:
@@ -107,7 +109,8 @@ async def test_every_page_is_accessible_quiet_and_fits(
         base = f"/ui/queues/{queue.name}"
         paths = [
             "/ui", base, f"{base}?state=failed", f"{base}?state=failed&q={quote(HOSTILE)}", f"{base}/jobs/bad",
-            f"{base}/flows/f1", f"{base}/runs?flow=sales", f"{base}/runs?scheduler={quote(HOSTILE)}", f"{base}/events",
+            f"{base}/flows/f1", f"{base}/runs?flow=sales", f"{base}/runs?scheduler={quote(HOSTILE)}", f"{base}/tail",
+            f"{base}/tail?kind=log&text=onerror", f"{base}/flows/f1/tail", f"{base}/workers/{worker.id}/tail",
             f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
             "/ui/schedules/calendar?days=31&zone=Asia/Kolkata",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
@@ -388,6 +391,81 @@ async def test_pages_of_all_queues_work_by_keyboard(
         await page.choose("button[value=pause]", "document.querySelector('button[value=resume]')")
     for key in (*raw.scan_iter("{chasqui:*"), *raw.scan_iter("ql:*")):
         raw.delete(key)
+
+
+async def test_a_tail_goes_on_and_is_paused_by_keyboard(
+    page: Page, site: str, queue: AsyncQueue, server_url: str
+) -> None:
+    rows = "document.querySelectorAll('tbody[data-tail] tr').length"
+    async with working(queue, handle, server_url):
+        await page.open(f"{site}/ui/queues/{queue.name}")
+        await page.choose(".tabs a[href$=tail]", "location.pathname.endsWith('/tail')")
+        await page.until("document.querySelector('.live.on') && !document.querySelector('[data-pause]').hidden")
+        await page.run("window.same = true")
+        await (await queue.add("first", None, {"job_id": "first"})).wait(30)
+        line = "[...document.querySelectorAll('tr.said')].map((each) => each.cells[3].textContent).join()"
+        await page.until(f"{line}.includes('onerror')")
+        assert await page.run("document.querySelectorAll('main img').length") == 0
+        await page.press("p")
+        await page.until("document.querySelector('[data-pause][aria-pressed=true]')")
+        before = await page.run(rows)
+        await (await queue.add("second", None, {"job_id": "second"})).wait(30)
+        await page.until("/Continue, [3-9] new/.test(document.querySelector('[data-pause]').textContent)")
+        assert await page.run(rows) == before
+        await page.press("p")
+        await page.until(f"{rows} > {before}")
+        assert await page.run("document.querySelector('[data-tail] tr').textContent.includes('second')")
+        assert await page.run("window.same") is True
+        assert await page.violations() == []
+        await page.tab_to("select[name=kind]")
+        await page.type("c")
+        await page.press("ArrowDown")
+        await page.run("document.querySelector('select[name=kind]').value = 'completed'")
+        await page.tab_to("input[name=text]")
+        await page.type("FIRST")
+        await page.press("Enter")
+        await page.arrive("location.search === '?kind=completed&text=FIRST&job='")
+        await page.until(f"{rows} === 1")
+        await page.tab_to("tbody a")
+        await page.run("window.isOld = true")
+        await page.press("Enter")
+        await page.arrive("!window.isOld && location.pathname.endsWith('/jobs/first')")
+
+
+async def test_a_tail_keeps_few_rows(page: Page, site: str, queue: AsyncQueue) -> None:
+    await page.open(f"{site}/ui/queues/{queue.name}/tail")
+    await page.until("document.querySelector('.live.on')")
+    for _ in range(4):
+        await queue.add_bulk([NewJob("n") for _ in range(250)])
+        newest = await queue.add("newest")
+        await page.until(f"document.querySelector('[data-tail] tr').textContent.includes('{newest.id}')")
+    assert await page.run("document.querySelectorAll('[data-tail] tr').length") == 500
+
+
+async def test_a_job_s_log_follows_on_its_page(page: Page, site: str, queue: AsyncQueue, server_url: str) -> None:
+    may_end = asyncio.Event()
+    jobs: list[AsyncActiveJob] = []
+
+    async def speak(job: AsyncActiveJob) -> None:
+        jobs.append(job)
+        await may_end.wait()
+        await job.log("the end")
+
+    async with working(queue, speak, server_url):
+        await queue.add("long", None, {"job_id": "long"})
+        await wait_until(lambda: jobs, "the job to begin")
+        await page.open(f"{site}/ui/queues/{queue.name}/jobs/long")
+        await page.run("window.same = true")
+        log = "document.querySelector('pre[data-follow]').textContent"
+        await jobs[0].log(HOSTILE, *(f"line {number}" for number in range(60)))
+        await page.until(f"{log}.includes('line 59')")
+        assert await page.run(f"{log}.startsWith({json.dumps(HOSTILE)})")
+        at_end = "(e => e.scrollTop > 0 && e.scrollTop + e.clientHeight >= e.scrollHeight - 4)"
+        assert await page.run(f"{at_end}(document.querySelector('pre[data-follow]'))")
+        may_end.set()
+        await page.until(f"{log}.endsWith('the end')")
+        assert await page.run("window.same") is True
+        assert await page.violations() == []
 
 
 async def test_a_queue_is_paused_and_resumed(page: Page, site: str, queue: AsyncQueue, raw: redis.Redis) -> None:

@@ -102,7 +102,7 @@ async def test_nothing_of_a_job_is_markup(ui: httpx.AsyncClient, queue: AsyncQue
             base,
             f"{base}?state=failed&q={HOSTILE}",
             f"{base}/jobs/%3C%2Fpre%3E%3Cb%3Ex",
-            f"{base}/events",
+            f"{base}/tail",
             "/dead",
         )
         for path in (*paths, "/workers"):
@@ -751,8 +751,8 @@ async def test_every_page_and_act_needs_its_scope(guarded: HttpApp) -> None:
                 await submit(ui, "/login", "", token=token)
                 if route.method == "POST":
                     status = (await submit(ui, path, "none")).status_code
-                elif path.endswith("/live"):
-                    continue  # endless; its scope is that of the pages
+                elif path.endswith(("/live", "/stream")):
+                    continue  # endless; their scope is that of the pages
                 else:
                     status = (await ui.get(f"/ui{path}")).status_code
                 assert (status == 403) is (token not in wanted), (route.path, token, status)
@@ -790,7 +790,7 @@ async def test_the_first_page_is_small(ui: httpx.AsyncClient, queue: AsyncQueue)
 async def test_the_page_of_events_shows_the_newest_of_a_long_stream(ui: httpx.AsyncClient, queue: AsyncQueue) -> None:
     async with queue.events():  # a registered reader, so all stay
         await queue.add_bulk([NewJob("a", options=JobOptions(job_id=f"job-{number}")) for number in range(3000)])
-        shown = re.findall(r"job-\d+", await page(ui, f"/queues/{queue.name}/events"))
+        shown = re.findall(r"job-\d+", await page(ui, f"/queues/{queue.name}/tail"))
     assert list(dict.fromkeys(shown)) == [f"job-{number}" for number in range(2999, 2799, -1)]
 
 
@@ -799,7 +799,7 @@ async def test_pages_walk_no_keys_while_they_are_watched(
 ) -> None:
     job = await queue.add("a")
     base = f"/queues/{queue.name}"
-    paths = ("", base, f"{base}/jobs/{job.id}", f"{base}/events", "/flows", "/schedules", "/dead", "/server")
+    paths = ("", base, f"{base}/jobs/{job.id}", f"{base}/tail", "/flows", "/schedules", "/dead", "/server")
 
     def walks() -> int:
         stats = raw.info("commandstats")

@@ -72,6 +72,7 @@ SHOWN: list[tuple[str, ...]] = [
     ("scheduler", "calendar", Q),
     ("queue", "failures", Q),
     ("queue", "events", Q, "--after", "0-0", "--limit", "2"),
+    ("queue", "events", Q, "--kind", "log", "--job", "doomed", "--limit", "1"),
     ("queue", "top", "--rounds", "1"),
     ("doctor", Q),
     ("job", "add", Q, N, "--data", dump({H: H}), "--job-id", f"{N}2"),

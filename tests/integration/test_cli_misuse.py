@@ -205,6 +205,8 @@ MISUSES: list[tuple[str, int, str]] = [
     ("worker concurrency q", 2, "Missing argument"),
     ("queue events nix", 3, UNKNOWN),
     ("queue events q --limit 0", 2, "--limit"),
+    ("queue events q --kind logs", 2, "Kind 'logs' is unknown; use one of log, active"),
+    ("queue events nix --logs", 3, UNKNOWN),
     ("queue top --interval 0", 2, "--interval"),
     ("alert add r --kind backlog", 2, "Missing option '--to'"),
     ("alert add r --kind weather --to ops", 2, "'weather' is not one of"),

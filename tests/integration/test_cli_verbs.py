@@ -186,6 +186,15 @@ async def test_what_happens_right_now_is_shown(oq: Oq, queue: Queue) -> None:
     job = queue.add("good", {})
     (line,) = oq("queue", "events", queue.name, "--after", "0-0", "--limit", "1").stdout.splitlines()
     assert (json.loads(line)["type"], json.loads(line)["job_id"]) == ("added", job.id)
+    job.log("reading", "WRITING", "read again")
+    job.cancel()
+    events = ("queue", "events", queue.name, "--after", "0-0")
+    found = oq(*events, "--logs", "--kind", "revoked", "--limit", "4").stdout.splitlines()
+    assert [json.loads(line)["type"] for line in found] == ["revoked", "log", "log", "log"]
+    found = oq(*events, "--kind", "log", "--text", "WRIT", "--job", job.id, "--limit", "1").stdout.splitlines()
+    assert [json.loads(line) for line in found] == [{"type": "log", "job_id": job.id, "number": 2, "line": "WRITING"}]
+    queue.obliterate(force=True)
+    queue.add("good", {})
     assert oq.json("worker", "ls", queue.name) == []
     first, second = (
         {row["queue"]: row for row in json.loads(look)}[queue.name]

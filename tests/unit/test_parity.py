@@ -61,6 +61,7 @@ def test_every_async_client_has_a_sync_twin() -> None:
         "AsyncFlows",
         "AsyncJob",
         "AsyncJobSchedulers",
+        "AsyncLogTail",
         "AsyncPools",
         "AsyncProducer",
         "AsyncQlessClient",

@@ -11,6 +11,7 @@ from orchestration_queue.client._async.dead_letters import AsyncDeadLetters
 from orchestration_queue.client._async.events import AsyncQueueEvents
 from orchestration_queue.client._async.flows import AsyncFlows
 from orchestration_queue.client._async.job import AsyncJob
+from orchestration_queue.client._async.log_tail import AsyncLogTail
 from orchestration_queue.client._async.producer import AsyncAdder
 from orchestration_queue.client._async.queue_reading import AsyncQueueReading
 from orchestration_queue.client._async.queue_upkeep import AsyncQueueUpkeep
@@ -188,3 +189,7 @@ class AsyncQueue(AsyncAdder, AsyncQueueReading, AsyncQueueUpkeep, AsyncWorkerCon
     def events(self, after: str = "$") -> AsyncQueueEvents:
         """Iterate over the queue's events as they happen; see :class:`AsyncQueueEvents`."""
         return AsyncQueueEvents(self.name, connection=self._connection, prefix=self.keys.prefix, after=after)
+
+    def log_tail(self) -> AsyncLogTail:
+        """Return a reader of what the queue's jobs log from now on; see :class:`AsyncLogTail`."""
+        return AsyncLogTail(self._connection, self.keys)

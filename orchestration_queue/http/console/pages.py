@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,14 +20,14 @@ from orchestration_queue.http.console.queue_pages import PoolPages, QueuePages, 
 from orchestration_queue.http.console.runs import RunsPage
 from orchestration_queue.http.console.schedules import SchedulePages
 from orchestration_queue.http.console.statistics import StatisticsPage
-from orchestration_queue.http.console.views import Views, query
-from orchestration_queue.http.event_routes import CONNECTED, KEEPALIVE
-from orchestration_queue.http.messages import FINISHED, Raw, Request, Stream
+from orchestration_queue.http.console.tail import TailPages
+from orchestration_queue.http.console.views import Views
+from orchestration_queue.http.messages import FINISHED, Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.protocol.call import Call, Reply, text, together
 from orchestration_queue.protocol.keys import PERMANENT_KEYS
-from orchestration_queue.protocol.operations import event_log, http_records, job_records
+from orchestration_queue.protocol.operations import http_records, job_records
 from orchestration_queue.protocol.operations.dead_letters import group_letters
 from orchestration_queue.protocol.operations.steps import COUNTER
 from orchestration_queue.protocol.record import JobRecord, when
@@ -44,7 +44,6 @@ _LOG_LINES = 200
 _MOST_STEPS = 200
 _MOST_FOUND = 200
 _MOST_WORDS, _LONGEST_COMMAND = 12, 200
-_QUIET_S = 0.4
 _DAY, _HOUR, _SLOT = 1440, 60, 15
 # Servers keep 128 slow commands by default.
 _SLOWEST, _SLOWEST_OF = 10, 128
@@ -66,13 +65,11 @@ class Pages:
         self._doctor = FindingPages(service, views)
         self._rates = Rates()
         self._overview = OverviewPage(service, views, self._registry, self._doctor, self._rates)
-        shown: list[tuple[str, Callable[[Request], Awaitable[Raw | Stream]]]] = [
+        shown: list[tuple[str, Callable[[Request], Awaitable[Raw]]]] = [
             ("/ui", self._overview.show),
             ("/ui/queues/:name", self.queue),
-            ("/ui/queues/:name/live", self.live),
             ("/ui/queues/:name/jobs/:id", self.job),
             ("/ui/queues/:name/flows/:id", self.flow),
-            ("/ui/queues/:name/events", self.events),
             ("/ui/flows", self.flows),
             ("/ui/dead", self.dead),
             ("/ui/broadcasts", self.broadcasts),
@@ -91,6 +88,7 @@ class Pages:
             self._statistics,
             self._doctor,
             QueuePages(service, views),
+            TailPages(service, views),
             PoolPages(service, views),
             AlertPages(service, views),
             *(wire.load("console").Pages(service.wires[wire.name], views) for wire in WIRES),
@@ -142,7 +140,7 @@ class Pages:
             rate=rate, limit=limit, shares=shares, workers=workers, done=done, failed=failed, jobs=jobs, due=due,
             total=total,
             pages=1 if search.is_narrowed else max(1, -(-total // _PER_PAGE)), finished=FINISHED, most=_MOST_FOUND,
-            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""), query=query,
+            live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
             took=_took,
         )  # fmt: skip
 
@@ -166,8 +164,8 @@ class Pages:
         job = await queue.find(request.params["id"])
         if job is None:
             raise JobNotFoundError(queue.name, request.params["id"])
-        logs, parents, children, suspended, due = await asyncio.gather(
-            queue.last_logs(job.id, _LOG_LINES), job.parents(), job.children(), queue.suspend_info(job.id),
+        (length, logs), parents, children, suspended, due = await asyncio.gather(
+            self._log(queue, job.id), job.parents(), job.children(), queue.suspend_info(job.id),
             self._due(queue, [job.id]),
         )  # fmt: skip
         record = job.record
@@ -179,12 +177,18 @@ class Pages:
         flow = await queue.flows.find(flow_id) if node and flow_id else None
         return self._views.page(
             "job.html", title=f"{record.name} {job.id}", name=queue.name, job=job, record=record, logs=logs,
-            parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
+            length=length, parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
             result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
             stages=_stages(record), due=due[job.id], history=record.history[::-1], reason=reason, steps=steps,
             most_steps=_MOST_STEPS,
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
+
+    async def _log(self, queue: AsyncQueue, job_id: str) -> tuple[int, list[str]]:
+        """Return the number of lines of a job's log, and the last of these."""
+        length = await self._service.connection.look(job_records.log_length(queue.keys, job_id))
+        shown = min(length, _LOG_LINES)
+        return length, await queue.logs(job_id, limit=shown, offset=length - shown) if shown else []
 
     async def flows(self, request: Request) -> Raw:
         """List the flows of all queues, newest first."""
@@ -244,15 +248,6 @@ class Pages:
         rows = [(queue.name, worker) for queue, workers in zip(queues, listed, strict=True) for worker in workers]
         return self._views.page("workers.html", title="Workers", rows=rows, did=request.query.get("done", ""))
 
-    async def events(self, request: Request) -> Raw:
-        """Show a queue's last events."""
-        queue = self._service.queue(request.params["name"])
-        found = await self._service.connection.run(event_log.newest_events(queue.keys, _MOST_FOUND))
-        return self._views.page(
-            "events.html", title=f"Events of {queue.name}", name=queue.name,
-            events=found, live=f"/ui/queues/{request.params['name']}/live",
-        )  # fmt: skip
-
     async def server(self, _: Request) -> Raw:
         """Show the server's figures, its keys by kind, its slow log and the last actions."""
         connection = self._service.connection
@@ -266,23 +261,6 @@ class Pages:
             "server.html", title="Server", url=str(connection.url), facts=_facts(info, functions or ()), slow=slow,
             acts=acts, kinds=await self._registry.kinds_soon(), meanings=PERMANENT_KEYS,
         )  # fmt: skip
-
-    async def live(self, request: Request) -> Stream:
-        """Stream a line whenever something changed in the queue, at most a few times per second."""
-        keys = self._service.keys(request.params["name"])
-        return Stream(self._changes(keys, await self._service.connection.look(event_log.last_event_id(keys))))
-
-    async def _changes(self, keys: Any, after: str) -> AsyncIterator[bytes]:
-        yield CONNECTED
-        while True:
-            waits = await self._service.waits()
-            found = (await waits.run(event_log.events_since({keys: after}, 5000, 1000), repeatable=True)).get(keys)
-            if not found:
-                yield KEEPALIVE
-                continue
-            after = found[-1].id
-            yield b"data: changed\n\n"
-            await asyncio.sleep(_QUIET_S)
 
 
 def _readable(read: Callable[[], Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -78,6 +78,7 @@ class Views:
             "csrf": self.csrf.get,
             "can": lambda scope: scope in self.can_act.get(),
             "path": self._path,
+            "query": query,
             "spark": spark,
             "spark_application": spark_application,
             "wires": [],
@@ -111,6 +112,11 @@ class Views:
         """Render a page."""
         text = self._environment.get_template(template).render(**values)
         return Raw(text.encode("utf-8", "replace"), status, _HEADERS)
+
+    def macro(self, template: str, name: str) -> Callable[..., str]:
+        """Return a template's macro, which renders a part of a page."""
+        found: Callable[..., str] = getattr(self._environment.get_template(template).module, name)
+        return found
 
     def error(self, status: int, text: str) -> Raw:
         """Render an error page."""

@@ -40,6 +40,7 @@ __all__ = [
     "job",
     "job_ids",
     "jobs",
+    "log_length",
     "logs",
     "parents",
     "sorted_set",
@@ -224,6 +225,11 @@ def _active_ids(keys: QueueKeys, start: int, end: int) -> Conversation[list[str]
 def logs(keys: QueueKeys, job_id: str, start: int = 0, end: int = -1) -> Operation[list[str]]:
     """Read the job's log lines, ``start`` to ``end`` inclusive."""
     return Operation(Call("LRANGE", (keys.log(job_id),), (start, end)), texts)
+
+
+def log_length(keys: QueueKeys, job_id: str) -> Operation[int]:
+    """Count the job's log lines."""
+    return Operation(Call("LLEN", (keys.log(job_id),)), integer)
 
 
 def children(keys: QueueKeys, job_id: str) -> Conversation[list[ParentRef]]:

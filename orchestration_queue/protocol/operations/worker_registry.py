@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from orchestration_queue.errors import ServerError
@@ -26,7 +27,8 @@ from orchestration_queue.protocol.codec import dump_json
 from orchestration_queue.protocol.keys import GROUP, TAKER, QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_settings
 from orchestration_queue.protocol.operations.keyspace import queue_pattern, scan
-from orchestration_queue.protocol.record import JobRecord, when, whole_number
+from orchestration_queue.protocol.operations.queue_state import without_group
+from orchestration_queue.protocol.record import JobRecord, entry_job_id, when, whole_number
 from orchestration_queue.states import JobState
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "count_workers",
     "create_group",
     "has_worker",
+    "held_jobs",
     "is_paused",
     "leave_group",
     "name_dead_letter_queue",
@@ -214,6 +217,15 @@ def create_group(keys: QueueKeys, group: str = GROUP, start_from: str = "0") -> 
 def pending(keys: QueueKeys, group: str = GROUP) -> Call:
     """Summarize the group's pending entries; the server replies NOGROUP without such a group."""
     return Call("XPENDING", (keys.stream,), (group,))
+
+
+def held_jobs(keys: QueueKeys, consumers: Sequence[str], most: int) -> Conversation[list[list[str]]]:
+    """Return the jobs from the stream that each consumer holds now, at most some. Two exchanges."""
+    spans = yield [Call("XPENDING", (keys.stream,), (GROUP, "-", "+", most, consumer)) for consumer in consumers]
+    held = [[text(entry[0]) for entry in without_group(span, [])] for span in spans]
+    calls = [Call("XRANGE", (keys.stream,), (entry_id, entry_id)) for ids in held for entry_id in ids]
+    replies = iter(all_good((yield calls)) if calls else ())
+    return [[entry_job_id(reply[0][1]) for reply in islice(replies, len(ids)) if reply] for ids in held]
 
 
 def leave_group(keys: QueueKeys, consumer: str, group: str = GROUP) -> tuple[Call, Call]:

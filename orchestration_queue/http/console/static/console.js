@@ -30,8 +30,9 @@
   }
 
   function localTimes() {
-    for (const time of document.querySelectorAll("time[datetime]")) {
+    for (const time of document.querySelectorAll("time[datetime]:not([data-local])")) {
       const at = new Date(time.dateTime);
+      time.dataset.local = "";
       if (!isNaN(at)) time.title = at.toLocaleString(undefined, { timeZoneName: "short" });
     }
   }
@@ -118,9 +119,12 @@
       document.querySelector("[data-no]")?.click();
     } else if (first === "g") {
       document.querySelector(`nav a[data-key="${event.key}"]`)?.click();
+    } else if (event.key === "p") {
+      document.querySelector("[data-pause]")?.click();
     }
     first = event.key;
   });
 
+  addEventListener("oq-rows", localTimes);
   addEventListener("DOMContentLoaded", () => { localTimes(); grids(); listen(); });
 })();
