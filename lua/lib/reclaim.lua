@@ -1,6 +1,7 @@
 --- Takes stalled jobs back. `sweep` has now_ms, min_idle_ms, lock_duration_ms, most_stalls,
 --- and for the stream also group and broadcast. It may have `limit`, how many entries to inspect and list jobs to take
---- back, and `notify(job_id, job, has_failed)`, called for each job that is ready again or failed by a stall too many.
+--- back, and `notify(job_id, job, has_failed, consumer)`, called for each job that is ready again or failed by a stall too many,
+--- with the consumer that had it, if known.
 
 local failure = require("failure")
 local lists = require("lists")
@@ -14,14 +15,14 @@ local reclaim = {}
 
 local MOST_PAGES, PAGE = 100, 100
 
-local function notify(sweep, job_id, job, has_failed)
+local function notify(sweep, job_id, job, has_failed, consumer)
   if sweep.notify then
-    sweep.notify(job_id, job, has_failed)
+    sweep.notify(job_id, job, has_failed, consumer)
   end
 end
 
---- Inspect one idle entry: drop it, leave it, or run its job again. Returns whether it was left.
-local function entry(queue, entry_id, job_id, sweep)
+--- Inspect one idle entry of a consumer: drop it, leave it, or run its job again. Returns whether it was left.
+local function entry(queue, entry_id, job_id, whose, sweep)
   local now = sweep.now_ms
   local job = job_id and record.load(queue, job_id)
   if job and stream.is_stray(queue, job_id, entry_id) then
@@ -41,7 +42,7 @@ local function entry(queue, entry_id, job_id, sweep)
       stalled.reset(queue, job_id, job, now)
       stream.push(queue, job_id, job.name)
     end
-    notify(sweep, job_id, job, failed)
+    notify(sweep, job_id, job, failed, whose)
   end
   stream.settle(queue, sweep.group, entry_id, sweep.broadcast)
   return false
@@ -65,8 +66,8 @@ local function look_at_page(queue, key, consumer, cursor, count, sweep)
   for _, claimed in ipairs(page[2]) do
     if claimed then
       local entry_id = claimed[1]
-      local whose = owner[entry_id] or consumer
-      if entry(queue, entry_id, stream.field(claimed[2], "jobId"), sweep) and whose ~= consumer then
+      local whose = owner[entry_id]
+      if entry(queue, entry_id, stream.field(claimed[2], "jobId"), whose, sweep) and whose and whose ~= consumer then
         redis.call("XCLAIM", key, sweep.group, whose, 0, entry_id, "JUSTID")
       end
       seen = seen + 1

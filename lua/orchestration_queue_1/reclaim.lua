@@ -52,9 +52,10 @@ local sweep = {
   most_stalls = max_stalled_count,
   now_ms = now_ms,
   limit = limit,
-  notify = function(job_id, job, has_failed)
+  notify = function(job_id, job, has_failed, worker)
     history.append(queue, job_id, {
       event = "stalled",
+      worker = worker,
       ended = now_ms,
       started = numbers.whole(job.processedOn),
       kind = "stalled",

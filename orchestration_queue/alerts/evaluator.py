@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue.alerts.evaluation import evaluate
-from orchestration_queue.alerts.measuring import dead_letter_queue, measure, measure_memory, measure_pools
+from orchestration_queue.alerts.measuring import measure, measure_memory, measure_pools
 from orchestration_queue.alerts.receivers import RECEIVER, Receiver
 from orchestration_queue.alerts.sending import NotSentError, send
 from orchestration_queue.errors import InvalidOptionError, OrchestrationQueueError, TransportError
@@ -24,7 +24,7 @@ from orchestration_queue.options.durations import check_duration
 from orchestration_queue.protocol.alerts import Breach, DueMessage, Evaluator, UnsentMessage
 from orchestration_queue.protocol.call import chunks, together
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
-from orchestration_queue.protocol.operations import alerts, keyspace
+from orchestration_queue.protocol.operations import alerts, keyspace, queue_settings
 from orchestration_queue.server import AsyncConnection
 from orchestration_queue.server.clock import now_ms
 
@@ -225,7 +225,7 @@ class AlertEvaluator:
                 async with await AsyncConnection.open(primary, libraries=()) as one:
                     found.update(await one.follow(keyspace.queue_names(self._keys.prefix)))
             keys = [QueueKeys(name, self._keys.prefix) for name in found]
-            letters = await self._connection.follow(together([dead_letter_queue(each) for each in keys]))
+            letters = await self._connection.follow(together([queue_settings.dead_letter_queue(each) for each in keys]))
             ended, names = time.monotonic(), sorted(found.difference(letters))
             self._names = (ended + max(_NAMES_S, _NAMES_REST * (ended - began)), names)
         return names

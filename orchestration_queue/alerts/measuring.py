@@ -21,7 +21,7 @@ from orchestration_queue.protocol.operations import (
 from orchestration_queue.schedules import SchedulerEntry
 from orchestration_queue.states import JobState
 
-__all__ = ["dead_letter_queue", "measure", "measure_memory", "measure_pools", "span"]
+__all__ = ["measure", "measure_memory", "measure_pools", "span"]
 
 _MOST_FLOWS = 1000
 """Unfinished flows of a queue that are read, those first that must be checked first."""
@@ -78,15 +78,8 @@ def _no_worker(keys: QueueKeys, rule: AlertRule, _: int) -> Conversation[list[Br
     return [Breach(keys.queue, waiting, f"No worker serves the queue{jobs}")]
 
 
-def dead_letter_queue(keys: QueueKeys) -> Conversation[str]:
-    """Return the name of a queue's dead-letter queue; empty without one."""
-    where = queue_settings.stored_dead_letter_queue(keys)
-    (reply,) = yield [where.call]
-    return "" if isinstance(reply, Exception) else where.read(reply) or ""
-
-
 def _dead_letters(keys: QueueKeys, rule: AlertRule, _: int) -> Conversation[list[Breach]]:
-    name = yield from dead_letter_queue(keys)
+    name = yield from queue_settings.dead_letter_queue(keys)
     if not name:
         return []
     # Named by the dead-letter queue: those of several queues are counted once.

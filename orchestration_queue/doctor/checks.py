@@ -12,7 +12,9 @@ from orchestration_queue.doctor.finding import Finding, all_checks, hint, proble
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
 from orchestration_queue.errors import JavaNotFoundError
-from orchestration_queue.protocol.keys import DEFAULT_PREFIX
+from orchestration_queue.protocol.call import chunks, together
+from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations.queue_settings import dead_letter_queue
 from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.wires import WIRES
 
@@ -97,9 +99,11 @@ def run_checks(
                 server = Server.inspect(primary, one)
                 for check in SERVER_CHECKS:
                     yield from check(server)
-        for name in Queue.names(connection=connection, prefix=prefix) if queues is None else queues:
+        names = Queue.names(connection=connection, prefix=prefix) if queues is None else queues
+        letters = _find_dead_letter_queues(connection, names, prefix)
+        for name in names:
             report(f"checking queue {name}")
-            queue = InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection)
+            queue = InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection, name in letters)
             yield from all_checks(queue, QUEUE_CHECKS)
         if queues is None:
             report("checking alert rules")
@@ -110,3 +114,10 @@ def run_checks(
     report("checking this machine")
     for machine_check in MACHINE_CHECKS:
         yield from machine_check()
+
+
+def _find_dead_letter_queues(connection: Connection, names: Sequence[str], prefix: str) -> set[str]:
+    """Return where these queues store their dead letters."""
+    keys = [QueueKeys(name, prefix) for name in names]
+    found = (connection.follow(together([dead_letter_queue(each) for each in piece])) for piece in chunks(keys))
+    return {name for piece in found for name in piece}

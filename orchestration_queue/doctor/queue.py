@@ -42,6 +42,8 @@ class InspectedQueue:
 
     queue: Queue
     connection: Connection
+    has_dead_letters: bool = False
+    """Whether other queues store their dead letters here, which wait for no worker."""
 
     @property
     def name(self) -> str:
@@ -59,9 +61,9 @@ class InspectedQueue:
 
 
 def workers(inspected: InspectedQueue) -> Iterator[Finding]:
-    """Check that ready jobs have a worker, unless the queue is paused; a broadcast keeps its messages in the stream."""
+    """Check that ready jobs have a worker, unless it is paused, or keeps dead letters or a broadcast's messages."""
     counts = inspected.queue.counts()
-    if not counts.waiting or inspected.is_broadcast():
+    if not counts.waiting or inspected.has_dead_letters or inspected.is_broadcast():
         return
     if inspected.queue.is_paused():
         yield hint(

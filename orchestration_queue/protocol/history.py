@@ -65,7 +65,8 @@ class HistoryEntry:
     def lines(self, *, has_traceback: bool = True) -> list[str]:
         """Return a line in this machine's time, then the last log lines and the traceback."""
         what = f"attempt {self.attempt} {self.event}" if self.attempt else str(self.event)
-        where = f" on {self.worker} ({self.host})" if self.worker else ""
+        where = f" on {self.worker}" if self.worker else ""
+        where += f" ({self.host})" if self.host else ""
         began = f", started {_moment(self.started_at)}" if self.started_at else ""
         kind = self.error if self.error and self.kind == FailureKind.ERROR else self.kind
         why = f": [{kind}] {self.reason}" if self.kind else ""

@@ -78,7 +78,8 @@ class ClockChange:
         zone: The zone.
         at: When clocks change, with the new offset.
         shift: By how much they go forward; negative if they go back.
-        skipped: Schedules, as queue and name, with a time that the clock skips: they have no run. At most 20.
+        skipped: Schedules, as queue and name, with a time that the clock skips: they have no run. At most 20. For a
+            change in the past only those that had run before it.
     """
 
     zone: str
@@ -132,7 +133,7 @@ class Calendar:
         start: The time for which it was made.
         end: Its end, exclusive: a midnight.
         days: The days, from today.
-        changes: Clock changes, earliest first.
+        changes: Clock changes, earliest first, also of the days before, as many as the calendar has after today.
         deviations: Runs that did not happen as planned, latest first: at most 200.
         unplanned: Schedules without a planned run.
         schedules: How many schedules there are.

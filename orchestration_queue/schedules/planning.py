@@ -20,7 +20,7 @@ from orchestration_queue.schedules.calendar import (
     PlannedRuns,
     Unplanned,
 )
-from orchestration_queue.schedules.counting import IntervalSeries, LocalClock, PatternSeries, occurs_in
+from orchestration_queue.schedules.counting import QUARTER_MS, IntervalSeries, LocalClock, PatternSeries, occurs_in
 from orchestration_queue.schedules.cron import CronPattern, find_zone, known_zone
 from orchestration_queue.schedules.entry import SchedulerEntry
 from orchestration_queue.schedules.timing import MAX_SAFE_INTEGER, Timing
@@ -57,7 +57,7 @@ def plan_calendar(
     Args:
         entries: The schedules, by queue and name.
         now_ms: Epoch milliseconds by the caller's clock.
-        days: How many days after today, 1 to 31.
+        days: How many days after today, 1 to 31. Clock changes and deviations are listed for as many days before, too.
         zone: The IANA name of the zone of its hours and days.
         history: The outcomes of the schedules' last runs, as far as they were read.
 
@@ -124,7 +124,10 @@ class _Plan:
         midnight = datetime.combine(now.date() + timedelta(days=days + 1), time(), zone)
         self.end_ms = (midnight - _EPOCH) // timedelta(milliseconds=1)
         self._start_ms = now_ms - now.minute * 60_000
+        self._since_ms = self._start_ms - days * _DAY_MS
         self._clocks: dict[str, LocalClock] = {}
+        self._past_clocks: dict[str, LocalClock] = {}
+        self._last_runs: dict[_Key, int] = {}
         self._edges = self._clock(zone).hours
         self._dates = [_moment(at_ms, zone).date() for at_ms in self._edges]
         self._loads = [0] * len(self._edges)
@@ -143,6 +146,7 @@ class _Plan:
         if first_ms is not None:
             left = None if entry.limit is None else entry.limit - entry.iteration_count
             self._groups[_Group(entry.timing, first_ms, left)].append(key)
+            self._last_runs[key] = entry.last_run or self._now_ms
         else:
             self.unplanned.append(Unplanned(*key, reason or "has ended"))
 
@@ -182,17 +186,24 @@ class _Plan:
         for shift in clock.shifts:
             if not pattern.follows_clock and occurs_in(pattern, shift.skipped):
                 self._skipped[str(zone), shift.at_ms] += keys
+        for shift in self._past_clocks[str(zone)].shifts:
+            if not pattern.follows_clock and occurs_in(pattern, shift.skipped):
+                ran_before = [key for key in keys if self._last_runs[key] < shift.at_ms]
+                self._skipped[str(zone), shift.at_ms] += ran_before
         return PatternSeries(pattern, group.first_ms, end_ms, clock)
 
     def _clock(self, zone: tzinfo) -> LocalClock:
         name = str(zone)
         if name not in self._clocks:
             self._clocks[name] = LocalClock(zone, self._start_ms, self.end_ms)
+            # Up to the first quarter of the other, so that a change between the two is in one of them.
+            self._past_clocks[name] = LocalClock(zone, self._since_ms, self._start_ms // QUARTER_MS * QUARTER_MS + 1)
         return self._clocks[name]
 
     def list_changes(self) -> list[ClockChange]:
         """Return the clock changes, earliest first."""
-        shifts = [(shift.at_ms, name, shift.forward) for name, clock in self._clocks.items() for shift in clock.shifts]
+        clocks = [*self._past_clocks.items(), *self._clocks.items()]
+        shifts = [(shift.at_ms, name, shift.forward) for name, clock in clocks for shift in clock.shifts]
         return [
             ClockChange(name, _moment(at_ms, known_zone(name)), forward, self._skipped[name, at_ms][:_MOST_SKIPPED])
             for at_ms, name, forward in sorted(shifts)

@@ -231,6 +231,18 @@ def test_jobs_that_nobody_takes_are_found(queue: Queue, server_url: str) -> None
     assert queue.name in finding.action
 
 
+def test_dead_letters_wait_for_no_worker(queue: Queue, server_url: str) -> None:
+    queue.configure(dead_letter_queue=f"{queue.name}-dead")
+    queue.add("a", None, {"attempts": 1})
+    (taken,) = queue.take()
+    taken.fail("as told")
+    with Queue(f"{queue.name}-dead", url=server_url) as letters:
+        assert letters.counts().waiting == 1
+        found = [(each.where, each.what) for each in run_checks(server_url)]
+        assert not [what for where, what in found if where == f"queue {letters.name}"]
+        letters.obliterate()
+
+
 async def test_a_worker_that_does_not_keep_up_is_told(
     queue: Queue, server_url: str, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

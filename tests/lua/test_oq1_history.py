@@ -75,6 +75,14 @@ def test_twenty_entries_are_kept_in_32_kib_and_the_newest_whole(own: Own, size: 
     assert ("traceback" in entries[0]) is (size == 10)
 
 
+def test_a_takeover_names_the_worker_that_was_lost(own: Own) -> None:
+    own.wire.add()
+    (started,) = own.take(consumer="w-9")
+    own.reclaim(NOW + 60_000)
+    (stalled,) = history(own, started.job_id)
+    assert (stalled["event"], stalled["worker"]) == ("stalled", "w-9")
+
+
 def test_a_takeover_a_retry_and_a_cancel_are_kept(own: Own) -> None:
     job_id, _ = own.wire.active(lifo=0)
     own.reclaim(NOW + 60_000, max_stalled_count=0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -43,7 +44,7 @@ def entry(schedule: Schedule, now: datetime) -> SchedulerEntry:
     return SchedulerEntry.initial(schedule, JobTemplate(), ms(now))
 
 
-def plan(schedules: dict[str, Schedule], now: datetime, days: int = 2, zone: str = "UTC") -> Calendar:
+def plan(schedules: Mapping[str, Schedule], now: datetime, days: int = 2, zone: str = "UTC") -> Calendar:
     entries = {("q", name): entry(schedule, now) for name, schedule in schedules.items()}
     return plan_calendar(entries, ms(now), days=days, zone=zone)
 
@@ -116,6 +117,17 @@ def test_a_clock_change_is_marked_with_the_schedules_that_it_skips() -> None:
     assert (change.zone, change.shift, change.skipped) == ("Europe/Berlin", timedelta(hours=1), [("q", "nightly")])
     assert change.at.isoformat() == "2026-03-29T03:00:00+02:00"
     assert "nightly" not in [each.scheduler for day in calendar.days for each in day.schedules]
+
+
+def test_a_clock_change_of_the_last_days_names_the_schedules_that_it_skipped() -> None:
+    ran = ms(datetime(2026, 3, 28, 1, 30, tzinfo=UTC))
+    for hours, is_listed in ((0, True), (1, True), (22, True), (30, False)):
+        now = datetime(2026, 3, 29, 1, 7, tzinfo=UTC) + timedelta(hours=hours)
+        new = entry(Cron("30 2 * * *", tz="Europe/Berlin"), now)
+        nightly = SchedulerEntry.parse(json.dumps(json.loads(new.dump()) | {"lastRun": ran}))
+        assert nightly is not None
+        calendar = plan_calendar({("q", "nightly"): nightly, ("q", "new"): new}, ms(now), days=1)
+        assert [each.skipped for each in calendar.changes] == [[("q", "nightly")]] * is_listed, hours
 
 
 def test_a_day_on_which_clocks_change_has_23_or_25_hours() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from orchestration_queue.errors import UsageError
@@ -122,7 +122,6 @@ class CalendarPage:
         return self._views.page(
             "calendar.html", status, title="Calendar", asked=asked, choices=_DAYS, problem=problem,
             calendar=calendar, zones=zones, grid=grid, outcomes=_OUTCOMES, brief=_brief, clock_time=_clock_time,
-            forward=timedelta(0),
             left_out=left_out,
         )  # fmt: skip
 

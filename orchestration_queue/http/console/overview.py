@@ -16,6 +16,8 @@ from orchestration_queue.http.console.findings import FindingPages
 from orchestration_queue.http.console.views import Views
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.service import Service
+from orchestration_queue.http.v1.alerts import alerts_of
+from orchestration_queue.protocol.alerts import Alert
 from orchestration_queue.protocol.call import Conversation, all_good, together
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import queue_state, worker_registry
@@ -80,13 +82,20 @@ class OverviewPage:
         sought = request.query.get("q", "").lower()
         found = await self._registry.queues_soon()
         names = [name for name in found or () if sought in name.lower()]
-        rows = await self._rows({name: len(found[name]) for name in names[:MOST_QUEUES]} if found else {})
+        queues = {name: len(found[name]) for name in names[:MOST_QUEUES]} if found else {}
+        rows, firing = await asyncio.gather(self._rows(queues), self._firing())
         totals = {state: sum(getattr(row.counts, state) for row in rows) for state in STATES}
         return self._views.page(
             "overview.html", title="Overview", rows=rows, totals=totals, count=len(names), shown=len(rows), q=sought,
-            is_known=found is not None, problems=self._doctor.problems, checked_at=self._doctor.at,
+            firing=firing, is_known=found is not None, problems=self._doctor.problems, checked_at=self._doctor.at,
             is_checking=self._doctor.is_checking, failure=self._doctor.failure,
         )  # fmt: skip
+
+    async def _firing(self) -> list[Alert]:
+        """Return the alert rules that fire; none where only some queues are served."""
+        if self._service.allowed is not None:
+            return []
+        return [alert for alert in await alerts_of(self._service).list() if alert.state == "firing"]
 
     async def _rows(self, queues: Mapping[str, int]) -> list[_Row]:
         now = now_ms() / 1000

@@ -16,10 +16,15 @@ from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.schedulers import edit_schedule, edit_scheduler, preview_runs, schedule_members
 from orchestration_queue.protocol.record import when
+from orchestration_queue.schedules import SchedulerEntry, plan_calendar
+from orchestration_queue.schedules.calendar import ClockChange
+from orchestration_queue.server.clock import now, now_ms
 
 __all__ = ["SchedulePages"]
 
 _RUNS = 10
+_CHANGE_DAYS = 7
+"""How long before and after a clock change a schedule's page names the run that it skips."""
 _NUMBERS = ("every", "repeat_after_complete", "jitter")
 _COUNTS = ("limit", "missed_max")
 _MOST_DIGITS = 15
@@ -104,8 +109,18 @@ class SchedulePages:
         return self._views.page(
             "schedule.html", status, title=name, name=queue.name, scheduler=name, entry=entry, runs=runs or (),
             past=past, fields=schedule_members(entry) | (changes or {}), problem=problem, preview=preview,
-            zone=entry.timing.tz or "UTC", did=request.query.get("done", ""),
+            zone=entry.timing.tz or "UTC", now=now(), skipped=_find_skipped(queue.name, name, entry),
+            did=request.query.get("done", ""),
         )  # fmt: skip
+
+
+def _find_skipped(queue: str, name: str, entry: SchedulerEntry) -> list[ClockChange]:
+    """Return the clock changes within a week that skip a run."""
+    try:
+        calendar = plan_calendar({(queue, name): entry}, now_ms(), days=_CHANGE_DAYS, zone="UTC")
+    except UsageError:  # an edit of another client left times that can't be read
+        return []
+    return [change for change in calendar.changes if change.skipped]
 
 
 def _changes(request: Request) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from orchestration_queue.protocol.record import stored_number
 __all__ = [
     "StoredSettings",
     "ask_to_start",
+    "dead_letter_queue",
     "global_concurrency",
     "global_rate_limit",
     "hold_group",
@@ -140,6 +141,13 @@ def read_origin(keys: QueueKeys, token: str) -> Conversation[str]:
 def stored_dead_letter_queue(keys: QueueKeys) -> Operation[str | None]:
     """Read the dead-letter queue that workers or clients stored; None without one."""
     return Operation(Call("HGET", (keys.meta,), ("deadLetterQueueName",)), lambda reply: optional_text(reply) or None)
+
+
+def dead_letter_queue(keys: QueueKeys) -> Conversation[str]:
+    """Return the name of a queue's dead-letter queue; empty without one, or if a damaged key hides it."""
+    where = stored_dead_letter_queue(keys)
+    (reply,) = yield [where.call]
+    return "" if isinstance(reply, Exception) else where.read(reply) or ""
 
 
 @dataclass(frozen=True, slots=True)
