@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -12,11 +13,14 @@ import dagster as dg
 import pytest
 import redis
 
+from orchestration_queue.client import AsyncQueue
 from orchestration_queue.dagster import QueueEvent, QueueResource, queue_event_sensor, request_run
 from orchestration_queue.dagster.sensors.ticks import dump_cursor, load_cursor
 from orchestration_queue.dagster.testing import evaluate_sensor
 from orchestration_queue.errors import InvalidNameError, InvalidOptionError, StateError, UsageError
+from orchestration_queue.worker import AsyncActiveJob
 from tests.dagster.ticks import SHORT, happened, target, tick
+from tests.workers import working
 
 pytestmark = pytest.mark.dagster
 
@@ -95,6 +99,19 @@ def test_events_are_chosen_by_type_job_name_and_predicate(
     assert jobs_of(by_name) == [load.id]
     by_where = made(queue=queue_name, events=["failed"], where=lambda event: event.job_id == "gone")
     assert jobs_of(tick(by_where, resource, None)) == ["gone"]
+
+
+async def test_a_durable_step_of_a_name_starts_a_run(resource: QueueResource, queue_name: str, server_url: str) -> None:
+    async def work(job: AsyncActiveJob) -> None:
+        for name in ("extract", "load"):
+            await job.step(name, int)
+
+    queue = AsyncQueue(queue_name, url=server_url)
+    async with queue, working(queue, work, server_url, emit_step_events=True):
+        job = await queue.add("n")
+        await job.wait(timedelta(seconds=60))
+    loaded = made(queue=queue_name, events=["step"], where=lambda event: event.fields["step"] == "load")
+    assert jobs_of(await asyncio.to_thread(tick, loaded, resource, None)) == [job.id]
 
 
 def test_a_reaction_is_told_the_jobs_name(resource: QueueResource, queue_name: str) -> None:

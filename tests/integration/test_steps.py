@@ -34,6 +34,7 @@ from tests.integration.sandbox_handlers import (
     stepping,
     stepping_on_loop,
 )
+from tests.processes import OQ, running_process
 from tests.waiting import wait_until
 from tests.workers import working
 
@@ -805,6 +806,13 @@ async def test_each_step_that_ends_or_sleeps_is_an_event_if_asked(
         *((job.id, f"n-{number}", "returned", "1") for number in range(3)), (job.id, "nap", "sleeps", "1"),
     ]  # fmt: skip
     assert all(int(event["duration"]) >= 0 for event in told)
+
+
+async def test_a_command_s_worker_emits_events_if_asked(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
+    handler = "tests.integration.sandbox_handlers:stepping_on_loop"
+    with running_process([OQ, "worker", handler, "--queue", queue.name, "--step-events"], server_url):
+        await (await queue.add("work", options=TWICE)).wait(SOON)
+    assert len(step_events(raw, queue)) == 4
 
 
 async def test_a_wait_is_an_event_once_it_has_ended(queue: AsyncQueue, server_url: str, raw: redis.Redis) -> None:
