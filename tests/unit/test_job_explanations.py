@@ -285,7 +285,12 @@ LATER = f"{AT[:11]}23{AT[13:]}"
 @pytest.mark.parametrize(
     ("state", "header", "sentence", "action"),
     [
-        ("delayed", f"s 2 1 {NOW} 0 {NOW + HOUR} 0", f"Its step 'it' sleeps until {LATER}.", None),
+        (
+            "delayed",
+            f"s 2 1 {NOW} 0 {NOW + HOUR} 0",
+            f"Its step 'it' sleeps until {LATER}, also if the job is started early.",
+            None,
+        ),
         ("delayed", f"s 2 1 {NOW} 0 {NOW} 0", "It is delayed until", "oq job promote q 7 starts it now"),
         (
             "suspended",

@@ -322,7 +322,7 @@ def _explain_step(keys: QueueKeys, record: JobRecord, step: JobStep) -> _Reason:
     facts: dict[str, Any] = {"step": step.name, "since": step.ended_at, "until": step.until}
     until = f" until {step.until:%Y-%m-%d %H:%M:%S} UTC" if step.until else ""
     if step.kind is StepKind.SLEEPS:
-        return f"Its step {step.name!r} sleeps{until}.", None, facts
+        return f"Its step {step.name!r} sleeps{until}, also if the job is started early.", None, facts
     after = ", when it continues without it" if until else ""
     sentence = f"Its step {step.name!r} waits for a signal of this name{until}{after}."
     return sentence, f"oq job signal {keys.queue} {record.id} {shlex.quote(step.name)}", facts
