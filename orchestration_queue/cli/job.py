@@ -30,7 +30,7 @@ from orchestration_queue.cli.common import (
     warn,
 )
 from orchestration_queue.cli.declared import takes_declared
-from orchestration_queue.cli.job_text import describe, history_text, read_field, step_texts
+from orchestration_queue.cli.job_text import describe, describe_step, history_text, read_field, step_texts
 from orchestration_queue.cli.limits import parse_pools
 from orchestration_queue.cli.text import clean, dump, print_line
 from orchestration_queue.cli.verbs import Details, Listing, open_queue, verb
@@ -170,7 +170,7 @@ def _show(client: Queue, job_id: JobId) -> Details:
     steps = job.steps() if COUNTER in job.record.fields else []
     record = job.record
     return Details(
-        {"queue": queue, **describe(job), "steps": [asdict(step) for step in steps], "logs": logs},
+        {"queue": queue, **describe(job), "steps": [describe_step(step) for step in steps], "logs": logs},
         {
             "job": f"{record.id} of queue {queue}",
             "name": record.name,

@@ -12,7 +12,7 @@ from orchestration_queue.client import Job
 from orchestration_queue.protocol.history import HistoryEntry
 from orchestration_queue.protocol.operations.steps import JobStep
 
-__all__ = ["describe", "history_text", "read_field", "step_texts"]
+__all__ = ["describe", "describe_step", "history_text", "read_field", "step_texts"]
 
 _MOST_STEPS = 100
 
@@ -37,6 +37,11 @@ def describe(job: Job) -> dict[str, Any]:
     """Return a job as JSON has it."""
     shown = job.record.describe()
     return shown | {"history": [asdict(entry) for entry in job.record.history]}
+
+
+def describe_step(step: JobStep) -> dict[str, Any]:
+    """Return a durable step as JSON has it, with its duration in seconds, as over HTTP."""
+    return asdict(step) | {"duration": step.duration.total_seconds()}
 
 
 def read_field(job: Job, field: str) -> str | None:

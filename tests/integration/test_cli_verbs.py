@@ -146,6 +146,7 @@ async def test_durable_steps_are_shown_forgotten_and_repeated(oq: Oq, queue: Que
         ("b", "returned", 2),
         ("c", "returned", 3),
     ]
+    assert all(isinstance(step["duration"], float) for step in steps)
     assert oq("job", "forget", queue.name, job.id, "a").stdout == f"Job {job.id} has forgotten 1 step.\n"
     assert (
         oq("job", "retry", queue.name, job.id, "--from-step", "b").stdout == f"Job {job.id} runs again from step b.\n"
