@@ -96,6 +96,8 @@ class JobWatcher:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="oq-airflow-watcher", daemon=True)
         self._is_cut_off = False
+        self._unread: set[str] = set()
+        self._stalled: dict[str, datetime] = {}
 
     def start(self) -> None:
         """Start the thread."""
@@ -171,7 +173,9 @@ class JobWatcher:
                 self._is_cut_off = True
                 self._is_over.wait(_PAUSE_S)
             except Exception:  # without this thread, no task would ever end for the scheduler
-                log.exception("The jobs of Airflow's tasks can't be read; retrying.")
+                if not self._is_cut_off:
+                    log.exception("The jobs of Airflow's tasks can't be read; retrying.")
+                self._is_cut_off = True
                 self._is_over.wait(_PAUSE_S)
         reader.close()
 
@@ -186,17 +190,19 @@ class JobWatcher:
         if not reader.cursors:
             self._is_over.wait(_READ_S)
             return
-        ended: set[str] = set()
+        # The reader won't return these events again: what they lead to is kept until it is done.
         for keys, event in reader.read(_READ_S):
             if event.is_gap:
-                ended |= {job_id for job_id, job in self._added().items() if job.keys == keys}
+                self._unread |= {job_id for job_id, job in self._added().items() if job.keys == keys}
             elif event.type in _ENDS:
-                ended.add(event.job_id)
+                self._unread.add(event.job_id)
             elif event.type == "active" and event.job_id in self._jobs:
                 self._reports.put(JobReport(event.job_id, Outcome.RUNNING))
-            elif event.type == "stalled":
-                self._check_stalled(event.job_id, event.at)
-        self._read({job_id: job for job_id, job in self._snapshot().items() if job_id in ended})
+            elif event.type == "stalled" and event.job_id in self._jobs:
+                self._stalled[event.job_id] = event.at
+        self._read({job_id: job for job_id, job in self._snapshot().items() if job_id in self._unread})
+        self._unread.clear()
+        self._check_stalled()
 
     def _snapshot(self) -> dict[str, _TaskJob]:
         with self._lock:
@@ -222,11 +228,16 @@ class JobWatcher:
             elif time.monotonic() - job.sign_at > self._silence_s:
                 self._lose(job, job_id, f"has not renewed its lease for {self._silence_s:.0f} s")
 
-    def _check_stalled(self, job_id: str, at: datetime) -> None:
-        """Report a job that was stalled after its task had begun: it may wait long for a worker to find that out."""
-        job = self._snapshot().get(job_id)
-        if job is not None and self._has_begun(job_id, at):
-            self._lose(job, job_id, "did not renew its lease")
+    def _check_stalled(self) -> None:
+        """Report the jobs that stalled after their tasks had begun: they may wait long for a worker to find that out.
+
+        Those that Airflow's database was not asked about, because it failed, are checked again.
+        """
+        for job_id, at in list(self._stalled.items()):
+            job = self._snapshot().get(job_id)
+            if job is not None and self._has_begun(job_id, at):
+                self._lose(job, job_id, "did not renew its lease")
+            del self._stalled[job_id]
 
     def _lose(self, job: _TaskJob, job_id: str, what: str) -> None:
         self._give_up(job.keys, job_id)

@@ -296,6 +296,29 @@ def test_a_job_that_is_about_to_be_added_is_not_missing(executor: QueueExecutor,
     assert "does not exist" in report.reason
 
 
+def test_no_event_is_lost_while_airflow_s_database_fails(executor: QueueExecutor, raw: redis.Redis) -> None:
+    """The events beside that of a job that stalled, and that one itself, which has to be looked up there."""
+    from orchestration_queue.airflow.job_watcher import JobWatcher, Outcome
+
+    begun = mock.Mock(side_effect=[ConnectionError("the database is gone"), True])
+    watcher = JobWatcher(executor._connection, 60, mock.Mock(), begun)
+    keys = executor._queue("default").keys
+    watcher.add(keys, ["stalled", "gone"])
+    at = datetime.now(UTC)
+    events = [
+        (keys, mock.Mock(is_gap=False, type=kind, job_id=job_id, at=at))
+        for kind, job_id in (("stalled", "stalled"), ("removed", "gone"))
+    ]
+    reader = mock.Mock(cursors={keys: "0"})
+    reader.read.side_effect = [events, []]
+    with pytest.raises(ConnectionError):
+        watcher._follow(reader)
+    assert [(report.job_id, report.outcome) for report in watcher.take()] == [("gone", Outcome.FAILED)]
+    watcher._follow(reader)
+    assert [(report.job_id, report.outcome) for report in watcher.take()] == [("stalled", Outcome.FAILED)]
+    assert begun.call_args_list == [mock.call("stalled", at)] * 2
+
+
 def test_a_task_whose_data_is_too_long_fails_alone(executor: QueueExecutor, raw: redis.Redis) -> None:
     long = task("long", executor_config={"orchestration_queue": {"env": {"TEXT": "x" * 2_000_000}}})
     good = task("good")
