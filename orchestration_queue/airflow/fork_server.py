@@ -19,8 +19,9 @@ from pydantic import TypeAdapter
 from orchestration_queue._logging import get_logger
 from orchestration_queue._process import die_with_parent
 from orchestration_queue.airflow.envelope import ALREADY_RUNNING, UNREACHABLE, DagBundle, WorkloadEnvelope
+from orchestration_queue.airflow.preload import preload
 from orchestration_queue.airflow.tokens import unseal
-from orchestration_queue.airflow.warm_dags import WarmDags, preload
+from orchestration_queue.airflow.warm_dags import WarmDags
 from orchestration_queue.worker.forks.fork_safety import (
     close_idle_connections,
     find_hazards,
@@ -67,14 +68,23 @@ def main(
 
 
 class _WorkloadServer(ForkServer):
+    # Airflow's supervisor does not mind: LocalExecutor and CeleryExecutor run it in processes that last, too.
+    most_items = 100
     bundle = DagBundle()
+    _item: WriteFence
+    _supervisor = 0
     _known: frozenset[int] = frozenset()
     _latest = ""
 
     def load(self) -> None:
         """Import what every task needs of Airflow."""
         self.dags = WarmDags()
+        self.dags.offer(lambda **file: self._item.report(parsed=json.dumps(file)))
         preload()
+        # The task's process is a child of this one's fork and leads a group of its own: it must not outlive that.
+        os.register_at_fork(after_in_child=lambda: _end_with(self._supervisor))
+        _notice_exit_soon()
+        _report_pauses(lambda: self._item.report(continues="1"))
         self._known = open_descriptors()
 
     def examine(self) -> dict[str, object]:
@@ -82,7 +92,7 @@ class _WorkloadServer(ForkServer):
         repairs = [*close_idle_connections(), *find_repairs()]
         return {
             "latest": self._latest,
-            "hazards": find_hazards(self._known),
+            "hazards": find_hazards(self._known | self.descriptors),
             "repairs": repairs,
             "sources": source_files(self.dags.paths),
         }
@@ -94,6 +104,7 @@ class _WorkloadServer(ForkServer):
         self._latest = frame["path"]
         if reason := self.dags.load(frame["path"], frame["bundle_path"], frame["bundle_name"], frame["seconds"]):
             log.info("%s is imported again by each of its tasks: %s", frame["path"], reason)
+        self.dismiss_forks()
         self.freeze()
         self.send(kind="examined", **self.examine())
 
@@ -108,12 +119,7 @@ class _WorkloadServer(ForkServer):
         # The token is put in afterwards, because the error for an invalid workload shows what was given.
         workload = _WORKLOADS.validate_python({**work.workload, "token": ""})
         workload = workload.model_copy(update={"token": unseal(work.token)})
-        self.dags.offer(lambda **file: fence.report(parsed=json.dumps(file)))
-        # The task's process is a child of this one and leads a group of its own: it must not outlive its supervisor.
-        supervisor = os.getpid()
-        os.register_at_fork(after_in_child=lambda: _end_with(supervisor))
-        _notice_exit_soon()
-        _report_pauses(fence)
+        self._item, self._supervisor = fence, os.getpid()
         try:
             code = BaseExecutor.run_workload(workload)
         except TaskAlreadyRunningError:
@@ -125,6 +131,8 @@ class _WorkloadServer(ForkServer):
             fence.report(reason=explain(error))
             raise
         fence.report(outcome=str(code))
+        has_changed = work.env or work.memory_mib is not None or work.cpu_seconds is not None
+        self.is_reusable = isinstance(workload, workloads.ExecuteTask) and not has_changed
         return 0
 
 
@@ -140,14 +148,14 @@ def _end_with(supervisor: int) -> None:
         die_with_parent(supervisor)
 
 
-def _report_pauses(fence: WriteFence) -> None:
-    """Report to the worker whether the task has asked Airflow's API server to queue it again."""
+def _report_pauses(report: Callable[[], None]) -> None:
+    """Report to the worker when the task has asked Airflow's API server to queue it again."""
     for name in _PAUSES:
         send = getattr(TaskInstanceOperations, name)
 
         def send_and_report(*arguments: Any, send: Callable[..., Any] = send) -> Any:
             answer = send(*arguments)
-            fence.report(continues="1")
+            report()
             return answer
 
         setattr(TaskInstanceOperations, name, send_and_report)

@@ -6,50 +6,21 @@ file was imported without asking for what only a running task may ask: variables
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import airflow.dag_processing.dagbag as dagbag
 from airflow import settings
-from airflow.sdk.api.client import Client
 from airflow.sdk.execution_time import task_runner
 
-__all__ = ["WarmDags", "preload"]
+__all__ = ["WarmDags"]
 
 _LEAST_S: Final = 5.0
 _TIMES: Final = 3
 """How long an import may take: this many seconds at least, and this many times the import's time in a task."""
-
-_USED: Final = (
-    "airflow.sdk.execution_time.supervisor",
-    "airflow.sdk.execution_time.callback_supervisor",
-    "airflow.dag_processing.bundles.local",
-    "airflow.dag_processing.bundles.manager",
-    "airflow.providers.standard.operators.python",
-    "airflow.providers.standard.operators.bash",
-    "airflow.providers.standard.decorators.python",
-    "airflow.sdk._shared.logging.factory",
-    "airflow.sdk._shared.logging.remote",
-    "airflow.sdk.definitions.asset.metadata",
-    "airflow.sdk.definitions.connection",
-    "encodings.idna",
-    "jinja2.ext",
-    "setproctitle",
-)
-"""Modules that nearly every task imports."""
-
-
-def preload() -> None:
-    """Import what nearly every task needs."""
-    for name in _USED:
-        with suppress(ImportError):
-            importlib.import_module(name)
-    # Its TLS context is made once per process, and reads all certificates: a third of a small task's processor time.
-    Client(base_url="http://localhost", token="").close()
 
 
 class _Refused(Exception):  # noqa: N818  it reports no error of ours

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import InvalidOptionError, UsageError
@@ -80,7 +81,8 @@ class ForkPool:
         self._recycling = recycling
         self._most = most
         self._copied: dict[str, ForkServerProcess] = {}
-        self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # Only who holds or awaits a lock keeps it: an Airflow worker sees a new code with each version of a bundle.
+        self._starting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._resident: defaultdict[str, list[ForkServerProcess]] = defaultdict(list)
         self._lent: dict[ForkServerProcess, int] = {}
         self._successors: dict[str, asyncio.Task[None]] = {}
@@ -158,7 +160,7 @@ class ForkPool:
 
     def assign(self, spare: str, code: Code) -> None:
         """Use the server of one code for another, which has no server yet, and needs nothing else at first."""
-        if code.name not in self._copied and not self._starting[code.name].locked() and spare in self._copied:
+        if code.name not in self._copied and code.name not in self._starting and spare in self._copied:
             server = self._copied[code.name] = self._copied.pop(spare)
             server.relabel(code.label)
 
@@ -181,7 +183,7 @@ class ForkPool:
 
     async def _copyable(self, code: Code) -> ForkServerProcess:
         """Return the fork server of code; start a new one if it died."""
-        async with self._starting[code.name]:
+        async with self._starting.setdefault(code.name, asyncio.Lock()):
             server = self._copied.get(code.name)
             if server is None or not server.is_alive:
                 return await self._replace(code)

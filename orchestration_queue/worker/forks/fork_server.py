@@ -12,14 +12,16 @@ import selectors
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import NoReturn
 
 from orchestration_queue._process import die_with_parent, memory_bytes, report_crashes
+from orchestration_queue.worker.forks.fork_child import ForkChild, await_item
 from orchestration_queue.worker.forks.fork_safety import reseed
+from orchestration_queue.worker.forks.huge_pages import use_huge_pages
 from orchestration_queue.worker.forks.write_fence import WriteFence
 from orchestration_queue.worker.sandbox.frames import Frame, pack, take
 
@@ -29,12 +31,8 @@ _CHUNK = 1 << 16
 FAILED = 70
 """The exit code of a work item that could not be run (EX_SOFTWARE)."""
 _LONGEST_REASON = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Child:
-    number: int
-    fence: WriteFence
+_IDLE_S = 60.0
+"""How long a fork waits for another work item. It holds a copy of what it has written to, mostly some 20 MB."""
 
 
 class ForkServer:
@@ -46,7 +44,13 @@ class ForkServer:
         log_level: The worker's log level.
         fence: The shared memory of the write fences.
         is_resident: Run work items in this process, one at a time, instead of in forks.
+
+    Attributes:
+        most_items: How many work items a fork may run, one after another.
+        is_reusable: Whether this fork may run another one. :meth:`run` sets it if its work item has left nothing.
     """
+
+    most_items = 1
 
     def __init__(self, descriptor: int, parent: int, log_level: int, fence: int, *, is_resident: bool = False) -> None:
         # A resident process cannot distinguish a signal that means "the worker is gone" from one that means "cancel".
@@ -60,9 +64,11 @@ class ForkServer:
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe's text wrapper has it
         logging.basicConfig(level=log_level, format="%(levelname)s %(name)s: %(message)s")
         self.is_resident = is_resident
+        self.is_reusable = False
         self._line = socket.socket(fileno=descriptor)
         self._fence = fence
-        self._children: dict[int, _Child] = {}
+        self._children: dict[int, ForkChild] = {}
+        self._idle: list[ForkChild] = []
         self._received = bytearray()
         self._selector = selectors.DefaultSelector()
         self._is_over = False
@@ -99,9 +105,10 @@ class ForkServer:
 
     @staticmethod
     def freeze() -> None:
-        """Keep all objects shared: the collector would write to, and so copy, their pages in every child."""
+        """Make forks cheap. The collector would write to, and so copy, the pages of all objects in every child."""
         gc.collect()
         gc.freeze()
+        use_huge_pages()
 
     def send(self, **frame: object) -> None:
         """Send a message to the worker."""
@@ -127,6 +134,8 @@ class ForkServer:
                 ready = {key.fileobj for key, _ in self._selector.select(self._timeout_s())}
                 if woken in ready:
                     os.read(woken, _CHUNK)
+                for child in [child for child in self._children.values() if child.line in ready]:
+                    self._hear(child)
                 self._reap()
                 if self._line in ready:
                     self._listen()
@@ -138,11 +147,17 @@ class ForkServer:
         self._is_over = True
 
     def _timeout_s(self) -> float | None:
-        """Return the time until the next fence closes. Kills work items whose fence is closed."""
-        left = [child.fence.left_s for child in self._children.values()]
-        for pid, child in self._children.items():
-            if child.fence.left_s <= 0:
-                _kill_group(pid, signal.SIGKILL)
+        """Return the time until the next fence closes. Kills work items whose fence is closed, and ends idle forks."""
+        left = []
+        for child in list(self._children.values()):
+            if child.fence is not None:
+                left.append(child.fence.left_s)
+                if left[-1] <= 0:
+                    _kill_group(child.pid, signal.SIGKILL)
+            elif child.line is not None:
+                left.append(child.idle_until - time.monotonic())
+                if left[-1] <= 0:
+                    self._dismiss(child)
         return max(0.05, min(left)) if left else None
 
     def _listen(self) -> None:
@@ -157,7 +172,7 @@ class ForkServer:
                 case "run" if self.is_resident:
                     self._run_here(frame)
                 case "run":
-                    self._fork(frame)
+                    self._begin(frame)
                 case _:
                     self.receive(frame)
 
@@ -166,24 +181,42 @@ class ForkServer:
             if child.number == number:
                 _kill_group(pid, which)
 
-    def _fork(self, frame: Frame) -> None:
+    def _begin(self, frame: Frame) -> None:
+        """Run a work item in the fork that has become idle last, or else in a new one."""
         fence = WriteFence(self._fence, frame["slot"])
+        while self._idle:
+            child = self._idle.pop()
+            if child.begin(frame, fence):
+                return
+            self._dismiss(child)
+        self._fork(frame, fence)
+
+    def _fork(self, frame: Frame, fence: WriteFence) -> None:
         parent = os.getpid()
+        ours, theirs = socket.socketpair() if self.most_items > 1 else (None, None)
         try:
             pid = os.fork()
         except OSError as error:  # the machine has too many processes: those that run here must not end, too
+            for end in (ours, theirs):
+                if end is not None:
+                    end.close()
             fence.report(reason=explain(error))
             fence.close()
             self.send(kind="ended", number=frame["number"], code=FAILED)
             return
-        if pid:
-            with suppress(OSError):  # the child may have done the same before
-                os.setpgid(pid, pid)
-            self._children[pid] = _Child(frame["number"], fence)
-            return
-        self._become_child(parent, frame, fence)
+        if not pid:
+            if ours is not None:
+                ours.close()
+            self._become_child(parent, frame, fence, theirs)
+        with suppress(OSError):  # the child may have done the same before
+            os.setpgid(pid, pid)
+        self._children[pid] = ForkChild(pid, frame["number"], fence, ours)
+        if ours is not None and theirs is not None:
+            theirs.close()
+            ours.setblocking(False)
+            self._selector.register(ours, selectors.EVENT_READ)
 
-    def _become_child(self, parent: int, frame: Frame, fence: WriteFence) -> NoReturn:
+    def _become_child(self, parent: int, frame: Frame, fence: WriteFence, line: socket.socket | None) -> NoReturn:
         """Run a work item in this fork, in its own process group, which is killed as a whole."""
         code = FAILED
         try:
@@ -197,9 +230,12 @@ class ForkServer:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             # Parent and child share the epoll set: closing it here is safe, unregistering from it is not.
             self._selector.close()
-            self._line.close()
-            reseed()
-            code = self._run_guarded(frame, fence)
+            for other in (self._line, *(child.line for child in self._children.values())):
+                if other is not None:
+                    other.close()
+            if line is not None:
+                os.register_at_fork(after_in_child=line.close)
+            code = self._run_items(frame, fence, line)
             self.finish()
         finally:
             with suppress(Exception):
@@ -207,6 +243,19 @@ class ForkServer:
                 sys.stderr.flush()
             # os._exit() skips the exit hooks of the server, of which this process has copies.
             os._exit(code)
+
+    def _run_items(self, frame: Frame, fence: WriteFence, line: socket.socket | None) -> int:
+        """Run a work item in this fork, and then others, as long as all end well; return the last one's exit code."""
+        left = self.most_items
+        while True:
+            reseed()
+            self.is_reusable = False
+            code = self._run_guarded(frame, fence)
+            left -= 1
+            if code or not left or not self.is_reusable or line is None or (following := await_item(line)) is None:
+                return code
+            fence.close()
+            frame, fence = following, WriteFence(self._fence, following["slot"])
 
     def _run_guarded(self, frame: Frame, fence: WriteFence) -> int:
         fence.report(pid=str(os.getpid()))
@@ -234,14 +283,48 @@ class ForkServer:
 
     def _reap(self) -> None:
         """Report how children ended, and kill the processes that they left."""
-        for pid in list(self._children):
+        for pid, child in list(self._children.items()):
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if not reaped:
                 continue
             _kill_group(pid, signal.SIGKILL)
-            child = self._children.pop(pid)
+            self._report_end(child, 0 if child.is_done() else os.waitstatus_to_exitcode(status))
+            self._dismiss(child)
+            del self._children[pid]
+
+    def _hear(self, child: ForkChild) -> None:
+        """Report the end of a work item whose fork waits for another one."""
+        if not child.is_done():  # it ends
+            self._dismiss(child)
+            return
+        self._report_end(child, 0)
+        child.idle_until = time.monotonic() + _IDLE_S
+        self._idle.append(child)
+
+    def _report_end(self, child: ForkChild, code: int) -> None:
+        if child.number is not None and child.fence is not None:
             child.fence.close()
-            self.send(kind="ended", number=child.number, code=os.waitstatus_to_exitcode(status))
+            self.send(kind="ended", number=child.number, code=code)
+        child.number = child.fence = None
+
+    def _dismiss(self, child: ForkChild) -> None:
+        """Have a fork end: now if it is idle, or else with its work item."""
+        if child.line is not None:
+            self._selector.unregister(child.line)
+            child.line.close()
+            child.line = None
+        if child in self._idle:
+            self._idle.remove(child)
+
+    def dismiss_forks(self) -> None:
+        """Have all forks end with their work items, since this process has changed."""
+        for child in self._children.values():
+            self._dismiss(child)
+
+    @property
+    def descriptors(self) -> set[int]:
+        """The descriptors of this process that lead to its forks."""
+        return {child.line.fileno() for child in self._children.values() if child.line is not None}
 
 
 def explain(error: BaseException) -> str:
