@@ -99,7 +99,7 @@ class _WorkloadServer(ForkServer):
 
     def receive(self, frame: Frame) -> None:
         """Import a DAG file, and report to the worker what that left."""
-        if frame["kind"] != "import" or frame["path"] in self.dags.paths:
+        if frame["kind"] != "import" or self.dags.is_settled(frame["path"]):
             return
         self._latest = frame["path"]
         if reason := self.dags.load(frame["path"], frame["bundle_path"], frame["bundle_name"], frame["seconds"]):

@@ -6,6 +6,7 @@ file was imported without asking for what only a running task may ask: variables
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ __all__ = ["WarmDags"]
 _LEAST_S: Final = 5.0
 _TIMES: Final = 3
 """How long an import may take: this many seconds at least, and this many times the import's time in a task."""
+_AGAIN_S: Final = 600.0
+"""How long after an import that failed or took too long it may be tried again; twice as long after each try."""
 
 
 class _Refused(Exception):  # noqa: N818  it reports no error of ours
@@ -46,13 +49,19 @@ class WarmDags:
     """The DAG files of a fork server.
 
     Attributes:
-        paths: The files that are not imported again, because they are warm, or because they can't be.
+        paths: The files that were imported here, or could not be.
     """
 
     def __init__(self) -> None:
         self._bags: dict[str, dagbag.BundleDagBag] = {}
         self.paths: set[str] = set()
+        self._pauses: dict[str, tuple[float, float]] = {}
         self._import = dagbag.BundleDagBag
+
+    def is_settled(self, path: str) -> bool:
+        """Whether a file must not be imported here now: it is warm, or it can't be, or could not be a while ago."""
+        due, _ = self._pauses.get(path, (math.inf, 0.0))
+        return path in self.paths and time.monotonic() < due
 
     def load(self, path: str, bundle_path: str, bundle_name: str, seconds: float = 0.0) -> str:
         """Import a file; return why its tasks have to import it themselves, '' if they need not.
@@ -68,24 +77,31 @@ class WarmDags:
         self.paths.add(path)
         limit_s = max(_LEAST_S, _TIMES * seconds)
         with _no_task() as comms, _limit_imports(limit_s) as is_over:
-            try:
-                bag = self._import(
-                    dag_folder=path,
-                    safe_mode=False,
-                    load_op_links=False,
-                    bundle_path=bundle_path,  # type: ignore[arg-type]  # as Airflow's task process passes it
-                    bundle_name=bundle_name,
-                )
-            except Exception as error:
-                return f"{type(error).__name__}: {error}"
-        if comms.asked:
+            bag, reason = self._try(path, bundle_path, bundle_name)
+        _, pause_s = self._pauses.pop(path, (0.0, _AGAIN_S))
+        if comms.asked:  # it will ask again
             return f"it asks for {comms.asked} while it is imported"
+        if reason or is_over():
+            self._pauses[path] = time.monotonic() + pause_s, 2 * pause_s
         if is_over():
             return f"it took {seconds:.1f} s in its task, but was not done after {limit_s:.1f} s while no task ran"
-        if bag.import_errors:
-            return next(iter(bag.import_errors.values())).strip().rpartition("\n")[2]
-        self._bags[path] = bag
-        return ""
+        if not reason:
+            self._bags[path] = bag
+        return reason
+
+    def _try(self, path: str, bundle_path: str, bundle_name: str) -> tuple[Any, str]:
+        try:
+            bag = self._import(
+                dag_folder=path,
+                safe_mode=False,
+                load_op_links=False,
+                bundle_path=bundle_path,  # type: ignore[arg-type]  # as Airflow's task process passes it
+                bundle_name=bundle_name,
+            )
+        except Exception as error:
+            return None, f"{type(error).__name__}: {error}"
+        errors = list(bag.import_errors.values())
+        return bag, errors[0].strip().rpartition("\n")[2] if errors else ""
 
     def offer(self, report: Callable[..., None]) -> None:
         """Have the task process that is forked next find the DAGs here; report what it imports itself."""
@@ -96,7 +112,7 @@ class WarmDags:
                 return warm
             started = time.monotonic()
             bag = self._import(*args, **options)
-            if not bag.import_errors and path not in self.paths:
+            if not bag.import_errors and not self.is_settled(path):
                 bundle = {"bundle_path": os.fspath(options["bundle_path"]), "bundle_name": options["bundle_name"]}
                 report(path=path, **bundle, seconds=round(time.monotonic() - started, 3))
             return bag

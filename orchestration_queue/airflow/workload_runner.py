@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from pydantic import ValidationError
@@ -50,7 +51,7 @@ class WorkloadRunner(ForkRunner):
 
     def __init__(self, slots: int, **options: Any) -> None:
         super().__init__(_PROGRAM, slots, **options)
-        self._cold: dict[str, str] = {}
+        self._cold: dict[str, int] = {}
         self._versions: dict[ForkServerProcess, dict[str, set[str]]] = {}
 
     @asynccontextmanager
@@ -107,8 +108,8 @@ class WorkloadRunner(ForkRunner):
             self._versions.setdefault(server, {}).setdefault(dag_id, set()).add(version)
 
     def _set_cold(self, path: str, reason: str) -> None:
-        if self._cold.setdefault(path, reason) == reason:
-            log.warning("%s is imported again by each of its tasks: importing it leaves %s.", path, reason)
+        log.warning("%s is imported again by each of its tasks: importing it leaves %s.", path, reason)
+        self._cold[path] = _modified_ns(path)
 
     def _warm(self, server: ForkServerProcess, slot: FenceSlot) -> None:
         """Have the fork server import the DAG file that a task has imported well."""
@@ -116,7 +117,7 @@ class WorkloadRunner(ForkRunner):
         if not parsed or slot.note.get("outcome") != "0":
             return
         file = json.loads(parsed)
-        if file["path"] not in self._cold:
+        if self._cold.get(file["path"]) != _modified_ns(file["path"]):
             server.tell("import", **file)
 
     def _postpone(self, job: AsyncActiveJob, slot: FenceSlot, work: WorkloadEnvelope) -> NoReturn:
@@ -150,3 +151,11 @@ class WorkloadRunner(ForkRunner):
         raise UnrecoverableError(
             f"{lost}the task's supervisor ({where['pid']} on {where['host']}) {describe_exit(code)}."
         )
+
+
+def _modified_ns(path: str) -> int:
+    """Return when a file was modified; -1 if it is gone."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return -1
