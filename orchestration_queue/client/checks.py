@@ -7,6 +7,7 @@ from datetime import date, datetime
 from typing import TypeVar
 
 from orchestration_queue.errors import UsageError
+from orchestration_queue.server.clock import epoch_ms
 from orchestration_queue.states import TERMINAL, JobState
 
 __all__ = [
@@ -19,11 +20,13 @@ __all__ = [
     "check_limit",
     "check_one_of",
     "check_page",
+    "check_span",
     "check_state",
     "check_text",
 ]
 
 T = TypeVar("T")
+_LATEST_MS = 2**53
 
 
 def check_text(value: str, name: str) -> str:
@@ -57,6 +60,19 @@ def check_kind(kind: str, state: JobState | None) -> str:
     if state is JobState.COMPLETED:
         raise UsageError("Jobs that are completed have no kind of failure; pass `state='failed'`.")
     return check_text(kind, "kind")
+
+
+def check_span(since: datetime | None, until: datetime | None, state: JobState | None) -> tuple[int, int] | None:
+    """Return a time as epoch milliseconds: its begin, and the moment after its end; None without one.
+
+    Raises:
+        UsageError: One is no time with a zone, or jobs in this state have not ended.
+    """
+    if since is None and until is None:
+        return None
+    if state not in TERMINAL:
+        raise UsageError("Only completed and failed jobs are found by when they ended; pass `state='failed'`.")
+    return 0 if since is None else epoch_ms(since), _LATEST_MS if until is None else epoch_ms(until)
 
 
 def check_limit(value: int | None, name: str = "limit") -> int | None:

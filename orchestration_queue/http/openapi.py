@@ -122,7 +122,7 @@ OWN_BODIES: dict[str, dict[str, Any]] = {
 }
 
 OWN_QUERIES: dict[str, tuple[str, ...]] = {
-    f"GET {_Q}/search": ("name", "state", "data", "kind", "limit"),
+    f"GET {_Q}/search": ("name", "state", "data", "kind", "since", "until", "limit"),
     f"GET {_Q}/dead-letters": _OWN_PAGE,
     f"GET {_Q}/statistics": ("day", "days"),
     f"GET {_Q}/tags": _OWN_PAGE,

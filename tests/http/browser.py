@@ -175,6 +175,13 @@ class Page:
         await self.press("Enter")
         await self.arrive(f"!window.isOld && ({expression})")
 
+    async def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the mouse at one point of the window and release it at another."""
+        for kind, (x, y), buttons in (("mousePressed", start, 1), ("mouseMoved", end, 1), ("mouseReleased", end, 0)):
+            await self.call(
+                "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=buttons, clickCount=1
+            )
+
     async def type(self, text: str) -> None:
         """Write text where the focus is."""
         await self.call("Input.insertText", text=text)

@@ -111,8 +111,9 @@ async def test_every_page_is_accessible_quiet_and_fits(
             "/ui", base, f"{base}?state=failed", f"{base}?state=failed&q={quote(HOSTILE)}", f"{base}/jobs/bad",
             f"{base}/flows/f1", f"{base}/runs?flow=sales", f"{base}/runs?scheduler={quote(HOSTILE)}", f"{base}/tail",
             f"{base}/tail?kind=log&text=onerror", f"{base}/flows/f1/tail", f"{base}/workers/{worker.id}/tail",
-            f"{base}/settings", f"{base}/statistics", f"{base}/tags", f"{base}/tags/x", "/ui/flows",
-            "/ui/schedules/calendar?days=31&zone=Asia/Kolkata",
+            f"{base}/settings", f"{base}/statistics", f"{base}/statistics?compare=week",
+            f"{base}?state=failed&from=2026-01-01T00:00&to=2126-01-01T00:00", f"{base}/tags", f"{base}/tags/x",
+            "/ui/flows", "/ui/schedules/calendar?days=31&zone=Asia/Kolkata",
             "/ui/schedules", f"{base}/schedulers/nightly", "/ui/dead", "/ui/broadcasts", "/ui/workers", "/ui/pools",
             "/ui/alerts", "/ui/chasquimq", "/ui/qless", f"/ui/chasquimq/{quote(OTHER)}", f"/ui/qless/{quote(OTHER)}",
             "/ui/doctor", "/ui/server", "/ui/login",
@@ -277,6 +278,41 @@ async def test_the_calendar_and_the_tables_behind_charts_work_by_keyboard(
     await page.press("Enter")
     await page.until("document.querySelectorAll('figure details[open] tbody tr').length === 60")
     assert await page.violations() == []
+
+
+async def test_a_time_is_chosen_in_a_chart_or_by_keyboard_and_its_jobs_are_listed(
+    page: Page, site: str, queue: AsyncQueue, raw: redis.Redis, server_url: str
+) -> None:
+    async with working(queue, handle, server_url):
+        await (await queue.add("done")).wait(30)
+        await wait_until(lambda: raw.keys(queue.keys.metrics_completed), "the minute to be counted")
+    await page.open(f"{site}/ui/queues/{queue.name}/statistics")
+    await page.tab_to("select[name=compare]")
+    await page.press("ArrowDown")
+    await page.press("ArrowDown")
+    await page.choose("form.ask button", "location.search === '?compare=week'")
+    await page.tab_to("select[name=state]")
+    await page.press("ArrowDown")
+    await page.choose("form.times button", "location.pathname.endsWith(" + repr(queue.name) + ")")
+    await page.arrive("document.querySelectorAll('tbody tr').length === 1 && location.search.includes('&from=')")
+    await page.open(f"{site}/ui/queues/{queue.name}/statistics?compare=before")
+    places = await page.run(
+        "[...document.querySelectorAll('.area[data-step]')][0].querySelectorAll('.hit').values().map((each) => "
+        "{const box = each.getBoundingClientRect(); return [box.x + box.width / 2, box.y + 50]}).toArray()"
+    )
+    assert len(places) == 60
+    begin = await page.run("Number(document.querySelector('.area[data-step]').dataset.begin)")
+    await page.drag(places[59], places[50])  # also backwards
+    chosen = await page.run(
+        "[...document.querySelectorAll('form.times input')].map((each) => Date.parse(each.value + 'Z'))"
+    )
+    assert chosen == [1000 * (begin + 50 * 60), 1000 * (begin + 60 * 60)]
+    assert await page.run("document.querySelectorAll('rect.chosen').length") == 10
+    assert await page.run("document.activeElement.textContent") == "List"
+    assert await page.violations() == []
+    await page.run("document.querySelector('select[name=state]').value = 'completed'")
+    await page.press("Enter")
+    await page.arrive("location.search.includes('&to=') && document.querySelectorAll('tbody tr').length === 1")
 
 
 async def test_runs_are_compared_by_keyboard(

@@ -51,6 +51,29 @@ def test_lines_are_logarithmic_and_interrupted_where_there_is_no_value() -> None
     assert [text for _, text in chart.ticks] == ["10 ms", "100 ms", "1 s", "10 s"]
 
 
+def test_an_earlier_time_is_a_line_over_bars_and_has_its_columns() -> None:
+    now = [Series("done", "a", [3, 0, 1]), Series("bad", "b", [1, 0, 0])]
+    before = [Series("done, then", "a", [5, 2, 0]), Series("bad, then", "b", [3, 0, 0])]
+    chart = draw_bars(now, ["x", "y", "z"], count, before, span=(60, 60))
+    assert [text for _, text in chart.ticks] == ["0", "4", "8"]
+    assert {stroke.tone for stroke in chart.strokes} == {"before"}
+    assert [stroke.y2 for stroke in chart.strokes] == [TOP, BOTTOM - 27, BOTTOM]  # 8, 2 and 0 of 8
+    assert [each.name for each in chart.series] == ["done", "bad"]
+    assert [each.name for each in chart.columns] == ["done", "bad", "done, then", "bad, then"]
+    assert chart.rows == [["3", "1", "5", "3"], ["0", "0", "2", "0"], ["1", "0", "0", "0"]]
+    assert chart.titles[1].title == "y: 0 done, 0 bad, 2 done, then, 0 bad, then"
+    assert not draw_bars(now, ["x", "y", "z"], count, [Series("done, then", "a", [0, 0, 0])]).strokes
+
+
+def test_an_earlier_time_is_a_paler_line_of_the_same_color_and_scale() -> None:
+    chart = draw_lines(
+        [Series("p50", "a", [1, 2])], ["x", "y"], count, _mark_text, [Series("p50, then", "a", [0.1, None])]
+    )
+    assert [stroke.tone for stroke in chart.strokes] == ["a before", "a", "a"]
+    assert chart.ticks[0][1] == "100 ms"
+    assert chart.rows == [["1", "0"], ["2", ""]]
+
+
 @pytest.mark.parametrize("values", [[0.001], [2.0, 3.0], [1e-3, 1e6]])
 def test_a_scale_of_durations_has_some_marks_but_not_many(values: list[float]) -> None:
     chart = draw_lines([Series("p50", "a", values)], [str(value) for value in values], count, _mark_text)

@@ -599,7 +599,7 @@ async def test_charts_show_failures_by_kind_and_the_last_hour(
         while not (await queue.statistics()).all.kinds:  # noqa: ASYNC110  a worker writes it once a second
             await asyncio.sleep(0.05)
     text = await page(ui, path)
-    assert text.count("<figure") == text.count("</figure>") == 5
+    assert text.count("<figure") == text.count("</figure>") == 6
     assert '<span class="key t-k0">UnrecoverableError</span>' in text
     assert re.search(r"<title>[0-9:]+: 0 completed, 1 failed</title>", text)
     assert re.search(r'Failures by kind, per day"><table>.*?UnrecoverableError</th>', text)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -146,6 +146,8 @@ CASES: list[Case] = [
     call("queue", "signal", "1", "go", object()),
     *(call("queue", "search", kind=kind) for kind in ("", 5, ["timeout"])),
     call("queue", "search", state="completed", kind="timeout"),
+    *(call("queue", "search", state=state, since=datetime(2026, 1, 31, tzinfo=UTC)) for state in (None, "active")),
+    *(call("queue", "search", state="failed", until=until) for until in (5, "today", datetime(2026, 1, 31))),  # noqa: DTZ001
     *(call("queue", "retry_jobs", limit) for limit in (-1, "5", True)),
     *(call("queue", "move_jobs", ids, "other") for ids in ("a", None, 5, [5], [""], b"a")),
     *(call("queue", "move_jobs", ["a"], name) for name in ("", "a:b", 5, None)),

@@ -16,6 +16,7 @@ from orchestration_queue.client.checks import (
     check_kind,
     check_limit,
     check_page,
+    check_span,
     check_state,
     check_text,
 )
@@ -111,6 +112,8 @@ class AsyncQueueReading(AsyncQueueClient):
         data: Mapping[str, Any] | None = None,
         limit: int | None = 100,
         kind: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> list[AsyncJob]:
         """Return at most ``limit`` jobs that match all conditions.
 
@@ -125,10 +128,12 @@ class AsyncQueueReading(AsyncQueueClient):
             data: Fields that their data must have, with equal values; None matches any data.
             limit: At most this many; None for all.
             kind: The kind of failure of their last attempt, as :meth:`failures` lists it; None matches any.
+            since: Only jobs that ended then or later, the last to end first; with the state completed or failed.
+            until: Only jobs that ended before, likewise.
 
         Raises:
-            UsageError: There is no such state, ``data`` is not a mapping, ``limit`` is not a number of jobs, or
-                ``kind`` is not a string.
+            UsageError: There is no such state, ``data`` is not a mapping, ``limit`` is not a number of jobs, ``kind``
+                is not a string, or a time has no zone or is given for another state.
         """
         if name is not None and not isinstance(name, str):
             raise UsageError(f"`name` must be text, or None for any name; got {name!r}.")
@@ -137,8 +142,9 @@ class AsyncQueueReading(AsyncQueueClient):
         wanted = None if state is None else check_state(state)
         most = check_limit(limit)
         query = JobQuery(name, data, kind=None if kind is None else check_kind(kind, wanted))
+        span = check_span(since, until, wanted)
         found = await self._connection.follow(
-            search_jobs(self.keys, query, wanted, sys.maxsize if most is None else most)
+            search_jobs(self.keys, query, wanted, sys.maxsize if most is None else most, span)
         )
         return [self._job(record) for record in found]
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
 from orchestration_queue.client import AsyncJob, AsyncQueue
 from orchestration_queue.errors import UsageError
-from orchestration_queue.http.console.views import Views, part
+from orchestration_queue.http.console.views import Views, clock, part
 from orchestration_queue.http.messages import Raw, Request
 from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.jobs import bounded
 from orchestration_queue.http.v1.queues import pools_to_change, read_pools
-from orchestration_queue.http.v1.reading import data_filter, plain
+from orchestration_queue.http.v1.reading import data_filter, parse_time, plain
 from orchestration_queue.protocol.record import when
 from orchestration_queue.states import JobState
 
@@ -34,34 +35,56 @@ class Search:
         text: The jobs' id, name or one of their tags.
         kind: The kind of their failure.
         data: Members of their data, as JSON text.
+        since: When they ended, at the earliest; None for any time.
+        until: The moment after the latest.
     """
 
     state: str
     text: str = ""
     kind: str = ""
     data: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
 
     @classmethod
     def read(cls, state: str, get: Callable[[str], str | None]) -> Search:
-        """Return the search that a query or a form describes."""
+        """Return the search that a query or a form describes.
+
+        Raises:
+            UsageError: A time is not one in ISO 8601.
+        """
         text, kind, data = ((get(name) or "").strip() for name in ("q", "kind", "data"))
-        return cls(state, text, kind, data)
+        since, until = (parse_time(get(name), name) for name in ("from", "to"))
+        return cls(state, text, kind, data, since, until)
 
     @property
     def is_narrowed(self) -> bool:
         """Whether it has criteria besides the state."""
-        return bool(self.text or self.kind or self.data)
+        return bool(self.text or self.kind or self.data or self.is_timed)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a time."""
+        return bool(self.since or self.until)
 
     @property
     def query(self) -> str:
         """The query string of its page."""
-        given = {"state": self.state, "q": self.text, "kind": self.kind, "data": self.data}
-        return urlencode({name: value for name, value in given.items() if value})
+        return urlencode({name: value for name, value in self.fields if value})
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """Its parts as the fields of a form."""
+        texts = [("state", self.state), ("q", self.text), ("kind", self.kind), ("data", self.data)]
+        times = (("from", self.since), ("to", self.until))
+        return [*texts, *((name, at.isoformat() if at else "") for name, at in times)]
 
     def __str__(self) -> str:
         more = [f"whose id, name or tag is {self.text!r}"] if self.text else []
         more += [f"whose failure is {self.kind!r}"] if self.kind else []
         more += [f"with {self.data} in their data"] if self.data else []
+        ended = [f"{word} {clock(at)} UTC" for word, at in (("from", self.since), ("before", self.until)) if at]
+        more += [f"that ended {' and '.join(ended)}"] if ended else []
         return " ".join([f"{self.state} jobs", " and ".join(more)]).strip()
 
     async def jobs(self, queue: AsyncQueue, limit: int) -> list[AsyncJob]:
@@ -73,13 +96,13 @@ class Search:
         data, kind, state = data_filter(self.data), self.kind or None, JobState(self.state)
         found: dict[str, AsyncJob] = {}
         async with bounded("reads jobs until it has found enough; search for the id of a job"):
-            if self.text and not (data or kind):
+            if self.text and not (data or kind or self.is_timed):
                 exact = await queue.find(self.text)
                 found |= {exact.id: exact} if exact else {}
                 with suppress(UsageError):  # it is not a valid tag
                     tagged = await queue.tags.jobs(self.text, limit=limit)
                     found |= {job.id: job for job in tagged if self._is_in_state(job)}
-            named = await queue.search(self.text or None, state, data, limit, kind)
+            named = await queue.search(self.text or None, state, data, limit, kind, self.since, self.until)
         found |= {job.id: job for job in named}
         return list(found.values())[:limit]
 

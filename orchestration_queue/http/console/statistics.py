@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as time_of_day
 from functools import partial
 
 from orchestration_queue.client import AsyncQueue, Distribution, TaskStatistics
+from orchestration_queue.errors import UsageError
 from orchestration_queue.http.console.cache import Recent
 from orchestration_queue.http.console.charts import Series, TimeChart, draw_bars, draw_lines
 from orchestration_queue.http.console.overview import ended_until, minutes_of
@@ -18,11 +21,12 @@ from orchestration_queue.http.routes import Route, Scope
 from orchestration_queue.http.service import Service
 from orchestration_queue.http.v1.queues import KEPT_DAYS, parse_day
 from orchestration_queue.protocol.call import together
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.server.clock import now, now_ms
 
 __all__ = ["StatisticsPage"]
 
-_HOUR = 60
+_HOUR, _DAY, _QUARTER = 60, 1440, 15
+"""Minutes of charts, and of a bar of the day's."""
 _KEPT_S = 600.0
 """How long a past day's totals are kept: they no longer change."""
 _MOST_KINDS = 5
@@ -48,8 +52,9 @@ class StatisticsPage:
         await self._days.aclose()
 
     async def _show(self, request: Request) -> Raw:
-        """Show what a queue's jobs did in the last hour, on each of 30 days, and on one day by task."""
+        """Show what a queue's jobs did in the last hour and day, on each of 30 days, and on one day by task."""
         queue = self._service.queue(request.params["name"])
+        compared = _Compared.read(request.query.get("compare", ""))
         today = await queue.statistics()
         asked = parse_day(request.query.get("day") or None)
         days = [today.day - timedelta(days=back) for back in range(KEPT_DAYS - 1, 0, -1)]
@@ -57,59 +62,150 @@ class StatisticsPage:
         before = [self._days.get((queue.name, day), partial(_read_total, queue, day)) for day in days]
         totals = [*await asyncio.gather(*before), today.all]
         days.append(today.day)
+        earlier = await queue.statistics(_days_before(shown.day, compared.of_day)) if compared.of_day else None
         return self._views.page(
-            "statistics.html", title=f"Statistics of {queue.name}", name=queue.name, shown=shown,
-            totals=list(zip(days, totals, strict=True)), bars=_bars, hour=await self._draw_hour(queue),
-            **_draw_days(days, totals),
+            "statistics.html", title=f"Statistics of {queue.name}", name=queue.name, shown=shown, earlier=earlier,
+            totals=list(zip(days, totals, strict=True)), bars=_bars, compared=compared, choices=_CHOICES,
+            asked_day=asked, last_hour=(now() - timedelta(hours=1), now() + timedelta(minutes=1)),
+            tasks=list(dict.fromkeys([*shown.tasks, *(earlier.tasks if earlier else ())])), nothing=TaskStatistics(),
+            **await self._draw_minutes(queue, compared), **_draw_days(days, totals, compared),
         )  # fmt: skip
 
-    async def _draw_hour(self, queue: AsyncQueue) -> TimeChart:
+    async def _draw_minutes(self, queue: AsyncQueue, compared: _Compared) -> dict[str, TimeChart]:
+        """Draw the last hour by the minute and the last day by the quarter of an hour."""
         minute = now_ms() // 60_000
-        ended = await self._service.connection.follow(together(ended_until(queue.keys, minute, _HOUR)))
-        counts = [minutes_of(each, minute, _HOUR, 1) for each in ended]
-        slots = [f"{at // 60 % 24:02}:{at % 60:02}" for at in range(minute - _HOUR + 1, minute + 1)]
-        return draw_bars(_outcomes(*counts), slots, number)
+        ended = await self._service.connection.follow(together(ended_until(queue.keys, minute, _DAY)))
+        last, earlier = ([minutes_of(each, end, _HOUR, 1) for each in ended] for end in (minute, minute - _HOUR))
+        slots = [_clock(at) for at in range(minute - _HOUR + 1, minute + 1)]
+        before = _outcomes(earlier, compared.suffix) if compared.is_by_minute else ()
+        quarters = [minutes_of(each, minute, _DAY, _QUARTER) for each in ended]
+        begins = [_clock(at) for at in range(minute - _DAY + 1, minute + 1, _QUARTER)]
+        return {
+            "hour": draw_bars(_outcomes(last), slots, number, before, span=((minute - _HOUR + 1) * 60, 60)),
+            "day": draw_bars(_outcomes(quarters), begins, number, span=((minute - _DAY + 1) * 60, _QUARTER * 60)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """With what charts compare.
+
+    Attributes:
+        key: Its word in the query; empty for nothing.
+        text: What it is.
+        days: How many days earlier it is; 0 for nothing.
+        most_days: Days that are shown, so that all are compared.
+        of_day: How many days earlier a single day is compared.
+        is_by_minute: Whether minutes of then are kept.
+    """
+
+    key: str
+    text: str
+    days: int
+    most_days: int
+    of_day: int
+    is_by_minute: bool = False
+
+    @classmethod
+    def read(cls, key: str) -> _Compared:
+        """Return what a query names.
+
+        Raises:
+            UsageError: It is unknown.
+        """
+        found = next((each for each in _CHOICES if each.key == key), None)
+        if found is None:
+            known = ", ".join(f"`{each.key}`" for each in _CHOICES if each.key)
+            raise UsageError(f"`compare` must be one of {known}, or empty, got {key[:80]!r}.")
+        return found
+
+    @property
+    def suffix(self) -> str:
+        """What follows the names of series of then."""
+        return f", {self.text}"
+
+
+_CHOICES = (
+    _Compared("", "nothing", 0, KEPT_DAYS, 0),
+    _Compared("before", "the time before", KEPT_DAYS // 2, KEPT_DAYS // 2, 1, is_by_minute=True),
+    _Compared("week", "a week before", 7, KEPT_DAYS - 7, 7),
+)
+
+
+def _days_before(day: date, count: int) -> date:
+    return date.fromordinal(max(1, day.toordinal() - count))
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60 % 24:02}:{minute % 60:02}"
 
 
 async def _read_total(queue: AsyncQueue, day: date) -> TaskStatistics:
     return (await queue.statistics(day)).all
 
 
-def _outcomes(completed: Sequence[int], failed: Sequence[int]) -> list[Series]:
-    return [Series("completed", "done", completed), Series("failed", "bad", failed)]
+def _outcomes(counts: Sequence[Sequence[int]], suffix: str = "") -> list[Series]:
+    completed, failed = counts
+    return [Series(f"completed{suffix}", "done", completed), Series(f"failed{suffix}", "bad", failed)]
 
 
-def _draw_days(days: Sequence[date], totals: Sequence[TaskStatistics]) -> dict[str, TimeChart]:
-    slots = [f"{day:%d %b}" for day in days]
-    outcomes = _outcomes([each.completed for each in totals], [each.failed for each in totals])
+def _draw_days(days: Sequence[date], totals: Sequence[TaskStatistics], compared: _Compared) -> dict[str, TimeChart]:
+    first = len(days) - compared.most_days
+    slots = [f"{day:%a %d %b}" for day in days[first:]]
+    last = totals[first:]
+    before = totals[first - compared.days :][: len(last)] if compared.days else ()
+    kinds = _most_frequent_kinds([*last, *before])
+    span = (int(datetime.combine(days[first], time_of_day.min, UTC).timestamp()), 86_400)
+
+    def bars(of: Callable[[Sequence[TaskStatistics], str], list[Series]]) -> TimeChart:
+        return draw_bars(of(last, ""), slots, number, of(before, compared.suffix) if before else (), span=span)
+
+    def lines(of: Callable[[TaskStatistics], Distribution]) -> TimeChart:
+        earlier = _quantiles(before, of, compared.suffix) if before else ()
+        return draw_lines(_quantiles(last, of), slots, duration, _mark_text, earlier, span=span)
+
     return {
-        "outcomes": draw_bars(outcomes, slots, number),
-        "kinds": draw_bars(_kinds(totals), slots, number),
-        "waits": draw_lines(_quantiles(totals, lambda total: total.wait), slots, duration, _mark_text),
-        "runs": draw_lines(_quantiles(totals, lambda total: total.run), slots, duration, _mark_text),
+        "outcomes": bars(
+            lambda some, suffix: _outcomes([[each.completed for each in some], [each.failed for each in some]], suffix)
+        ),
+        "kinds": bars(lambda some, suffix: _kinds(some, kinds, suffix)),
+        "waits": lines(lambda total: total.wait),
+        "runs": lines(lambda total: total.run),
     }
 
 
-def _kinds(totals: Sequence[TaskStatistics]) -> list[Series]:
-    """Return the failures by kind, the most frequent first."""
+def _most_frequent_kinds(totals: Sequence[TaskStatistics]) -> tuple[list[str], bool]:
+    """Return the kinds of failure that get a series each, and whether there are others."""
     sums: Counter[str] = Counter()
     for total in totals:
         sums.update(total.kinds)
     named = [kind for kind, _ in sums.most_common(_MOST_KINDS)]
-    counts = [[each.kinds.get(kind, 0) for each in totals] for kind in named]
+    return named, len(sums) > len(named)
+
+
+def _kinds(totals: Sequence[TaskStatistics], kinds: tuple[Sequence[str], bool], suffix: str) -> list[Series]:
+    """Return the failures by kind, the most frequent first."""
+    named, has_others = kinds
     found = [
-        Series(kind, f"k{place}", of_kind) for place, (kind, of_kind) in enumerate(zip(named, counts, strict=True))
+        Series(f"{kind}{suffix}", f"k{place}", [each.kinds.get(kind, 0) for each in totals])
+        for place, kind in enumerate(named)
     ]
-    if len(sums) > len(named):
+    if has_others:
         rest = [sum(each.kinds.values()) - sum(each.kinds.get(kind, 0) for kind in named) for each in totals]
-        found.append(Series(_OTHER_KINDS, "k-other", rest))
+        found.append(Series(f"{_OTHER_KINDS}{suffix}", "k-other", rest))
     return found
 
 
-def _quantiles(totals: Sequence[TaskStatistics], of: Callable[[TaskStatistics], Distribution]) -> list[Series]:
+def _quantiles(
+    totals: Sequence[TaskStatistics], of: Callable[[TaskStatistics], Distribution], suffix: str = ""
+) -> list[Series]:
     spreads = [of(total) for total in totals]
     return [
-        Series(name, name, [spread.quantile(part).total_seconds() if spread.count else None for spread in spreads])
+        Series(
+            f"{name}{suffix}",
+            name,
+            [spread.quantile(part).total_seconds() if spread.count else None for spread in spreads],
+        )
         for name, part in _QUANTILES
     ]
 

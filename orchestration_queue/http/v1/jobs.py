@@ -19,6 +19,7 @@ from orchestration_queue.http.v1.reading import (
     page_of,
     plain,
     text,
+    time_of,
     whole,
 )
 from orchestration_queue.options.checks import check_tags
@@ -61,12 +62,13 @@ _LONGEST_SUBJECT = 500
 
 
 async def search_jobs(request: Request) -> Json:
-    """Find jobs by name, state, fields of their data and kind of failure."""
+    """Find jobs by name, state, fields of their data, kind of failure and when they ended."""
     limit = whole(request, "limit", 100, most=MOST_CHANGED)
     name, state, data = text(request, "name"), text(request, "state"), data_filter(request.query.get("data"))
     queue = request.service.queue(request.params["name"])
     async with bounded(f"reads jobs until it has found {limit}; name a `state`, or pass a lower `limit`"):
-        jobs = await queue.search(name, state, data, limit, text(request, "kind"))
+        since, until = (time_of(request, word) for word in ("since", "until"))
+        jobs = await queue.search(name, state, data, limit, text(request, "kind"), since, until)
     return Json({"jobs": [job_shape(job) for job in jobs]})
 
 

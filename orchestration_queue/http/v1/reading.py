@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from orchestration_queue.client import AsyncJob
@@ -21,9 +21,11 @@ __all__ = [
     "job_shape",
     "members",
     "page_of",
+    "parse_time",
     "plain",
     "seconds_of",
     "text",
+    "time_of",
     "whole",
     "wire_shape",
 ]
@@ -59,6 +61,26 @@ def seconds_of(body: Mapping[str, Any], name: str, default: float, *, most: floa
 def text(request: Request, name: str) -> str | None:
     """Return a string of the query; None when it is absent or empty."""
     return request.query.get(name) or None
+
+
+def time_of(request: Request, name: str) -> datetime | None:
+    """Return a time of the query, in UTC if it names no zone; None when it is absent or empty."""
+    return parse_time(request.query.get(name), name)
+
+
+def parse_time(given: str | None, name: str) -> datetime | None:
+    """Return a time in ISO 8601, in UTC if it names no zone; None when it is empty.
+
+    Raises:
+        UsageError: It is no time.
+    """
+    if not given:
+        return None
+    try:
+        found = datetime.fromisoformat(given)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UsageError(f"`{name}` must be a time such as 2026-01-31T06:00, in UTC, got {given!r:.80}.") from None
 
 
 def data_filter(given: str | None) -> dict[str, Any] | None:

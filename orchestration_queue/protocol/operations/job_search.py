@@ -122,8 +122,10 @@ class _Search:
 _Walk: TypeAlias = Callable[[_Search], Conversation[None]]
 
 
-def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit: int) -> Conversation[list[JobRecord]]:
-    """Return the jobs that match, at most ``limit``.
+def search_jobs(
+    keys: QueueKeys, query: JobQuery, state: JobState | None, limit: int, span: tuple[int, int] | None = None
+) -> Conversation[list[JobRecord]]:
+    """Return the jobs that match, at most ``limit``; with a span, those that ended within these epoch milliseconds.
 
     Without a state, the lists of all states are searched, active jobs first. Of the jobs that wait for others, only
     those that called these from a step are listed; the rest is found by naming that state, which scans all keys of the
@@ -132,11 +134,27 @@ def search_jobs(keys: QueueKeys, query: JobQuery, state: JobState | None, limit:
     # Only the records distinguish prioritized jobs from delayed ones, and those that wait for children from others.
     in_record = state if state in (JobState.PRIORITIZED, JobState.WAITING_CHILDREN) else None
     search = _Search(keys, replace(query, state=in_record), limit)
+    if state is not None and span is not None:
+        yield from _walk_span(search, job_records.sorted_set(keys, state), *span)
+        return search.found
     for walk in [_WALKS[state]] if state is not None else _ALL_LISTS:
         if search.is_full:
             break
         yield from walk(search)
     return search.found
+
+
+def _walk_span(search: _Search, key: str, since_ms: int, until_ms: int) -> Conversation[None]:
+    """Search the jobs that ended from one time until before another, newest first."""
+    start = 0
+    while not search.is_full:
+        span = (f"({until_ms}", since_ms, "BYSCORE", "REV", "LIMIT", start, search.page)
+        (reply,) = all_good((yield [Call("ZRANGE", (key,), span)]))
+        ids = texts(reply)
+        yield from search.keep_matching(ids)
+        if len(ids) < search.page:
+            return
+        start += search.page
 
 
 def _walk_waiting(search: _Search) -> Conversation[None]:

@@ -102,6 +102,27 @@
   document.addEventListener("pointerover", say);
   document.addEventListener("keydown", step);
 
+  // Dragging over a chart chooses a time for the list of jobs; the form's inputs do the same by keyboard.
+  let from = null;
+  function choose(event) {
+    const slot = event.target.closest?.(".area[data-step] .hit");
+    const form = document.querySelector("form.times");
+    if (!slot || !form) return;
+    const area = slot.closest(".area"), slots = [...area.querySelectorAll(".hit")];
+    if (event.type === "pointerdown") { from = slot; event.preventDefault(); }
+    if (!from || !area.contains(from)) return;
+    const [first, last] = [slots.indexOf(from), slots.indexOf(slot)].sort((a, b) => a - b);
+    document.querySelectorAll(".chosen").forEach((each) => each.classList.remove("chosen"));
+    slots.slice(first, last + 1).forEach((each) => each.classList.add("chosen"));
+    const begin = Number(area.dataset.begin), step = Number(area.dataset.step);
+    const text = (slot) => new Date(1000 * (begin + slot * step)).toISOString().slice(0, 16);
+    form.elements.from.value = text(first);
+    form.elements.to.value = text(last + 1);
+    if (event.type === "pointerup") form.querySelector("button").focus();
+  }
+  for (const type of ["pointerdown", "pointerover", "pointerup"]) document.addEventListener(type, choose);
+  document.addEventListener("pointerup", () => { from = null; });
+
   const rows = () => [...document.querySelectorAll("tbody tr")].filter((row) => row.querySelector("a"));
   let first = "";
   document.addEventListener("keydown", (event) => {
