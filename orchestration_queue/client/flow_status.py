@@ -22,6 +22,9 @@ from orchestration_queue.flows.stored import (
     is_removed,
     outcome_of,
 )
+from orchestration_queue.protocol.call import Conversation
+from orchestration_queue.protocol.keys import QueueKeys
+from orchestration_queue.protocol.operations import job_records
 from orchestration_queue.protocol.operations.event_log import Event
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import JobState
@@ -33,6 +36,7 @@ __all__ = [
     "FlowProgress",
     "FlowStatus",
     "FlowSummary",
+    "add_histories",
     "critical_path",
     "flow_nodes",
     "flow_status",
@@ -166,6 +170,7 @@ def critical_path(nodes: Sequence[FlowNode]) -> list[FlowNode]:
 PROGRESS_FIELDS = ("state", "outcome", "returnvalue", "failedReason")
 """Fields of a job's record that say whether and how it finished."""
 
+_MOST_HISTORIES = 200
 TREE_FIELDS = ("state", "outcome", "timestamp", "processedOn", "finishedOn", "attemptsMade", "failedReason")
 """Fields of a job's record that :class:`FlowNode` needs."""
 
@@ -345,6 +350,21 @@ def node_of(
         finished_at=record.finished_at,
         rule=rule,
     )
+
+
+def add_histories(nodes: Iterable[tuple[QueueKeys, dict[str, JobRecord | None], str]]) -> Conversation[None]:
+    """Add the histories of the first 200 failed jobs, in which the start of the failed attempt is."""
+    failed = [
+        (keys, known, name, record)
+        for keys, known, name in nodes
+        if (record := known[name]) is not None and record.state is JobState.FAILED and not is_removed(record)
+    ][:_MOST_HISTORIES]
+    if not failed:
+        return
+    histories = yield from job_records.jobs([(keys, record.id) for keys, _, _, record in failed], ("history",))
+    for (_, known, name, record), history in zip(failed, histories, strict=True):
+        if history is not None:
+            known[name] = JobRecord(record.id, {**record.fields, **history.fields})
 
 
 def _measure_wait(record: JobRecord, ends: Sequence[datetime | None]) -> float | None:

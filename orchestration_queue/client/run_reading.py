@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from orchestration_queue.client.flow_runs import FoundRun, RunsOf
-from orchestration_queue.client.flow_status import TREE_FIELDS, flow_nodes, node_of
+from orchestration_queue.client.flow_status import TREE_FIELDS, add_histories, flow_nodes, node_of
 from orchestration_queue.flows.control import find_ends
 from orchestration_queue.flows.stored import FlowSnapshot, StoredFlow, derive_state, is_removed, read_flow
 from orchestration_queue.protocol.call import Call, Conversation, all_good, chunks, integer, texts, together
@@ -30,8 +30,6 @@ MOST_READ = 10_000
 _MOST_BYTES = 32 * 1024 * 1024
 """Records of flows that are looked through. A flow of 10,000 nodes has about 0.5 MiB."""
 _RECORDS_PER_EXCHANGE = 50
-_MOST_HISTORIES = 200
-"""Failed nodes, of the newest runs, whose history is read for the start of the failed attempt."""
 _MOST_FINISHED, _MOST_UNFINISHED = 5000, 1000
 """Jobs of a queue among which those of a Dagster job are sought, by state."""
 _MOST_DAGSTER_RUNS = 1000
@@ -93,7 +91,7 @@ def _read_flows(snapshots: Sequence[FlowSnapshot]) -> Conversation[list[FoundRun
     ends = yield from together([find_ends(flow, names) for flow, names in zip(flows, gone, strict=True)])
     for known, ended in zip(records, ends, strict=True):
         known |= ended
-    yield from _add_histories(
+    yield from add_histories(
         [(flow.jobs[name].keys, known, name) for flow, known in zip(flows, records, strict=True) for name in known]
     )
     read = [_run(snapshot, flow, known) for snapshot, flow, known in zip(snapshots, flows, records, strict=False)]
@@ -113,21 +111,6 @@ def _pick(flows: Sequence[StoredFlow]) -> Iterable[StoredFlow]:
         if left < 0 and place:
             return
         yield replace(flow, jobs=jobs)
-
-
-def _add_histories(nodes: Sequence[tuple[QueueKeys, dict[str, _Record], str]]) -> Conversation[None]:
-    """Add the histories of failed jobs, in which the start of the failed attempt is."""
-    failed = [
-        (keys, known, name, record)
-        for keys, known, name in nodes
-        if (record := known[name]) is not None and record.state is JobState.FAILED and not is_removed(record)
-    ][:_MOST_HISTORIES]
-    if not failed:
-        return
-    histories = yield from job_records.jobs([(keys, record.id) for keys, _, _, record in failed], ("history",))
-    for (_, known, name, record), history in zip(failed, histories, strict=True):
-        if history is not None:
-            known[name] = JobRecord(record.id, {**record.fields, **history.fields})
 
 
 def _run(
@@ -172,7 +155,7 @@ def _scheduler_runs(keys: QueueKeys, name: str, limit: int) -> Conversation[_Fou
     snapshots = {each: read.read(reply) for (each, read), reply in zip(reads.items(), replies, strict=True)}
     flows = {each: snapshot for each, snapshot in snapshots.items() if snapshot is not None}
     runs = dict(zip(flows, (yield from _read_flows(list(flows.values()))), strict=True))
-    yield from _add_histories([(keys, records, each) for each in ids if each not in runs])
+    yield from add_histories([(keys, records, each) for each in ids if each not in runs])
     return [runs.get(run.job_id) or _scheduled(keys, run, records.get(run.job_id)) for run in past], False
 
 
@@ -247,7 +230,7 @@ def _read_steps(keys: QueueKeys, runs: Mapping[str, Mapping[str, str]]) -> Conve
     records: dict[str, _Record] = dict(
         zip(ids, (yield from job_records.jobs([(keys, each) for each in ids], ("opts", *TREE_FIELDS))), strict=True)
     )
-    yield from _add_histories([(keys, records, each) for each in ids])
+    yield from add_histories([(keys, records, each) for each in ids])
     found = []
     for run_id, steps in runs.items():
         known = {step: records.get(each) for step, each in steps.items()} if run_id in picked else None

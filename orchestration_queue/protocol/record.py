@@ -339,9 +339,9 @@ class JobRecord:
     @property
     def seconds(self) -> float | None:
         """How long its latest attempt took; None while unfinished."""
-        if self.started_at is None or self.finished_at is None:
+        if self.latest_start is None or self.finished_at is None:
             return None
-        return (self.finished_at - self.started_at).total_seconds()
+        return (self.finished_at - self.latest_start).total_seconds()
 
     @property
     def parent_id(self) -> str | None:

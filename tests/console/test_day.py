@@ -99,7 +99,14 @@ async def test_the_lost_machine_left_its_jobs_to_others_and_no_worker_to_exports
     assert re.search(r"04:15:00 \+0200 partner-feed exports late", calendar)
 
 
-async def test_the_night_without_half_past_two(site: httpx.AsyncClient) -> None:
+async def test_the_night_without_half_past_two(day: Day, site: httpx.AsyncClient) -> None:
+    async with AsyncQueue("etl", url=day.url) as queue:
+        failed = [flow.id for flow in await queue.flows.list(limit=100) if flow.state == "failed"]
+        assert len(failed) == 3
+        nodes = {node.name: node for node in await (await queue.flows.get(failed[0])).tree()}
+    took = nodes["read-export"].seconds
+    assert took is not None
+    assert took > 5, "the wire overwrites when a failed attempt began, and its history has it"
     runs = await read(site, "/ui/queues/etl/runs?flow=catalog")
     assert "newly failing" in runs
     schedule = await read(site, "/ui/queues/exports/schedulers/nightly-export")

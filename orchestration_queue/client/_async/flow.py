@@ -14,6 +14,7 @@ from orchestration_queue.client.flow_status import (
     TREE_FIELDS,
     FlowProgress,
     FlowStatus,
+    add_histories,
     critical_path,
     flow_nodes,
     flow_status,
@@ -123,9 +124,14 @@ class AsyncFlow:
         return await self._connection.follow(explain_flow(await self._facts(), now_ms()))
 
     async def tree(self) -> list[FlowNode]:
-        """Read the current state of all nodes, dependencies first. One exchange per thousand nodes and elements."""
+        """Read the current state of all nodes, dependencies first. One exchange per thousand nodes and elements.
+
+        One more if nodes failed: the start of the failed attempt of up to 200 is in their histories.
+        """
         whole = await self._connection.follow(with_elements(self.graph))
-        return flow_nodes(whole, await self._connection.follow(control.survey(whole, TREE_FIELDS)), self.graph.jobs)
+        records = await self._connection.follow(control.survey(whole, TREE_FIELDS))
+        await self._connection.follow(add_histories((whole.jobs[name].keys, records, name) for name in records))
+        return flow_nodes(whole, records, self.graph.jobs)
 
     async def elements(self, node: str) -> list[FlowNode]:
         """Read the elements added so far for a mapped node, in order. One exchange, and one per thousand.
