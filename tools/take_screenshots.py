@@ -1,7 +1,7 @@
 """Take the documentation's pictures of the console and of a run in Dagster, with real servers, workers, and Chromium.
 
-Run ``python -m tools.take_screenshots`` at the top of the repository; it writes docs/assets/console-*.png and
-dagster-run.png. Name ``console`` or ``dagster`` for one of the two.
+Run ``python -m tools.take_screenshots`` at the top of the repository; it writes docs/assets/console-*.png,
+dagster-run.png, and night-*.png of a replayed day. Name ``console``, ``dagster`` or ``night`` for one of them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ from orchestration_queue.server import AsyncConnection
 from tests import past_flows
 from tests.alerts.receivers import hook
 from tests.bench.server import server
+from tests.console.day import replayed
 from tests.dagster.develop import Dev, running_dev
-from tests.http.browser import started
+from tests.http.browser import Page, started
 from tests.processes import OQ
 
 ASSETS = Path(__file__).parent.parent / "docs" / "assets"
@@ -237,10 +238,43 @@ async def take(url: str, profile: Path) -> None:
             if name in ("job", "dead-letters"):
                 await page.run("document.querySelector('details')?.setAttribute('open', '')")
             await page.run(_NEUTRAL)
-            await asyncio.sleep(1.5)
-            # A palette would give the states other colors in each picture.
-            picture = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
-            picture.save(ASSETS / f"console-{name}.png", optimize=True)
+            await save(page, f"console-{name}")
+
+
+async def save(page: Page, name: str) -> None:
+    """Write what the page looks like once it is quiet."""
+    await asyncio.sleep(1.5)
+    # A palette would give the states other colors in each picture.
+    picture = Image.open(io.BytesIO(await page.screenshot())).convert("RGB")
+    picture.save(ASSETS / f"{name}.png", optimize=True)
+
+
+async def take_night(profile: Path) -> None:
+    """Replay a day, and write the pictures of what happened in it."""
+    async with replayed() as day, AsyncExitStack() as stack:
+        queues = [await stack.enter_async_context(AsyncQueue(name, url=day.url)) for name in ("reports", "emails")]
+        stalled = [job for job in await queues[0].jobs("completed", limit=1000) if job.record.stalled_count]
+        refused = await queues[1].search(state="failed", kind="ConnectionRefusedError")
+        pages = {
+            "overview": ("/ui", 640),
+            "alerts": ("/ui/alerts", 1500),
+            "mail": ("/ui/queues/emails/statistics?day=2026-03-28", 800),
+            "dead-letters": ("/ui/dead", 560),
+            "mail-job": (f"/ui/queues/emails/jobs/{refused[0].id}", 640),
+            "statement": (f"/ui/queues/reports/jobs/{stalled[0].id}", 560),
+            "workers": ("/ui/workers", 560),
+            "calendar": ("/ui/schedules/calendar?zone=Europe/Berlin&queue=exports", 640),
+            "runs": ("/ui/queues/etl/runs?flow=catalog", 560),
+            "schedule": ("/ui/queues/exports/schedulers/nightly-export", 640),
+        }
+        site = await stack.enter_async_context(console(day.url))
+        browser = stack.enter_context(started(profile))
+        page = await stack.enter_async_context(browser.page())
+        await page.open(f"{site}/ui")  # the doctor begins to check
+        for name, (path, height) in pages.items():
+            await page.look(width=1180, height=height)
+            await page.open(site + path)
+            await save(page, f"night-{name}")
 
 
 DEFINITIONS = """
@@ -281,11 +315,13 @@ async def take_run(dev: Dev, profile: Path) -> None:
 
 def main() -> None:
     """Take the pictures that were asked for."""
-    wanted = sys.argv[1:] or ["console", "dagster"]
+    wanted = sys.argv[1:] or ["console", "dagster", "night"]
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as profile:
         if "console" in wanted:
             with server() as url:
                 asyncio.run(take(url, Path(profile, "console")))
+        if "night" in wanted:
+            asyncio.run(take_night(Path(profile, "night")))
         if "dagster" in wanted:
             Path(directory, "definitions.py").write_text(DEFINITIONS)
             command = [OQ, "dagster", "dev", "-f", "definitions.py"]

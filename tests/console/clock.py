@@ -73,7 +73,7 @@ def shifted_server(start: datetime) -> Iterator[DayClock]:
             "FAKETIME_NO_CACHE": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
-        process = start_server(socket, env=os.environ | variables)
+        process = start_server(socket, "--appendonly", "yes", "--appendfsync", "no", env=os.environ | variables)
         client = redis.Redis(unix_socket_path=str(socket))
         try:
             moved = DayClock(f"unix://{socket}", file, client)
