@@ -256,8 +256,8 @@ async def take_night(profile: Path) -> None:
         stalled = [job for job in await queues[0].jobs("completed", limit=1000) if job.record.stalled_count]
         refused = await queues[1].search(state="failed", kind="ConnectionRefusedError")
         pages = {
-            "overview": ("/ui", 640),
-            "alerts": ("/ui/alerts", 1500),
+            "overview": ("/ui", 740),
+            "alerts": ("/ui/alerts", 1300),
             "mail": ("/ui/queues/emails/statistics?day=2026-03-28", 800),
             "dead-letters": ("/ui/dead", 560),
             "mail-job": (f"/ui/queues/emails/jobs/{refused[0].id}", 640),
@@ -270,7 +270,8 @@ async def take_night(profile: Path) -> None:
         site = await stack.enter_async_context(console(day.url))
         browser = stack.enter_context(started(profile))
         page = await stack.enter_async_context(browser.page())
-        await page.open(f"{site}/ui")  # the doctor begins to check
+        await page.open(f"{site}/ui")
+        await page.until("document.body.innerText.includes('checked')")
         for name, (path, height) in pages.items():
             await page.look(width=1180, height=height)
             await page.open(site + path)

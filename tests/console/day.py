@@ -16,6 +16,7 @@ import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -31,7 +32,7 @@ from orchestration_queue.protocol.operations import alerts
 from orchestration_queue.protocol.outcome import Verdict
 from orchestration_queue.protocol.statistics import Tally
 from orchestration_queue.server import AsyncConnection
-from orchestration_queue.server.clock import now, now_ms
+from orchestration_queue.server.clock import now_ms
 from tests.alerts.receivers import Hook, hook
 from tests.console import life
 from tests.console.clock import DayClock, shifted_server
@@ -61,12 +62,16 @@ class Day:
         self._connection, self._receiver = connection, receiver
         self._chance = random.Random(28)
         self._scale = scale
+        self._at = life.START
         self._planned: list[tuple[datetime, int, Act]] = []
         self._numbers = itertools.count()
         self._workers: list[ReplayedWorker] = []
-        self._queues = {name: AsyncQueue(name, connection=connection) for name in {staff.queue for staff in life.TEAM}}
+        self._queues = {
+            name: AsyncQueue(name, connection=connection) for name in dict.fromkeys(staff.queue for staff in life.TEAM)
+        }
         receivers = read_receivers({f"OQ_ALERT_RECEIVER_{name}": receiver.url for name in ("OPS", "ONCALL")})
         self._evaluator = AlertEvaluator(receivers, connection=connection, interval=1)
+        self._evaluator._self = replace(self._evaluator._self, host="ops-1")
 
     @property
     def url(self) -> str:
@@ -82,10 +87,12 @@ class Day:
         """Replay the day."""
         await self._prepare()
         while self._planned:
-            at, _, act = heapq.heappop(self._planned)
-            self._moved.move(round(at.timestamp() * 1000))
+            self._at, _, act = heapq.heappop(self._planned)
+            self._moved.move(round(self._at.timestamp() * 1000))
             await act()
         self._moved.move(round(life.END.timestamp() * 1000))
+        for _ in range(2):  # each announces when the one before it was
+            await self._evaluate()
 
     def _plan(self, at: datetime, act: Act) -> None:
         if at < life.END:
@@ -179,13 +186,13 @@ class Day:
     def _begin(self, worker: ReplayedWorker, leases: list[Lease]) -> None:
         for lease in leases:
             took = timedelta(seconds=life.seconds_of(lease.record.name, self._chance))
-            self._plan(now() + took, self._end(worker, lease))
+            self._plan(self._at + took, self._end(worker, lease))
 
     def _end(self, worker: ReplayedWorker, lease: Lease) -> Act:
         async def act() -> None:
             if worker.is_lost:
                 return
-            error = life.error_of(lease.record, now(), self._chance)
+            error = life.error_of(lease.record, self._at, self._chance)
             if error is None:
                 settlement = outcome.completed(lease, {"rows": self._chance.randint(10, 90_000)})
             else:
@@ -193,7 +200,7 @@ class Day:
             verdict, started = await worker.settle(settlement)
             self._begin(worker, started)
             if verdict is Verdict.RETRYING and isinstance(settlement, Failure):
-                due = now() + timedelta(milliseconds=settlement.backoff_ms)
+                due = self._at + timedelta(milliseconds=settlement.backoff_ms)
                 self._plan(due + _LITTLE, partial(self._tick, worker.queue))
             if split_job_id(lease.job_id) is not None:
                 await self._offer(worker.queue)
