@@ -5,16 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
+from orchestration_queue.client import AsyncJob, AsyncQueue
+from orchestration_queue.errors import JobFailedError
 from orchestration_queue.spark import SparkOptions
+from orchestration_queue.spark.connect.address import ServerState
 from tests.spark.classic import classic_session
+from tests.spark.connect_work import tasks
 from tests.waiting import wait_until_sync
+from tests.workers import working
 
 MARK = "OQ_TEST_RUN"
 
@@ -74,3 +80,26 @@ def processes_in(directory: Path) -> list[int]:
             except OSError:  # it ended while we looked
                 continue
     return found
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where DataFrames are kept."""
+    monkeypatch.setenv("OQ_SPARK_RESULTS", str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+@pytest.fixture
+async def queue(
+    server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
+) -> AsyncIterator[AsyncQueue]:
+    """A queue whose jobs, on a Connect server, a worker of this process does."""
+    async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
+        yield queue
+
+
+async def reason(job: AsyncJob) -> str:
+    """Return why a job failed."""
+    with pytest.raises(JobFailedError) as failed:
+        await job.wait(100)
+    return str(failed.value)

@@ -6,7 +6,6 @@ import asyncio
 import re
 import time
 import uuid
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,9 @@ from typing import Any
 
 import grpc
 import pytest
-import redis
 
 from orchestration_queue.client import AsyncJob, AsyncQueue
-from orchestration_queue.errors import JobFailedError, SparkFailedError
+from orchestration_queue.errors import SparkFailedError
 from orchestration_queue.spark import ConnectServer, SparkOptions
 from orchestration_queue.spark.connect import run as running
 from orchestration_queue.spark.connect import session as sessions
@@ -27,11 +25,10 @@ from orchestration_queue.spark.connect.control import SessionControl
 from orchestration_queue.spark.connect.run import run_connect
 from orchestration_queue.spark.connect.session import QueryProgress, SparkConnection
 from orchestration_queue.spark.options import ISOLATION
-from tests.spark.conftest import processes_in
-from tests.spark.connect_work import tasks
+from tests.spark.conftest import processes_in, reason
 from tests.spark.shared_server import answering
 from tests.waiting import at_load, wait_until, wait_until_sync
-from tests.workers import HEARS_SOON, working
+from tests.workers import HEARS_SOON
 
 pytestmark = [
     pytest.mark.spark,
@@ -39,22 +36,6 @@ pytestmark = [
 ]  # seconds of processor time, on however busy a machine
 
 SOON = timedelta(seconds=100)
-
-
-@pytest.fixture
-async def queue(
-    server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
-) -> AsyncIterator[AsyncQueue]:
-    """A queue whose jobs a worker of this process does."""
-    async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
-        yield queue
-
-
-async def reason(job: AsyncJob) -> str:
-    """Why a job failed."""
-    with pytest.raises(JobFailedError) as failed:
-        await job.wait(SOON)
-    return str(failed.value)
 
 
 def session_of(job: AsyncJob, state: ServerState) -> SessionControl:

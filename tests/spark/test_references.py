@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 import pytest
-import redis
 
-from orchestration_queue.client import AsyncFlowProducer, AsyncJob, AsyncQueue
+from orchestration_queue.client import AsyncFlowProducer, AsyncQueue
 from orchestration_queue.errors import (
     InvalidOptionError,
-    JobFailedError,
     SparkCancelledError,
     UnrecoverableError,
     UsageError,
 )
 from orchestration_queue.flows import Dag, Node
 from orchestration_queue.spark import ConnectServer, DataFrameRef, SparkOptions
-from orchestration_queue.spark.connect.address import ServerState
 from orchestration_queue.spark.connect.run import run_connect
 from orchestration_queue.spark.dataframes import FrameShape, dataframe_parameters, returned_shape
 from orchestration_queue.spark.result_files import ResultLocation, call_with_frames
 from tests.spark import connect_work
-from tests.spark.connect_work import tasks
-from tests.workers import working
+from tests.spark.conftest import reason
 
 pytestmark = [
     pytest.mark.spark,
@@ -36,29 +32,6 @@ pytestmark = [
 ]  # seconds of processor time, on however busy a machine
 
 SOON = timedelta(seconds=100)
-
-
-@pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where DataFrames are kept."""
-    monkeypatch.setenv("OQ_SPARK_RESULTS", str(tmp_path / "results"))
-    return tmp_path / "results"
-
-
-@pytest.fixture
-async def queue(
-    server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
-) -> AsyncIterator[AsyncQueue]:
-    """A queue whose jobs a worker of this process does."""
-    async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
-        yield queue
-
-
-async def reason(job: AsyncJob) -> str:
-    """Why a job failed."""
-    with pytest.raises(JobFailedError) as failed:
-        await job.wait(SOON)
-    return str(failed.value)
 
 
 def contents(directory: Path) -> list[str]:

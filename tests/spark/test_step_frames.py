@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from orchestration_queue.client import AsyncQueue
 from orchestration_queue.errors import JobFailedError
 from orchestration_queue.options import Backoff, JobOptions
 from orchestration_queue.protocol.operations.steps import StepKind
-from orchestration_queue.spark.connect.address import ServerState
 from tests.spark.connect_work import tasks
 from tests.workers import working
 
@@ -24,21 +22,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 SOON = timedelta(seconds=100)
 TWICE = JobOptions(attempts=2, backoff=Backoff(type="fixed", delay=0.02))
-
-
-@pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where DataFrames are kept."""
-    monkeypatch.setenv("OQ_SPARK_RESULTS", str(tmp_path / "results"))
-    return tmp_path / "results"
-
-
-@pytest.fixture
-async def queue(
-    server_url: str, queue_name: str, raw: redis.Redis, connect_state: ServerState
-) -> AsyncIterator[AsyncQueue]:
-    async with AsyncQueue(queue_name, url=server_url) as queue, working(queue, tasks, server_url):
-        yield queue
 
 
 def files_of(results: Path, raw: Any, queue: AsyncQueue) -> Path:
