@@ -180,9 +180,9 @@ async def test_the_first_screen_shows_what_is_wrong_and_the_last_minute(
     await page.until(row, 60)  # without a click
     for selector in (".wrong", ".wrong button[value=fix]"):
         assert await page.run(f"document.querySelector('{selector}').getBoundingClientRect().bottom") < 720
-    await page.until("document.querySelector('td.chart rect')")
+    await page.until("document.querySelector('td.chart path')")
     box = "document.querySelector('{}').getBoundingClientRect()"
-    bar, drawn, card = (box.format(each) for each in ("td.chart rect", "td.chart svg", "[aria-label=Queues]"))
+    bar, drawn, card = (box.format(each) for each in ("td.chart path", "td.chart svg", "[aria-label=Queues]"))
     assert await page.run(f"{bar}.right <= {drawn}.right + 0.5 && {drawn}.right + 16 <= {card}.right")
     await page.run(f"{row}.querySelector('button[value=fix]').click()")
     await page.arrive(title_is("Fix it at"))
@@ -196,7 +196,7 @@ async def test_names_of_queues_and_figures_fit_into_the_overview(page: Page, sit
     for name in names:
         async with AsyncQueue(name, url=server_url) as queue:
             await queue.add("a")
-    for width in (1180, 820, 390):
+    for width in (1300, 1180, 820, 390):
         await page.look(width=width)
         await page.open(f"{site}/ui")
         await page.until("document.querySelectorAll('td.name a').length === 2")

@@ -1,4 +1,4 @@
-"""Jobs per minute in and out, from two reads of a queue; and the last day's jobs in the overview."""
+"""Jobs per minute in and out, from two reads of a queue; and the last hour's and day's jobs in the overview."""
 
 from __future__ import annotations
 
@@ -72,11 +72,16 @@ async def test_the_overview_shows_a_day_and_reads_past_slots_once(
             label = re.compile(r'aria-label="completed in the last 24 hours: (\d+), failed: (\d+)"')
             first = (await ui.get("/ui")).text
             assert label.findall(first) == [("15", "4")]
-            assert len(re.findall("<rect", first.partition('class="chart"')[2])) == 4
+            hour = re.compile(r'aria-label="completed in the last hour: (\d+), failed: (\d+)"')
+            assert hour.findall(first) == [("3", "0")]
+            shown = first.partition('class="chart"')[2]
+            assert [len(re.findall("M", path)) for path in re.findall(r'<path[^>]* d="([^"]*)"', shown)] == [3, 1, 1]
             put_minutes(raw, queue.keys.metrics_completed, {timedelta(minutes=1): 10, timedelta(hours=3): 99})
             read: list[str | None] = []
             with exchanges_noted(lambda call: read.append(call.first_key) if call.name == "HMGET" else None):
-                assert label.findall((await ui.get("/ui")).text) == [("22", "4")]  # the past is not read again
+                again = (await ui.get("/ui")).text
+            assert label.findall(again) == [("22", "4")]  # the past is not read again
+            assert hour.findall(again) == [("10", "0")]
             keys = queue.keys
             counters = {keys.metrics_completed, keys.metrics_failed}
             assert sorted(key for key in read if key in counters) == sorted(counters)

@@ -29,8 +29,8 @@ __all__ = ["MOST_QUEUES", "STATES", "OverviewPage", "depth", "ended_until", "min
 
 STATES = ("waiting", "active", "delayed", "suspended", "failed", "completed")
 MOST_QUEUES = 100
-_DAY, _SLOT = 1440, 30
-"""Minutes of the chart, and of one of its bars."""
+_HOUR, _DAY, _SLOT = 60, 1440, 30
+"""Minutes of the charts, and of one of the day's bars."""
 _FRESH = 3 * _SLOT
 """Minutes that each page reads again; earlier ones no longer change."""
 # Together less than an hour: a day's reading must be complete up to the slots that each page reads again.
@@ -50,8 +50,10 @@ class _Row:
     paused: bool
     oldest: datetime | None
     rate: Rate
-    done: Sequence[int]
-    failed: Sequence[int]
+    hour: Sequence[Sequence[int]]
+    """Completed and failed jobs of each of the last 60 minutes."""
+    day: Sequence[Sequence[int]]
+    """Likewise of each half an hour of the last day."""
     workers: int
 
 
@@ -111,9 +113,10 @@ class OverviewPage:
         for (name, workers), counts, paused, oldest, *ended in zip(queues.items(), *[found] * 5, strict=False):
             by_minute = [minutes_of(each, minute, _FRESH, 1) for each in ended]
             rate = self._rates.look(name, now, depth(counts), list(map(sum, zip(*by_minute, strict=True))))
-            day = days.get(name, ({}, {}))
-            done, failed = (_chart(old, _by_slot(new), minute) for old, new in zip(day, ended, strict=True))
-            rows.append(_Row(name, counts, paused, when(oldest), rate, done, failed, workers))
+            known = days.get(name, ({}, {}))
+            day = [_chart(old, _by_slot(new), minute) for old, new in zip(known, ended, strict=True)]
+            hour = [each[-_HOUR:] for each in by_minute]
+            rows.append(_Row(name, counts, paused, when(oldest), rate, hour, day, workers))
         return rows
 
     async def _days_soon(self, queues: Iterable[str]) -> dict[str, _Day]:

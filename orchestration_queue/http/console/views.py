@@ -210,14 +210,15 @@ def schedule_text(entry: Any) -> str:
 
 
 def spark(values: list[int], height: int = 22, step: int = 3, failed: list[int] | None = None) -> dict[str, Any]:
-    """Return the geometry of a small bar chart; failures are stacked on the other bars."""
+    """Return the paths of a small bar chart; failures are stacked on the other bars."""
     above = failed or [0] * len(values)
     most = max(map(sum, zip(values, above, strict=True)), default=0) or 1
     low = [max(1, round(value / most * (height - 1))) if value else 0 for value in values]
     high = [max(1, round(value / most * (height - 1))) if value else 0 for value in above]
-    bars = [(at * step, height - size, size) for at, size in enumerate(low) if size]
-    tops = [(at * step, height - low[at] - size, size) for at, size in enumerate(high) if size]
-    return {"bars": bars, "failed": tops, "width": max(1, len(values) * step), "height": height, "bar": step - 1}
+    wide = max(1, step - 1)
+    bars = "".join(f"M{at * step} {height - size}h{wide}v{size}h-{wide}z" for at, size in enumerate(low) if size)
+    tops = "".join(f"M{at * step} {height - low[at] - n}h{wide}v{n}h-{wide}z" for at, n in enumerate(high) if n)
+    return {"bars": bars, "failed": tops, "width": max(1, len(values) * step), "height": height}
 
 
 def spark_application(progress: object) -> tuple[str, str | None] | None:
