@@ -74,7 +74,7 @@ async def test_the_overview_shows_a_day_and_reads_past_slots_once(
             assert label.findall(first) == [("15", "4")]
             hour = re.compile(r'aria-label="completed in the last hour: (\d+), failed: (\d+)"')
             assert hour.findall(first) == [("3", "0")]
-            shown = first.partition('class="chart"')[2]
+            shown = first.partition('class="chart')[2]
             assert [len(re.findall("M", path)) for path in re.findall(r'<path[^>]* d="([^"]*)"', shown)] == [3, 1, 1]
             put_minutes(raw, queue.keys.metrics_completed, {timedelta(minutes=1): 10, timedelta(hours=3): 99})
             read: list[str | None] = []
