@@ -501,6 +501,10 @@ async def test_a_job_s_log_follows_on_its_page(page: Page, site: str, queue: Asy
         may_end.set()
         await page.until(f"{log}.endsWith('the end')")
         assert await page.run("window.same") is True
+        await page.until("document.querySelector('.timeline rect.s-completed')")
+        await page.tab_to("details[data-key=timeline] summary")
+        await page.press("Enter")
+        await page.until("document.querySelectorAll('details[data-key=timeline][open] tbody tr').length === 3")
         assert await page.violations() == []
 
 

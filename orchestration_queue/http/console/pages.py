@@ -21,6 +21,7 @@ from orchestration_queue.http.console.runs import RunsPage
 from orchestration_queue.http.console.schedules import SchedulePages
 from orchestration_queue.http.console.statistics import StatisticsPage
 from orchestration_queue.http.console.tail import TailPages
+from orchestration_queue.http.console.timeline import draw_timeline
 from orchestration_queue.http.console.views import Views
 from orchestration_queue.http.messages import FINISHED, Raw, Request
 from orchestration_queue.http.routes import Route, Scope
@@ -31,7 +32,7 @@ from orchestration_queue.protocol.operations import http_records, job_records
 from orchestration_queue.protocol.operations.dead_letters import group_letters
 from orchestration_queue.protocol.operations.steps import COUNTER
 from orchestration_queue.protocol.record import JobRecord, when
-from orchestration_queue.server.clock import now_ms
+from orchestration_queue.server.clock import now, now_ms
 from orchestration_queue.wires import WIRES
 
 __all__ = ["Pages"]
@@ -180,7 +181,7 @@ class Pages:
             length=length, parents=parents, children=children, suspended=suspended, data=_readable(lambda: record.data),
             result=_readable(lambda: record.result), flow=flow, state=record.fields.get("state", "unknown"),
             stages=_stages(record), due=due[job.id], history=record.history[::-1], reason=reason, steps=steps,
-            most_steps=_MOST_STEPS,
+            most_steps=_MOST_STEPS, timeline=draw_timeline(record, steps[-_MOST_STEPS:], now()),
             live=f"/ui/queues/{request.params['name']}/live", did=request.query.get("done", ""),
         )  # fmt: skip
 
