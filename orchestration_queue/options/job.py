@@ -86,6 +86,9 @@ class Headers(HashableDict[str]):
     """Strings by name."""
 
 
+PARENT_RUN_HEADER: Final = "openlineage.parent"
+"""The header that names the run which added the job, as OpenLineage's ``NAMESPACE/JOB/RUN``."""
+
 BACKOFF_TYPES = ("fixed", "exponential")
 """The types that don't need a strategy of the worker."""
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import InvalidOptionError, SparkCancelledError
+from orchestration_queue.options.job import PARENT_RUN_HEADER
 from orchestration_queue.spark.dataframes import DataFrameRef
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class LineageRun:
             "name": f"{job.queue}.{name}" if job else name,
         }
         self._about = {"queue": job.queue, "job": job.id} if job else {}
+        self._parent = job.headers.get(PARENT_RUN_HEADER, "") if job else ""
 
     def emit(
         self,
@@ -87,6 +89,8 @@ class LineageRun:
         if not self._url:
             return
         facets = {"orchestration_queue_job": _facet("2-0-2/OpenLineage.json#/$defs/RunFacet", **self._about)}
+        if parent := _parent_facet(self._parent):
+            facets["parent"] = parent
         if error is not None:
             message = f"{type(error).__name__}: {error}"
             facets["errorMessage"] = _facet(
@@ -106,6 +110,15 @@ class LineageRun:
             _send(self._url, json.dumps(event))
         except (OSError, ValueError) as problem:
             log.warning("OpenLineage's %s event of job %s was not sent: %s", kind, self._about["job"], problem)
+
+
+def _parent_facet(parent: str) -> dict[str, Any] | None:
+    """Return the facet of a run's parent; None without one. Only the namespace may contain slashes."""
+    namespace, *rest = parent.rsplit("/", 2)
+    if len(rest) != 2 or not (namespace and all(rest)):
+        return None
+    job, run = rest
+    return _facet("facets/1-0-1/ParentRunFacet.json", run={"runId": run}, job={"namespace": namespace, "name": job})
 
 
 def _send(url: str, event: str) -> None:

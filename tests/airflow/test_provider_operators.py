@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,6 +65,31 @@ def defer(operator: AddJobOperator | AddFlowOperator, instance: FakeInstance) ->
         operator.execute(context_of(instance))
     built: BaseTrigger = rebuild(deferred.value.trigger)
     return built
+
+
+def fail(_: Any) -> str:
+    raise LookupError("no logical date")
+
+
+@pytest.mark.parametrize(
+    ("parent", "is_disabled", "header"),
+    [
+        (lambda ti: f"airflow/{ti.dag_id}.{ti.task_id}/0198", False, "airflow/tables.extract/0198"),
+        (lambda _: "unused", True, None),
+        (fail, False, None),
+    ],
+)
+def test_a_job_names_its_task_s_run_in_openlineage(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, parent: Callable[[Any], str], is_disabled: bool, header: str | None
+) -> None:
+    """With Airflow's provider for that, which is not installed here."""
+    macros = SimpleNamespace(lineage_parent_id=parent)
+    conf = SimpleNamespace(is_disabled=lambda: is_disabled)
+    for name, module in (("", None), (".conf", conf), (".plugins", None), (".plugins.macros", macros)):
+        monkeypatch.setitem(sys.modules, f"airflow.providers.openlineage{name}", module or SimpleNamespace())
+    defer(add_job(queue), FakeInstance(dag_id="tables", task_id="extract"))
+    (job,) = queue.jobs("waiting")
+    assert job.record.headers.get("openlineage.parent") == header
 
 
 def test_a_job_is_added_and_its_result_returned(queue: Queue, server_url: str) -> None:

@@ -17,7 +17,7 @@ from orchestration_queue.errors import SparkCancelledError
 from orchestration_queue.spark import DataFrameRef
 from orchestration_queue.spark.lineage import emit_lineage
 
-JOB: Any = SimpleNamespace(queue="etl", id="f.clean")
+JOB: Any = SimpleNamespace(queue="etl", id="f.clean", headers={})
 RAW = DataFrameRef(location="s3a://lake/raw/flights", columns={"id": "bigint"}, rows=3)
 CLEAN = DataFrameRef(location="/lake/clean", columns={"id": "bigint"}, rows=2, bytes=90, inputs=("/lake/landed",))
 
@@ -80,6 +80,24 @@ def test_a_task_starts_and_completes_with_its_datasets(file: Path, monkeypatch: 
     assert output["facets"]["schema"]["fields"] == [{"name": "id", "type": "bigint"}]
     statistics = output["outputFacets"]["outputStatistics"]
     assert (statistics["rowCount"], statistics["size"]) == (2, 90)
+
+
+@pytest.mark.parametrize(
+    ("header", "facet"),
+    [
+        ("air/flow/dag.task/0198", {"run": {"runId": "0198"}, "job": {"namespace": "air/flow", "name": "dag.task"}}),
+        ("dag.task/0198", None),
+        ("airflow//0198", None),
+        ("", None),
+    ],
+)
+def test_a_job_names_the_run_that_has_added_it(file: Path, header: str, facet: dict[str, Any] | None) -> None:
+    job: Any = SimpleNamespace(**vars(JOB) | {"headers": {"openlineage.parent": header}})
+    with emit_lineage("work:clean", {}, job):
+        pass
+    for event in events_in(file):
+        found = event["run"]["facets"].get("parent", {})
+        assert (found and {name: found[name] for name in ("run", "job")}) == (facet or {})
 
 
 @pytest.mark.parametrize(

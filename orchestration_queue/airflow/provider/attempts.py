@@ -6,14 +6,19 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from airflow.sdk import Context
 
+from orchestration_queue._logging import get_logger
 from orchestration_queue.errors import InvalidOptionError
 from orchestration_queue.options import JobOptions, check_tags
-from orchestration_queue.options.job import Headers
+from orchestration_queue.options.job import PARENT_RUN_HEADER, Headers
 
 __all__ = ["TaskAttempt", "check_kept"]
+
+log = get_logger("orchestration_queue.airflow")
 
 _LONGEST_LABEL = 120
 """Leaves room for a node's name after the id of a flow."""
@@ -30,6 +35,7 @@ class TaskAttempt:
         map_index: Its index if the task is mapped, else -1.
         try_number: Which try it is, from 1.
         instance: Airflow's id of this try, which no try of another run of the same name has.
+        lineage: Its run in OpenLineage, as ``NAMESPACE/JOB/RUN``; empty if Airflow reports none.
     """
 
     dag_id: str
@@ -38,13 +44,14 @@ class TaskAttempt:
     map_index: int
     try_number: int
     instance: str
+    lineage: str = ""
 
     @classmethod
     def of(cls, context: Context) -> TaskAttempt:
         """Return the try that a task's context describes."""
         ti = context["ti"]
         map_index = -1 if ti.map_index is None else ti.map_index
-        return cls(ti.dag_id, ti.run_id, ti.task_id, map_index, ti.try_number, str(ti.id))
+        return cls(ti.dag_id, ti.run_id, ti.task_id, map_index, ti.try_number, str(ti.id), _find_lineage(ti))
 
     @property
     def id(self) -> str:
@@ -70,8 +77,23 @@ class TaskAttempt:
             "airflow.map_index": str(self.map_index),
             "airflow.try_number": str(self.try_number),
         }
+        if self.lineage:
+            origin[PARENT_RUN_HEADER] = self.lineage
         headers = Headers({**origin, **options.headers})
         return options.model_copy(update={"headers": headers, "tags": check_tags((*options.tags, self.tag))})
+
+
+def _find_lineage(ti: Any) -> str:
+    """Return what Airflow's provider for OpenLineage, if there is one, reports a task as."""
+    try:
+        conf, macros = (import_module(f"airflow.providers.openlineage.{name}") for name in ("conf", "plugins.macros"))
+    except ImportError:
+        return ""
+    try:
+        return "" if conf.is_disabled() else str(macros.lineage_parent_id(ti))
+    except Exception as error:  # lineage must not fail a task
+        log.warning("The run of task %r in OpenLineage is unknown: %r", ti.task_id, error)
+        return ""
 
 
 def check_kept(options: JobOptions, owner: str) -> JobOptions:
