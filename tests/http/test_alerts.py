@@ -147,6 +147,9 @@ async def test_the_page_shows_sets_silences_tests_and_removes(
     shown = await page(ui, "/alerts?done=save-rule-1")
     assert "No process evaluates rules" in shown
     assert "Done: save rule" in shown
+    assert "resolved after 5 min without" in shown
+    assert (await submit(ui, "/alerts", "save-rule", **form, keep_firing="0")).status_code == 303
+    assert "resolved at once" in await page(ui, "/alerts")
     assert (await submit(ui, "/alerts/mail", "test")).status_code == 409
     async with AsyncQueue("q", url=server_url) as queue, evaluating(server_url, monkeypatch) as ops:
         assert "Nothing fires." in await page(ui, "/alerts")

@@ -614,7 +614,7 @@ async def test_runs_are_shown_side_by_side(ui: httpx.AsyncClient, queue: AsyncQu
     text = await page(ui, f"{base}?flow={quote(HOSTILE)}")
     assert "<img" not in text
     assert "the last 2 runs side by side" in text
-    assert re.findall(r'href="[^"]*/jobs/(f\d\.\w)" title="([^"]*)"', text) == [
+    assert re.findall(r'href="jobs/(f\d\.\w)" title="([^"]*)"', text) == [
         ("f2.a", "waiting"),
         ("f1.a", "waiting"),
         ("f2.b", "waiting children"),
@@ -630,7 +630,7 @@ async def test_runs_are_shown_side_by_side(ui: httpx.AsyncClient, queue: AsyncQu
     assert f"{base}?dagster_job=etl" in await page(ui, f"/queues/{queue.name}/jobs/dagster.r1.load.1")
     text = await page(ui, f"{base}?dagster_job=etl")
     assert "one run side by side" in text
-    assert "/jobs/dagster.r1.load.1" in text
+    assert "jobs/dagster.r1.load.1" in text
 
 
 async def test_flows_over_queues_that_a_token_lacks_are_refused(server_url: str, raw: redis.Redis) -> None:

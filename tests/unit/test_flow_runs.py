@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from orchestration_queue.client import FlowNode, FlowRuns, RunsOf
 from orchestration_queue.client.flow_runs import FoundRun, lay_side_by_side
+from orchestration_queue.http.console.drawing import draw_run
 from orchestration_queue.http.console.run_drawing import draw_grid, draw_pair, gap
 from orchestration_queue.states import JobState
 
@@ -102,11 +104,32 @@ def test_a_grid_has_shades_signs_and_words() -> None:
                                                              "failed, 10 s, newly failing"]  # fmt: skip
 
 
+def test_cells_are_short() -> None:
+    cell = next(each for each in draw_grid(laid(run(0, 10))).rows[0].cells if each)
+    assert (cell.look, cell.url) == ("d5", "jobs/f0.n")
+    other = replace(cell, home="other", state="failed")
+    assert (other.look, other.url) == ("s-failed d5", "../q/jobs/f0.n")
+
+
 def test_a_large_flow_shows_what_failed() -> None:
     nodes = [FlowNode(f"n{at}", f"f.n{at}", "q", outcome="failed" if at == 999 else "completed") for at in range(1000)]
     grid = draw_grid(laid(FoundRun("f", "failed", NOW, NOW, nodes)))
     assert (len(grid.rows), grid.left_out) == (100, 900)
     assert [row.name for row in grid.rows][-2:] == ["n98", "n999"]
+
+
+def test_a_node_that_waits_for_a_retry_is_not_drawn_as_running() -> None:
+    found = laid(run(0, 10), run(1, 40))
+    for outcome, is_open in (("delayed", True), ("waiting", True), ("active", False)):
+        node = replace(next(iter((found.runs[0].nodes or {}).values())), outcome=outcome, finished_at=None)
+        first = replace(found.runs[0], nodes={node.name: node})
+        (row,) = draw_pair(replace(found, runs=[first, found.runs[1]]), first, found.runs[1]).rows
+        assert row.spans[0]
+        assert row.spans[0].is_open is is_open
+        assert row.spans[1]
+        assert not row.spans[1].is_open
+        (bar,) = draw_run([FlowNode(node.name, "f.n", "q", state=JobState(outcome), started_at=NOW)]).bars
+        assert bar.is_open is is_open
 
 
 def test_two_runs_share_an_axis() -> None:

@@ -86,6 +86,7 @@ class Bar:
         width: Its duration.
         y: Its row.
         state: The state that determines its color.
+        is_open: Whether it has ended without an end of the node, as while that waits for a retry.
     """
 
     node: FlowNode
@@ -93,6 +94,7 @@ class Bar:
     width: float
     y: int
     state: str
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,10 @@ def _short(name: str, letters: int = _LETTERS) -> str:
     return name if len(name) <= letters else f"{name[: letters - 1]}…"
 
 
+def _is_open(node: FlowNode) -> bool:
+    return node.finished_at is None and state_of(node) != "active"
+
+
 def draw_run(nodes: Sequence[FlowNode]) -> Chart:
     """Place the attempts over time, the first to start on top."""
     started = sorted((node for node in nodes if node.started_at), key=lambda node: (node.started_at, node.name))
@@ -220,7 +226,6 @@ def draw_run(nodes: Sequence[FlowNode]) -> Chart:
         at = ((node.started_at or start) - start).total_seconds()
         took = ((node.finished_at or current) - (node.started_at or start)).total_seconds()
         width = max(2.0, took / seconds * _CHART)
-        bars.append(
-            Bar(node, round(min(at / seconds * _CHART, _CHART - 2), 1), round(width, 1), place * _ROW, state_of(node))
-        )
+        x, is_open = round(min(at / seconds * _CHART, _CHART - 2), 1), _is_open(node)
+        bars.append(Bar(node, x, round(width, 1), place * _ROW, state_of(node), is_open))
     return Chart(bars, seconds, _CHART, len(bars) * _ROW)

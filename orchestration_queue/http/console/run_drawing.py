@@ -30,6 +30,7 @@ _SIGNS = {
     "running": "▸",
     "gone": "?",
 }
+_USUAL = "completed"
 _WAITS, _SLOWEST, _LATE = "…", "▲", "!"
 LEGEND = (
     ("✓", "completed"),
@@ -56,6 +57,7 @@ class Cell:
         title: What it is in words.
         node: The node; None for a run as a whole.
         marks: Classes for what is different about it.
+        home: The page's queue.
     """
 
     state: str
@@ -64,11 +66,13 @@ class Cell:
     title: str
     node: RunNode | None
     marks: str
+    home: str
 
     @property
     def look(self) -> str:
-        """Its classes."""
-        return f"s-{self.state} d{self.level} {self.marks}".rstrip()
+        """Its classes; none for its state if that is the most frequent, as there are thousands of cells."""
+        state = "" if self.state == _USUAL else f"s-{self.state} "
+        return f"{state}d{self.level} {self.marks}".rstrip()
 
     @property
     def url(self) -> Markup:
@@ -76,7 +80,9 @@ class Cell:
         node = self.node
         if node is None or not node.is_kept:
             return Markup()
-        return Markup(f"../{part(node.queue)}/jobs/{part(node.job_id)}")  # noqa: S704
+        # Short, as there are thousands of them.
+        queue = "" if node.queue == self.home else f"../{part(node.queue)}/"
+        return Markup(f"{queue}jobs/{part(node.job_id)}")  # noqa: S704
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +124,14 @@ class Span:
         x: Its start.
         width: Its duration.
         due: When it was expected to end; None without an expectation.
+        is_open: Whether its latest attempt has ended without an end of the node, as while it waits for a retry.
     """
 
     node: RunNode
     x: float
     width: float
     due: float | None
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +188,7 @@ def _row(found: FlowRuns, name: str) -> GridRow:
     nodes = [found.node(run, name) for run in found.runs]
     most = max((node.seconds or 0 for node in nodes if node), default=0)
     expected = next((node.expected for node in nodes if node), None)
-    return GridRow(name, expected, [_node_cell(node, most) if node else None for node in nodes])
+    return GridRow(name, expected, [_node_cell(node, most, found.queue) if node else None for node in nodes])
 
 
 def _run_cell(run: FlowRun, most: float) -> Cell:
@@ -189,10 +197,10 @@ def _run_cell(run: FlowRun, most: float) -> Cell:
     marks = "new" if run.is_newly_failing else "late" if run.is_late or run.is_slowest else ""
     took = duration(run.seconds) if run.seconds is not None else ""
     title = ", ".join(filter(None, [run.state.replace("_", " "), took, *remarks(run)]))
-    return Cell(run.state, _level(run.seconds, most), sign, title, None, marks)
+    return Cell(run.state, _level(run.seconds, most), sign, title, None, marks, "")
 
 
-def _node_cell(node: RunNode, most: float) -> Cell:
+def _node_cell(node: RunNode, most: float, home: str) -> Cell:
     sign = _SLOWEST if node.is_slowest else _SIGNS.get(node.outcome, _WAITS)
     words = [node.outcome.replace("_", " ").replace("-", " ")]
     if node.seconds is not None:
@@ -204,7 +212,7 @@ def _node_cell(node: RunNode, most: float) -> Cell:
     if not node.is_kept and node.outcome != "gone":
         words.append("its job was removed")
     marks = "new" if node.is_newly_failing else "late" if node.is_slowest else "" if node.is_kept else "past"
-    return Cell(node.outcome, _level(node.seconds, most), sign, ", ".join(words), node, marks)
+    return Cell(node.outcome, _level(node.seconds, most), sign, ", ".join(words), node, marks, home)
 
 
 def _level(seconds: float | None, most: float) -> int:
@@ -265,4 +273,5 @@ def _span(run: FlowRun, node: RunNode, seconds: float, now: datetime) -> Span | 
     x = min(99.5, max(0.0, 100 * _since(run, start) / seconds))
     width = max(0.5, 100 * _since(run, node.finished_at or now) / seconds - x)
     due = None if node.expected is None else min(100.0, x + 100 * node.expected / seconds)
-    return Span(node, round(x, 2), round(min(width, 100 - x), 2), None if due is None else round(due, 2))
+    is_open = node.finished_at is None and node.outcome != "active"
+    return Span(node, round(x, 2), round(min(width, 100 - x), 2), None if due is None else round(due, 2), is_open)
