@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -35,17 +36,9 @@ async def queue(server_url: str, queue_name: str, raw: redis.Redis) -> AsyncIter
 async def node(server_url: str, base: str, verb: str, *arguments: str) -> list[Any]:
     """Run the program for a queue, and return what it printed."""
     words = (str(NODE), str(PROGRAM), server_url.removeprefix("unix://"), base, verb, *arguments)
-    process = await asyncio.create_subprocess_exec(
-        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        printed, said = await asyncio.wait_for(process.communicate(), 60)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise
-    assert process.returncode == 0, said.decode()
-    return [json.loads(line) for line in printed.decode().splitlines()]
+    ended = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
 async def test_it_takes_a_job_with_stored_steps_as_a_plain_job(

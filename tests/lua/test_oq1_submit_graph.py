@@ -17,7 +17,7 @@ from orchestration_queue.protocol.call import Call
 from orchestration_queue.protocol.functions.oq1 import NewJob
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations.graphs import Edge, Graph, GraphNode, Submitted, submit_graph
-from orchestration_queue.protocol.placement import new_job as placed
+from orchestration_queue.protocol.placement import JobEncoder
 from tests.lua.oq1 import Own, completed, new_job
 from tests.lua.oq1_reference import same_but_for_entries
 from tests.lua.wire import NOW, Wire, Word
@@ -48,7 +48,7 @@ def submit_plan(own: Own, plan: FlowPlan) -> list[str]:
     """Submit a flow as its plan orders it."""
     steps = [plan.nodes[node.name] for level in reversed(plan.dag.levels) for node in level]
     places = {step.node.name: place for place, step in enumerate(steps, 1)}
-    nodes = [placed(step.node.job_name, step.data_text, step.options, NOW) for step in steps]
+    nodes = [JobEncoder.of(step.options, NOW).job(step.task, step.data_text, step.job_id, NOW) for step in steps]
     # Dependents in the order in which the graph names them, as the plan lists them.
     edges = [(places[node.name], places[dep]) for node in plan.dag.nodes for dep in node.deps]
     return submit(own, nodes, edges)
