@@ -173,7 +173,7 @@ async def test_the_page_shows_sets_silences_tests_and_removes(
         await submit(ui, "/alerts/mail", "remove", confirmed="yes")
         assert await alerts.list() == []
         await wait_until(lambda: ops.states[-1] == "resolved mail", "the end to be told")
-    acts = ["save-rule", "test", "silence", "silence", "remove"]
+    acts = ["save-rule", "save-rule", "test", "silence", "silence", "remove"]
     assert noted(raw) == [(act, "mail") for act in acts]
 
 
