@@ -11,9 +11,11 @@ from orchestration_queue.doctor.alerts import ALERT_CHECKS, InspectedAlerts
 from orchestration_queue.doctor.finding import Finding, all_checks, hint, problem
 from orchestration_queue.doctor.queue import QUEUE_CHECKS, InspectedQueue
 from orchestration_queue.doctor.server import SERVER_CHECKS, Server
+from orchestration_queue.doctor.survey import Sample, sample_jobs, take_sample
 from orchestration_queue.errors import JavaNotFoundError
 from orchestration_queue.protocol.call import chunks, together
 from orchestration_queue.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from orchestration_queue.protocol.operations import keyspace, worker_registry
 from orchestration_queue.protocol.operations.queue_settings import dead_letter_queue
 from orchestration_queue.server import Connection, ServerUrl
 from orchestration_queue.wires import WIRES
@@ -99,11 +101,8 @@ def run_checks(
                 server = Server.inspect(primary, one)
                 for check in SERVER_CHECKS:
                     yield from check(server)
-        names = Queue.names(connection=connection, prefix=prefix) if queues is None else queues
-        letters = _find_dead_letter_queues(connection, names, prefix)
-        for name in names:
-            report(f"checking queue {name}")
-            queue = InspectedQueue(Queue(name, connection=connection, prefix=prefix), connection, name in letters)
+        for queue in _find_all(connection, prefix) if queues is None else _find(connection, queues, prefix):
+            report(f"checking {queue.name}")
             yield from all_checks(queue, QUEUE_CHECKS)
         if queues is None:
             report("checking alert rules")
@@ -114,6 +113,43 @@ def run_checks(
     report("checking this machine")
     for machine_check in MACHINE_CHECKS:
         yield from machine_check()
+
+
+def _find_all(connection: Connection, prefix: str) -> Iterator[InspectedQueue]:
+    """Yield all queues. Scans all keys twice, however many queues there are."""
+    workers: dict[str, list[str]] = {}
+    jobs: dict[str, set[str]] = {}
+    has_scanned_all = True
+    for primary in connection.primaries():
+        with Connection.open(primary, libraries=()) as one:
+            workers |= one.follow(keyspace.queues(prefix))
+            found, is_whole = one.follow(sample_jobs(prefix))
+            jobs |= found
+            has_scanned_all = has_scanned_all and is_whole
+    letters = _find_dead_letter_queues(connection, list(workers), prefix)
+    for name in sorted(workers):
+        sample = take_sample(jobs.get(name, ()), has_scanned_all=has_scanned_all)
+        yield _inspect(connection, name, prefix, workers[name], has_dead_letters=name in letters, sample=sample)
+
+
+def _find(connection: Connection, names: Sequence[str], prefix: str) -> Iterator[InspectedQueue]:
+    letters = _find_dead_letter_queues(connection, names, prefix)
+    for name in names:
+        yield _inspect(connection, name, prefix, None, has_dead_letters=name in letters, sample=None)
+
+
+def _inspect(
+    connection: Connection,
+    name: str,
+    prefix: str,
+    workers: Sequence[str] | None,
+    *,
+    has_dead_letters: bool,
+    sample: Sample | None,
+) -> InspectedQueue:
+    queue = Queue(name, connection=connection, prefix=prefix)
+    registered = connection.follow(worker_registry.workers(queue.keys, workers))
+    return InspectedQueue(queue, connection, registered, has_dead_letters, sample)
 
 
 def _find_dead_letter_queues(connection: Connection, names: Sequence[str], prefix: str) -> set[str]:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from orchestration_queue.client import Job, Queue
 from orchestration_queue.doctor.finding import Finding, count, hint, problem
-from orchestration_queue.doctor.survey import Survey, survey
+from orchestration_queue.doctor.survey import Sample, Survey, survey
 from orchestration_queue.errors import StateError
 from orchestration_queue.options import milliseconds
 from orchestration_queue.protocol.call import Call, texts
 from orchestration_queue.protocol.keys import GROUP, PERMANENT_KEYS, TAKER
-from orchestration_queue.protocol.operations import dead_letters, event_log, moves, queue_state, repairs
+from orchestration_queue.protocol.operations import (
+    dead_letters,
+    event_log,
+    moves,
+    queue_state,
+    repairs,
+    worker_registry,
+)
 from orchestration_queue.protocol.operations.event_log import gap_after, place
 from orchestration_queue.protocol.operations.notifications import Notification, PendingNotifications, notify_all
 from orchestration_queue.protocol.operations.repairs import StalledGroup
+from orchestration_queue.protocol.operations.worker_registry import WorkerInfo
 from orchestration_queue.protocol.operations.worker_signals import leave_signal_group
 from orchestration_queue.server import Connection
 from orchestration_queue.server.clock import now_ms
@@ -42,8 +50,12 @@ class InspectedQueue:
 
     queue: Queue
     connection: Connection
+    workers: Sequence[WorkerInfo] = ()
+    """Those that are registered."""
     has_dead_letters: bool = False
     """Whether other queues store their dead letters here, which wait for no worker."""
+    sample: Sample | None = None
+    """The jobs to inspect; None finds them."""
 
     @property
     def name(self) -> str:
@@ -57,7 +69,7 @@ class InspectedQueue:
 
     def survey(self) -> Survey:
         """Survey a bounded number of its jobs."""
-        return self.connection.follow(survey(self.queue.keys))
+        return self.connection.follow(survey(self.queue.keys, self.sample))
 
 
 def workers(inspected: InspectedQueue) -> Iterator[Finding]:
@@ -72,7 +84,7 @@ def workers(inspected: InspectedQueue) -> Iterator[Finding]:
             "they do not start",
             f"oq queue resume {inspected.queue.name}, when they may run",
         )
-    elif not inspected.queue.workers():
+    elif not inspected.workers:
         yield problem(
             inspected.name,
             f"It has {count(counts.waiting, 'ready job')}, and no worker serves it",
@@ -90,7 +102,7 @@ def workers(inspected: InspectedQueue) -> Iterator[Finding]:
 
 def isolation(inspected: InspectedQueue) -> Iterator[Finding]:
     """Check that workers for Dagster can fork steps instead of starting a Python for each."""
-    for worker in inspected.queue.workers():
+    for worker in inspected.workers:
         for location, decision in worker.isolation.items():
             if decision.startswith("spawn"):
                 yield hint(
@@ -107,8 +119,11 @@ def consumers(inspected: InspectedQueue) -> Iterator[Finding]:
     described, _ = inspected.connection.follow(queue_state.groups(keys))
     if not any(group["name"] == GROUP for group in described):
         return
-    alive = {TAKER, *(worker.id for worker in inspected.queue.workers())}
-    for name, pending in _consumers(inspected):
+    holders = dict(_consumers(inspected))
+    # Read again: some workers may have started since all were found.
+    registered = inspected.connection.follow(worker_registry.workers(keys, list(holders)))
+    alive = {TAKER, *(worker.id for worker in registered)}
+    for name, pending in holders.items():
         if name in alive:
             continue
         if pending:

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from orchestration_queue.flows.stored import outcome_of
 from orchestration_queue.protocol.call import Call, Conversation, all_good, chunks, texts
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import job_records, queue_state
-from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page
+from orchestration_queue.protocol.operations.keyspace import FIRST_PAGE, queue_pattern, scan_page, some_jobs
 from orchestration_queue.protocol.operations.notifications import Notification
 from orchestration_queue.protocol.operations.repairs import StalledGroup, stalled_groups
 from orchestration_queue.protocol.record import JobRecord
 from orchestration_queue.states import TERMINAL, JobState
 
-__all__ = ["MOST_JOBS", "Survey", "survey"]
+__all__ = ["MOST_JOBS", "Sample", "Survey", "sample_jobs", "survey", "take_sample"]
 
 MOST_JOBS = 10_000
 """Maximum number of jobs inspected in one queue."""
+_MOST_SAMPLED = 200_000
+"""Maximum number of jobs inspected when all queues are checked."""
 MOST_LISTED = 100_000
 """Maximum number of entries read from its lists."""
 _MOST_AWAITED = 1000
 """Parents with more dependencies are skipped: reconcilers cover them."""
 _LISTED = (JobState.WAITING, JobState.ACTIVE, JobState.DELAYED, JobState.SUSPENDED)
 _FINDABLE = frozenset({*_LISTED, JobState.PRIORITIZED})
+
+Sample: TypeAlias = tuple[list[str], bool]
+"""Ids of jobs of a queue, and whether these are all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,12 @@ class Survey:
     stalled_groups: tuple[StalledGroup, ...]
 
 
-def survey(keys: QueueKeys) -> Conversation[Survey]:
+def survey(keys: QueueKeys, sample: Sample | None = None) -> Conversation[Survey]:
     """Inspect up to 10,000 jobs. Suspects are read twice, as jobs move on meanwhile.
 
-    About 30 exchanges for 10,000 jobs, of about 1,000 reads each.
+    About 30 exchanges for 10,000 jobs, of about 1,000 reads each, and without a sample a scan of all keys.
     """
-    ids, is_whole = yield from _some_ids(keys)
+    ids, is_whole = (yield from _some_ids(keys)) if sample is None else sample
     records = yield from _records(keys, ids, "state", "groupKey")
     states = {record.id: record.state or "" for record in records}
     counts = yield from queue_state.counts(keys)
@@ -73,13 +79,23 @@ def survey(keys: QueueKeys) -> Conversation[Survey]:
     return Survey(len(states), is_whole, states, tuple(suspects) if is_short else None, in_vain, tuple(stalled))
 
 
+def sample_jobs(prefix: str) -> Conversation[tuple[dict[str, set[str]], bool]]:
+    """Return ids of jobs of one server by queue, about 10,000 of each and 200,000 of all, and whether that is all."""
+    return (yield from some_jobs(prefix, MOST_JOBS, _MOST_SAMPLED))
+
+
+def take_sample(ids: Collection[str], *, has_scanned_all: bool) -> Sample:
+    """Return what is inspected of these jobs of a queue."""
+    return sorted(ids)[:MOST_JOBS], has_scanned_all and len(ids) <= MOST_JOBS
+
+
 def _all_ids(keys: QueueKeys) -> Conversation[list[str]]:
     """Return the ids of all jobs; none when the queue holds more than :data:`MOST_JOBS`."""
     ids, is_whole = yield from _some_ids(keys)
     return ids if is_whole else []
 
 
-def _some_ids(keys: QueueKeys) -> Conversation[tuple[list[str], bool]]:
+def _some_ids(keys: QueueKeys) -> Conversation[Sample]:
     found: set[str] = set()
     cursor = FIRST_PAGE
     start = len(keys.job(""))
@@ -87,7 +103,7 @@ def _some_ids(keys: QueueKeys) -> Conversation[tuple[list[str], bool]]:
         page, cursor = yield from scan_page(queue_pattern(keys, "job:*"), cursor, keys.stream)
         found.update(key[start:] for key in page)
         if cursor == FIRST_PAGE or len(found) >= MOST_JOBS:
-            return sorted(found)[:MOST_JOBS], cursor == FIRST_PAGE and len(found) <= MOST_JOBS
+            return take_sample(found, has_scanned_all=cursor == FIRST_PAGE)
 
 
 def _records(keys: QueueKeys, ids: Sequence[str], *fields: str) -> Conversation[list[JobRecord]]:

@@ -4,8 +4,7 @@ Processor time per job, of the process that adds and of the queue's server, is t
 than rates do where the machine has other work.
 
 ``python -m tests.bench.http`` prints JSON. ``--sse SECONDS`` lets 200 clients listen to a queue that long, and reports
-what they missed and how much memory the process held. ``--overview JOBS`` spreads jobs over 500 queues, and reports how
-long the console's first page takes, cold and warm, and the longest command it sends.
+what they missed and how much memory the process held.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-import redis
-
 from orchestration_queue.client import AsyncQueue, NewJob
-from orchestration_queue.server import AsyncConnection
 from tests.bench.apart import worker_apart
 from tests.bench.server import Meter, server
 
@@ -36,7 +31,6 @@ QUEUE = "bench"
 CONNECTIONS = 32
 BULK = 1000
 LISTENERS = 200
-QUEUES = 500
 ROUNDS = 5
 GOALS = {"single_per_s": 3000, "bulk_jobs_per_s": 40_000, "wait_p99_ms": 10}
 
@@ -252,60 +246,12 @@ async def listen(url: str, port: int, pid: int, seconds: float) -> dict[str, Any
     }
 
 
-async def overview(url: str, jobs: int) -> dict[str, Any]:
-    """Show the console's first page over many queues; times are of the whole request, without a browser."""
-    from orchestration_queue.http import create_app
-
-    async with await AsyncConnection.open(url) as connection:
-        for number in range(QUEUES):
-            async with AsyncQueue(f"queue-{number:03}", connection=connection) as queue:
-                await queue.add_bulk([NewJob("noop", {"at": 1})] * (jobs // QUEUES))
-    app = create_app(url, console=True)
-    client = redis.Redis.from_url(url)
-    client.config_set("slowlog-log-slower-than", 1000)
-    client.config_set("slowlog-max-len", 10_000)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://bench") as http:
-
-        async def load() -> tuple[float, str]:
-            began = time.perf_counter()
-            text = (await http.get("/ui")).text
-            return (time.perf_counter() - began) * 1000, text
-
-        cold_ms, _ = await load()
-        began = time.perf_counter()
-        while "queue-001" not in (await load())[1]:  # noqa: ASYNC110  the names are found in the background
-            await asyncio.sleep(0.1)
-        found_s = time.perf_counter() - began
-        client.slowlog_reset()
-        walks = client.info("commandstats").get("cmdstat_scan", {}).get("calls", 0)
-        times = sorted([(await load())[0] for _ in range(20)])
-        walks = client.info("commandstats").get("cmdstat_scan", {}).get("calls", 0) - walks
-        slow = [entry["duration"] / 1000 for entry in client.slowlog_get(10_000)]
-    await app.aclose()
-    return {
-        "queues": QUEUES,
-        "jobs": jobs,
-        "cold_ms": round(cold_ms),
-        "names_found_after_s": round(found_s, 1),
-        "p50_ms": round(times[len(times) // 2]),
-        "most_ms": round(times[-1]),
-        "longest_command_ms": max(slow, default=0.0),
-        "scans": walks,
-    }
-
-
 def main() -> None:
     """Parse the arguments, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.http", description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000, help="jobs of each kind (default 20000)")
     parser.add_argument("--sse", type=float, metavar="SECONDS", help="let 200 clients listen, in place of adds")
-    parser.add_argument("--overview", type=int, metavar="JOBS", help="show this many jobs in the console instead")
     arguments = parser.parse_args()
-    if arguments.overview:
-        with server() as url:
-            json.dump(asyncio.run(overview(url, arguments.overview)), sys.stdout, indent=2)
-        print()
-        return
     with server() as url, app_apart(url) as (port, pid):
         if arguments.sse:
             found = asyncio.run(listen(url, port, pid, arguments.sse))

@@ -601,3 +601,19 @@ def test_alert_rules_that_nobody_hears_of_are_found(own: tuple[redis.Redis, str]
         raw.set("glide:{:alerts}:rules", "damaged")
         (found,) = told()
         assert found.startswith("It cannot be checked: ")
+
+
+def test_all_queues_are_checked_with_two_scans_of_all_keys(queue: Queue, server_url: str, raw: redis.Redis) -> None:
+    names = [f"{queue.name}-{number}" for number in range(20)]
+    for name in names:
+        with Queue(name, url=server_url) as each:
+            each.add("a")
+    keys = raw.dbsize()
+    before = raw.info("commandstats")["cmdstat_scan"]["calls"]
+    found = {finding.where for finding in run_checks(server_url)}
+    assert {f"queue {name}" for name in names} <= found
+    scans = raw.info("commandstats")["cmdstat_scan"]["calls"] - before
+    assert scans <= 4 * (keys // 1000 + 1) + 20, "other wires' queues are found by scans, too"
+    for name in names:
+        with Queue(name, url=server_url) as each:
+            each.obliterate()

@@ -70,7 +70,8 @@ class FindingPages:
 
     async def _show(self, request: Request) -> Raw:
         """Show the findings; start a check if the last one is older than a minute."""
-        if self.at is None or (now() - self.at).total_seconds() > _FRESH_S:
+        is_fresh = self.at is not None and (now() - self.at).total_seconds() <= _FRESH_S
+        if not is_fresh and not self.is_checking:  # else the page says so, and follows
             await self._check()
         rows = [(_id(finding), finding) for finding in self._found]
         return self._views.page(

@@ -47,7 +47,9 @@ async def repair(service: Service, where: str, what: str) -> str:
 
     def fix() -> str:
         for finding in run_checks(url, queues, prefix=service.prefix):
-            if (finding.where, finding.what) == (where, what) and finding.fix is not None:
+            # How many jobs were inspected depends on what else was checked.
+            is_it = (finding.where, finding.what.partition(" among ")[0]) == (where, what.partition(" among ")[0])
+            if is_it and finding.fix is not None:
                 return finding.fix()
         raise StateError(f"There is nothing to fix at {where[:200]!r}: {what[:200]!r} no longer applies; check again.")
 

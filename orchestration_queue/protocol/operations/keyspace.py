@@ -22,6 +22,7 @@ __all__ = [
     "remove_queue",
     "scan",
     "scan_page",
+    "some_jobs",
 ]
 
 
@@ -109,6 +110,31 @@ def queues(prefix: str) -> Conversation[dict[str, list[str]]]:
             workers = found.setdefault(match[1], [])
             workers += [match[2]] if match[2] else []
     return found
+
+
+def some_jobs(prefix: str, most_of_queue: int, most: int) -> Conversation[tuple[dict[str, set[str]], bool]]:
+    """Return ids of jobs of one server by queue. Scans its keys until enough were found.
+
+    Args:
+        prefix: First part of every key.
+        most_of_queue: About how many of a queue are returned.
+        most: About how many of all queues are returned.
+
+    Returns:
+        The ids, and whether all keys were scanned.
+    """
+    shape = re.compile(re.escape(prefix) + r":\{([^}]*)\}:job:(.+)", re.DOTALL)
+    found: dict[str, set[str]] = {}
+    cursor, number = FIRST_PAGE, 0
+    while number < most:
+        page, cursor = yield from scan_page(f"{literal(prefix)}:{{*}}:job:*", cursor)
+        for key in page:
+            if (match := shape.fullmatch(key)) and len(ids := found.setdefault(match[1], set())) <= most_of_queue:
+                number += match[2] not in ids
+                ids.add(match[2])
+        if cursor == FIRST_PAGE:
+            return found, True
+    return found, False
 
 
 def kinds(prefix: str) -> Conversation[dict[str, int]]:
