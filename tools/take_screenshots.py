@@ -258,7 +258,7 @@ async def take_night(profile: Path) -> None:
         pages = {
             "overview": ("/ui", 740),
             "alerts": ("/ui/alerts", 1300),
-            "mail": ("/ui/queues/emails/statistics?day=2026-03-28", 800),
+            "mail": ("/ui/queues/emails/statistics?day=2026-03-28", 960),
             "dead-letters": ("/ui/dead", 560),
             "mail-job": (f"/ui/queues/emails/jobs/{refused[0].id}", 640),
             "statement": (f"/ui/queues/reports/jobs/{stalled[0].id}", 560),

@@ -171,8 +171,10 @@ class Day:
     async def _evaluate(self) -> None:
         """Evaluate the rules once, and wait until what is due has been sent."""
         evaluator = self._evaluator
-        evaluator._has_lock, evaluator._due = False, 0.0  # the lock has expired since
+        evaluator._due = 0.0
         await evaluator._turn()
+        if not evaluator.is_leader:  # the lock has expired since
+            await evaluator._turn()
         assert evaluator._evaluating is not None
         await evaluator._evaluating
         evaluator._send_due(await self._connection.follow(alerts.read_due(evaluator._keys, now_ms(), 0)))
@@ -255,4 +257,5 @@ if __name__ == "__main__":
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--port", type=int, default=8080)
     given = parser.parse_args()
-    asyncio.run(_serve(given.scale, given.port))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(given.scale, given.port))
