@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -16,6 +16,7 @@ from orchestration_queue.protocol.call import (
     Call,
     Conversation,
     Operation,
+    Reply,
     all_good,
     chunks,
     integer,
@@ -224,7 +225,7 @@ def held_jobs(keys: QueueKeys, consumers: Sequence[str], most: int) -> Conversat
     spans = yield [Call("XPENDING", (keys.stream,), (GROUP, "-", "+", most, consumer)) for consumer in consumers]
     held = [[text(entry[0]) for entry in without_group(span, [])] for span in spans]
     calls = [Call("XRANGE", (keys.stream,), (entry_id, entry_id)) for ids in held for entry_id in ids]
-    replies = iter(all_good((yield calls)) if calls else ())
+    replies: Iterator[Reply] = iter(all_good((yield calls)) if calls else ())
     return [[entry_job_id(reply[0][1]) for reply in islice(replies, len(ids)) if reply] for ids in held]
 
 
