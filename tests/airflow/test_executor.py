@@ -92,6 +92,17 @@ def test_a_job_after_which_its_task_is_due_again_is_no_success(airflow: Airflow)
     assert sorted(result.get("outcome", "") for result in results) == ["", CONTINUES, CONTINUES]
 
 
+def test_tasks_have_one_supervisor_in_turn_until_a_task_has_changed_it(airflow: Airflow) -> None:
+    with airflow.worker("turns", "--concurrency", "1"):
+        assert airflow.wait(airflow.trigger("turns")) == "success"
+    first, second, changed, fourth, fifth = [line.split() for line in airflow.lines("turns")]
+    assert [variable for _, variable in (first, second, changed, fourth, fifth)] == ["-", "-", "own", "-", "-"]
+    assert first[0] != second[0], "the file was imported in between"
+    assert second[0] == changed[0]
+    assert changed[0] != fourth[0]
+    assert fourth[0] == fifth[0]
+
+
 def test_a_dag_s_file_is_imported_again_when_it_has_changed(airflow: Airflow) -> None:
     path = airflow.dags / "changing.py"
 
