@@ -130,9 +130,10 @@ async def test_a_long_message_reaches_a_work_item(reusing: Reusing) -> None:
     assert (await reusing.run(text="x" * 4_000_000))[1] == 0
 
 
-async def test_idle_forks_end_with_their_server(reusing: Reusing) -> None:
+@pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGKILL])
+async def test_idle_forks_end_with_their_server(reusing: Reusing, which: signal.Signals) -> None:
     pid, _, _ = await reusing.run()
-    await reusing.server.end(5)
+    os.kill(reusing.server.pid, which)
     await wait_until(lambda: not is_alive(pid), "it has ended")
 
 
