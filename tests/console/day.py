@@ -184,6 +184,8 @@ class Day:
         """Let the workers of a queue with free slots ask for jobs."""
         for worker in self._at_work(queue):
             self._begin(worker, await worker.take())
+            if worker.running < worker.concurrency:
+                break  # nothing more is ready
 
     def _begin(self, worker: ReplayedWorker, leases: list[Lease]) -> None:
         for lease in leases:
