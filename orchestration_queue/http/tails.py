@@ -101,11 +101,11 @@ class TailViewer:
         readers: The queues' readers.
     """
 
-    def __init__(self, view: TailView, readers: Sequence[_Reader]) -> None:
+    def __init__(self, view: TailView, readers: Sequence[_TailReader]) -> None:
         self.view, self._readers = view, readers
         self.changed = asyncio.Event()
-        self._places: dict[_Reader, int] = {}
-        self._held: dict[_Reader, set[str]] = {}
+        self._places: dict[_TailReader, int] = {}
+        self._held: dict[_TailReader, set[str]] = {}
         self._has_gap = False
 
     def start(self, after: str) -> None:
@@ -119,7 +119,7 @@ class TailViewer:
             self._held[reader] = set(self._held_by(reader)) if after else set()
         self.changed.set()
 
-    def _held_by(self, reader: _Reader) -> dict[str, None]:
+    def _held_by(self, reader: _TailReader) -> dict[str, None]:
         return reader.jobs_of.get(self.view.worker, {})
 
     @property
@@ -152,7 +152,7 @@ class TailViewer:
             gaps.append(_gap("", f"{more:,} older entries are left out."))
         return [*gaps, *found[max(0, more) :]]
 
-    def _take_of(self, reader: _Reader) -> Iterator[TailEntry]:
+    def _take_of(self, reader: _TailReader) -> Iterator[TailEntry]:
         held = self._held_by(reader)
         # What is known of a worker's job from now on was also its own before.
         fresh, self._held[reader] = held.keys() - self._held[reader], set(held)
@@ -171,7 +171,7 @@ def _time_of(entry: TailEntry) -> datetime:
     return entry.at or datetime.min.replace(tzinfo=UTC)
 
 
-class _Reader:
+class _TailReader:
     """Reads one queue while it has viewers, and a while longer."""
 
     def __init__(self, service: Service, keys: QueueKeys) -> None:
@@ -300,7 +300,7 @@ class Tails:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._readers: dict[QueueKeys, _Reader] = {}
+        self._readers: dict[QueueKeys, _TailReader] = {}
 
     @asynccontextmanager
     async def joined(
@@ -336,16 +336,16 @@ class Tails:
                 if not reader.viewers:
                     reader.closing = asyncio.get_running_loop().call_later(_LINGER_S, self._drop, keys, reader)
 
-    def _reader(self, keys: QueueKeys) -> _Reader:
+    def _reader(self, keys: QueueKeys) -> _TailReader:
         reader = self._readers.get(keys)
         if reader is None or reader.task.done():
-            reader = self._readers[keys] = _Reader(self._service, keys)
+            reader = self._readers[keys] = _TailReader(self._service, keys)
         if reader.closing is not None:
             reader.closing.cancel()
             reader.closing = None
         return reader
 
-    def _drop(self, keys: QueueKeys, reader: _Reader) -> None:
+    def _drop(self, keys: QueueKeys, reader: _TailReader) -> None:
         reader.task.cancel()
         if self._readers.get(keys) is reader:
             del self._readers[keys]
