@@ -154,10 +154,16 @@ def critical_path(nodes: Sequence[FlowNode]) -> list[FlowNode]:
 
     Nodes that never ran are excluded.
     """
-    ran = {node.name: node for node in nodes if node.finished_at is not None and node.started_at is not None}
+    # Nodes are listed after their dependencies, which may have ended in the same millisecond.
+    ran = {
+        node.name: (node.finished_at, place, node)
+        for place, node in enumerate(nodes)
+        if node.finished_at is not None and node.started_at is not None
+    }
 
     def last(names: Sequence[str]) -> FlowNode | None:
-        return max((ran[name] for name in names if name in ran), key=lambda node: str(node.finished_at), default=None)
+        found = [ran[name] for name in names if name in ran]
+        return max(found)[2] if found else None
 
     path: list[FlowNode] = []
     node = last(list(ran))

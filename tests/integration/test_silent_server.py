@@ -124,7 +124,8 @@ ENTRIES = [
     of(qless, "QlessEvents", "read", LONG_S, own=("log",)),
     of(qless, "QlessEvents", "next", own=("log",)),
 ]
-PARTS = {"DeadLetters", "EventReader", "Flow", "Flows", "Job", "Pools", "Registration", "ShardedEvents", "Shares"} | {
+PARTS = {"DeadLetters", "EventReader", "Flow", "Flows", "Job", "LogTail", "Pools", "Registration", "ShardedEvents"} | {
+    "Shares",
     "Tags",
     "UsageLedger",
 }

@@ -6,9 +6,12 @@ All of it follows from the records of its jobs alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
 
+from orchestration_queue.client import FlowNode
+from orchestration_queue.client.flow_status import critical_path
 from orchestration_queue.flows.control import (
     cancel,
     find_misinformed,
@@ -223,3 +226,10 @@ def test_undoing_removes_what_the_transaction_created_and_nothing_older(
     planned = [PlannedCall("", (), CREATED), *[PlannedCall(name, (), Call("glidemq_addJob")) for name in "ab"]]
     _, written = hold(undo(chain("a", "b"), planned, replies, NOW), {"a": None, "b": b})
     assert [call.args[0] for call in named(written, "oq1_removeJob")] == removed
+
+
+def test_a_path_ends_with_the_last_of_nodes_that_ended_in_the_same_millisecond() -> None:
+    at = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    first = FlowNode("first", "1", "q", started_at=at, finished_at=at)
+    last = FlowNode("last", "2", "q", deps=("first",), started_at=at, finished_at=at)
+    assert critical_path([first, last, FlowNode("skipped", "3", "q", deps=("last",))]) == [first, last]

@@ -49,6 +49,7 @@ class Server:
             KEYS.share("tenant"): self.jobs("t", "waiting"),
             KEYS.scheduled: [*self.jobs("d", "delayed"), *self.jobs("r", "prioritized")],
             KEYS.suspended: self.jobs("u", "suspended", 1),
+            KEYS.flows_due: ["flow", *(f"call:{job_id}" for job_id in self.jobs("n", "waiting-children"))],
             KEYS.failed: self.jobs("f", "failed"),
             KEYS.completed: self.jobs("c", "completed", 1),
             KEYS.named("groupq:one"): self.jobs("g", "group-waiting"),
@@ -137,8 +138,8 @@ WAITING = [*ids_of("pl", reverse=True), *ids_of("ts")]
         (JobState.SUSPENDED, ["u0"]),
         (JobState.FAILED, ids_of("f")),
         (JobState.COMPLETED, ["c0"]),
-        (JobState.WAITING_CHILDREN, ids_of("w")),
-        (None, [*WAITING, "a0", "a1", *ids_of("drg"), "h0", "u0", *ids_of("f"), "c0"]),
+        (JobState.WAITING_CHILDREN, ids_of("nw")),
+        (None, ["a0", "a1", *WAITING, *ids_of("drg"), "h0", "u0", *ids_of("nf"), "c0"]),
     ],
     ids=str,
 )

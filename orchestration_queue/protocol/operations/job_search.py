@@ -20,7 +20,6 @@ from orchestration_queue.protocol.call import (
     Operation,
     Reply,
     all_good,
-    chunks,
     integer,
     text,
     texts,
@@ -185,12 +184,12 @@ def _search_list(search: _Search, key: str) -> Conversation[None]:
         start += search.page
 
 
-def _walk_set(search: _Search, key: str) -> Conversation[None]:
+def _walk_set(search: _Search, key: str, prefix: str = "") -> Conversation[None]:
     start = 0
     while not search.is_full:
         (reply,) = all_good((yield [Call("ZRANGE", (key,), (start, start + search.page - 1))]))
         ids = texts(reply)
-        yield from search.keep_matching(ids)
+        yield from search.keep_matching([each.removeprefix(prefix) for each in ids if each.startswith(prefix)])
         if len(ids) < search.page:
             return
         start += search.page
@@ -222,11 +221,7 @@ def _walk_groups(search: _Search) -> Conversation[None]:
 
 def _walk_callers(search: _Search) -> Conversation[None]:
     """Search the jobs that called others, which a reconciler checks until they have ended."""
-    (reply,) = all_good((yield [Call("ZRANGE", (search.keys.flows_due,), (0, -1))]))
-    callers = [each.removeprefix(CALLER) for each in texts(reply) if each.startswith(CALLER)]
-    for some in chunks(callers, search.page):
-        if not search.is_full:
-            yield from search.keep_matching(some)
+    return _walk_set(search, search.keys.flows_due, CALLER)
 
 
 def _everywhere(search: _Search) -> Conversation[None]:
