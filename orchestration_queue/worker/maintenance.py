@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestration_queue._logging import get_logger
-from orchestration_queue.errors import OrchestrationQueueError
+from orchestration_queue.errors import OrchestrationQueueError, ServerError
 from orchestration_queue.flows.reconciler import FlowReconciler
 from orchestration_queue.options import WorkerOptions, as_timedelta, milliseconds, seconds
 from orchestration_queue.protocol.operations.worker_signals import Command, Tick, read_command
@@ -165,7 +165,13 @@ class Maintenance:
         # A process that was suspended for long would find its own jobs stalled.
         if self._io.outages.is_recent or self._heartbeat.is_behind:
             return
-        if await self._io.reclaim():
+        try:
+            has_found = await self._io.reclaim()
+        except ServerError as error:
+            if error.code != "NOGROUP":
+                raise
+            return  # the queue was removed, which the next exchange repairs and reports
+        if has_found:
             self._on_ready()
 
 

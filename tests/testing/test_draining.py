@@ -176,8 +176,8 @@ def test_delayed_jobs_run_in_the_order_in_which_they_are_due(oq_queue: Queue, wo
 def test_with_a_clock_of_the_test_the_time_travelled_stays(
     oq_queue: Queue, workshop: Workshop, oq_clock: TimeMachine
 ) -> None:
-    oq_queue.add("note", options=JobOptions(delay=10 * DAY))
     before = oq_clock.now()
+    oq_queue.add("note", options=JobOptions(delay=10 * DAY))
     drain(oq_queue, workshop.tasks, including_delayed=True)
     assert oq_clock.now() - before >= 10 * DAY
 
