@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from orchestration_queue.client import AsyncLogTail
 from orchestration_queue.client.tailing import GAP, LOG, LogLine, TailFilter, event_text
-from orchestration_queue.errors import OrchestrationQueueError
 from orchestration_queue.protocol.keys import QueueKeys
 from orchestration_queue.protocol.operations import event_log, worker_registry
 from orchestration_queue.protocol.operations.event_log import Event
@@ -127,17 +126,22 @@ class TailViewer:
         """Where it is."""
         return ".".join(f"{reader.token}-{place}" for reader, place in self._places.items())
 
-    async def wait(self) -> None:
-        """Wait until there may be new entries.
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there may be new entries, at most for so long; return whether there may be some.
 
         Raises:
-            OrchestrationQueueError: A queue can no longer be read.
+            Exception: A queue can no longer be read.
         """
-        await self.changed.wait()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+        except TimeoutError:
+            return False
         self.changed.clear()
         for reader in self._readers:
             if reader.failure is not None:
                 raise reader.failure
+        return True
 
     def take(self) -> list[TailEntry]:
         """Return the entries since the last call, oldest first: the newest of many, after a gap."""
@@ -181,7 +185,7 @@ class _TailReader:
         self.end = 0
         self.viewers: set[TailViewer] = set()
         self.jobs_of: Mapping[str, dict[str, None]] = {}
-        self.failure: OrchestrationQueueError | None = None
+        self.failure: Exception | None = None
         self.ready = asyncio.Event()
         self._logs = AsyncLogTail(service.connection, keys)
         self._reads_logs = False
@@ -217,7 +221,7 @@ class _TailReader:
                 self.ready.set()
                 cursor = await self._read(cursor)
                 await asyncio.sleep(_QUIET_S)
-        except OrchestrationQueueError as error:
+        except Exception as error:  # whatever it is, the viewers must not wait for a reader that has ended
             self.failure = error
         finally:
             self.ready.set()
@@ -315,7 +319,7 @@ class Tails:
             log_after: For a view of one job: the lines of its log that the viewer has already.
 
         Raises:
-            OrchestrationQueueError: A queue can't be read.
+            Exception: A queue can't be read.
         """
         readers = [self._reader(keys) for keys in queues]
         viewer = TailViewer(view, readers)

@@ -232,6 +232,27 @@ async def test_a_viewer_gets_the_newest_entries_and_the_kept_ones_are_few(
     await app.aclose()
 
 
+async def test_viewers_are_told_when_their_reader_ends_for_any_reason(
+    queue: AsyncQueue, server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Event) -> str:
+        raise ValueError("damaged")
+
+    app = create_app(server_url, console=True)
+    async with app.service.tails.joined([queue.keys], TailView(TailFilter(kinds=["added"]))) as viewer:
+        assert not viewer.take()
+        monkeypatch.setattr(tails, "event_text", fail)
+        await queue.add("n")
+
+        async def follow() -> None:
+            while await viewer.wait(30):
+                assert not viewer.take()
+
+        with pytest.raises(ValueError, match="damaged"):
+            await follow()
+    await app.aclose()
+
+
 async def test_a_job_s_log_follows_until_it_has_finished(
     ui: httpx.AsyncClient, queue: AsyncQueue, server_url: str
 ) -> None:

@@ -130,10 +130,7 @@ class TailPages:
         yield CONNECTED
         async with self._service.tails.joined(subject.queues, subject.view, after) as viewer:
             while True:
-                try:
-                    async with asyncio.timeout(_IDLE_S):
-                        await viewer.wait()
-                except TimeoutError:
+                if not await viewer.wait(_IDLE_S):
                     yield KEEPALIVE
                     continue
                 if entries := viewer.take():
@@ -155,10 +152,7 @@ class TailPages:
             record = await queue.find(job_id)
             has_ended = record is None or record.record.is_finished
             while not has_ended:
-                try:
-                    async with asyncio.timeout(_IDLE_S):
-                        await viewer.wait()
-                except TimeoutError:
+                if not await viewer.wait(_IDLE_S):
                     yield KEEPALIVE
                 entries = viewer.take()
                 lines = [entry for entry in entries if entry.kind == LOG and entry.number > after]
@@ -181,10 +175,7 @@ class TailPages:
             viewer.take()
             yield CONNECTED
             while True:
-                try:
-                    async with asyncio.timeout(_IDLE_S):
-                        await viewer.wait()
-                except TimeoutError:
+                if not await viewer.wait(_IDLE_S):
                     yield KEEPALIVE
                     continue
                 if viewer.take():
